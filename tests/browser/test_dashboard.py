@@ -204,7 +204,7 @@ def test_rules_are_tried_on_one_page_and_a_webhook_is_ordered(service: Service, 
     expect(page.get_by_label("Rules")).to_have_value("name: h1\nprice: .price\nnothing: .not-there")
     assert axe(page) == []
     page.get_by_label("Rules").fill("title: h1")
-    page.get_by_label("URL that is told").fill(site)
+    page.get_by_label("URL that receives events").fill(site)
     page.get_by_role("button", name="Start task").click()
     page.wait_for_url(re.compile(r"/tasks/[0-9a-f]{32}$"))
     page.get_by_role("link", name="Deliveries").click()

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from browsing import missing
@@ -136,7 +137,8 @@ def test_a_page_whose_browser_always_dies_ends(seen: Listeners) -> None:
             if seen.arrived and not came:
                 seen.arrived.clear()
                 for pid in chromiums(str(folder)):
-                    os.kill(pid, signal.SIGKILL)
+                    with suppress(ProcessLookupError):  # its browser's death has taken it along
+                        os.kill(pid, signal.SIGKILL)
                 kills += 1
                 own.until(lambda: chromiums(str(folder)) == [] or bool(seen.arrived))
             return bool(came)

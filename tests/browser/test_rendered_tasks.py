@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,8 @@ def test_health_says_when_no_browser_can_be_had_and_when_one_can_again(
             broken.touch()
             for pid in chromiums("weft-browsers-"):
                 if belongs_to(pid, service.process.pid):
-                    os.kill(pid, signal.SIGKILL)
+                    with suppress(ProcessLookupError):  # its browser's death has taken it along
+                        os.kill(pid, signal.SIGKILL)
             task = service.call("/scraping/async-scrape", {"url": f"{site.url}/drawn0", "max_depth": 0})["task_id"]
             assert "Chromium does not start" in well(service, "/healthz", 503)
             assert "pages cannot be rendered" in well(service, "/readyz", 503)

@@ -205,7 +205,7 @@ def test_a_place_that_was_not_used_is_free_at_once(make: Callable[..., Harness])
     assert (two.url, two.attempt, take(harness, two)) == ("http://b/1000.0", 0, True)
 
 
-@pytest.mark.parametrize("is_taken", [True, False])
+@pytest.mark.parametrize("is_claimed", [True, False])
 def test_a_lease_that_has_ended_gets_no_place(make: Callable[..., Harness], is_claimed: bool) -> None:
     harness = make(key_scope="ip", delay_s=0.0)
     harness.start()

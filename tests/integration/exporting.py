@@ -64,7 +64,7 @@ def make_crawl(folder: Path, pages: int, data_dirs: int = 2, first: int = 1, **o
     for path in dirs:
         path.mkdir(parents=True, exist_ok=True)
     crawl = CrawlFolder(dirs)
-    identity = crawl.go_on() if crawl.exists() else crawl.start([url_of(1)])
+    identity = crawl.open_existing() if crawl.exists() else crawl.start([url_of(1)])
     store = PageStore.open(dirs, crawl_id=identity.id, **options)  # type: ignore[arg-type]
     for n in range(first, first + pages):
         store.add(*page(n))

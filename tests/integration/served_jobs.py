@@ -121,7 +121,7 @@ def served(data_dir: Path, *flags: str) -> Iterator[Served]:
         for line in process.stderr:
             said.append(line)
             # A worker that was slow to start may have been replaced, and told of, before.
-            if found := re.search(r"listens at (http://\S+)", line):
+            if found := re.search(r"listens on (http://\S+)", line):
                 break
         else:
             raise AssertionError("".join(said))

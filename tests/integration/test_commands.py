@@ -97,7 +97,7 @@ def test_a_cancelled_crawl_ends_at_once_and_for_good(tmp_path: Path) -> None:
     assert "Cancelled: " in crawler.said and "--resume" not in crawler.said
     assert crawler.status()["state"] == "cancelled" and crawler.pages()
     again = weft_here("crawl", "--resume", "--data-dir", crawler.data_dir)
-    assert again.returncode == 2 and "was cancelled, which is for good" in again.stderr
+    assert again.returncode == 2 and "was cancelled, which cannot be undone" in again.stderr
     assert weft_here("seed", crawler.data_dir, web.seeds[0]).returncode == 2
 
 

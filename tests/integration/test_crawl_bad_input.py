@@ -106,9 +106,9 @@ def test_no_seeds(data: Path) -> None:
     [
         (None, "cannot be read: No such file or directory"),
         (b"\x7fELF\x02\x01\x01\x00\x00\x00 http://127.0.0.1/", "is not text"),
-        (b"", "holds no URL"),
-        (b"# nothing\n\n   \n", "holds no URL"),
-        (b"http://\nftp://x/\n", "holds no URL"),
+        (b"", "has no URL"),
+        (b"# nothing\n\n   \n", "has no URL"),
+        (b"http://\nftp://x/\n", "has no URL"),
     ],
     ids=["missing", "binary", "empty", "comments", "nothing good"],
 )
@@ -184,7 +184,7 @@ def test_fresh_starts_over(site: str, held: Path) -> None:
 
 
 def test_fresh_and_resume_contradict_each_other(data: Path) -> None:
-    refused("--resume", "--fresh", "--data-dir", data, says="either go on or start over")
+    refused("--resume", "--fresh", "--data-dir", data, says="either continue or start over")
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_resuming_with_other_data_dirs(site: str, data: Path) -> None:
     crawled(site, data, "--data-dir", other)
     third = data.with_name("third")
     refused(
-        "--resume", "--data-dir", data, "--data-dir", other, "--data-dir", third, says="is no data dir of the crawl"
+        "--resume", "--data-dir", data, "--data-dir", other, "--data-dir", third, says="is not a data dir of the crawl"
     )
     ended = weft("crawl", "--resume", "--data-dir", other, "--data-dir", data)
     assert ended.returncode == 0, ended.stderr

@@ -72,7 +72,7 @@ def test_killed_while_it_is_paused_nothing_is_lost(crawler: Crawler, web: Synthe
     told = weft_here("stats", crawler.data_dir).stdout
     command = f"weft crawl --resume --data-dir {crawler.data_dir}"
     assert f"interrupted (no process is running it)\n           {command}\n" in told
-    assert f"Go on: {command}" in weft_here("watch", crawler.data_dir).stderr
+    assert f"Continue: {command}" in weft_here("watch", crawler.data_dir).stderr
     ballast.unlink()
     assert crawler.run(resume=True) == 0, crawler.said
     verdict = web.judge(delay_s=DELAY_S, max_depth=1)

@@ -89,7 +89,7 @@ def test_a_crawl_that_runs_can_be_looked_into(web: SyntheticWeb, tmp_path: Path)
         assert "<html" in weft("get", crawler.data_dir, web.seeds[0], "--body").stdout
         assert running.poll() is None
     left = weft("watch", crawler.data_dir)
-    assert "interrupted: " in left.stderr and "Go on: weft crawl --resume" in left.stderr
+    assert "interrupted: " in left.stderr and "Continue: weft crawl --resume" in left.stderr
 
 
 def test_watch_ends_with_the_crawl(web: SyntheticWeb, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_at_info_the_orchestrator_tells_settings_starts_ends_and_restarts(runs: 
     assert (ended["state"], ended["reason"], int(ended["pages"])) == ("finished", "done", run.status["pages"])
     fetcher = run.log("pod_0/fetcher_0")
     assert [start["pid"] for start in lines_with(fetcher, "process started")] == [first["pid"], second["pid"]]
-    seeds = [(fields["seeds"], fields["refused"]) for fields in lines_with(fetcher, "seeds taken in")]
+    seeds = [(fields["seeds"], fields["refused"]) for fields in lines_with(fetcher, "seeds admitted")]
     assert seeds == [(str(len(run.crawler.seed_file.read_text().split())), "0")] * 2
     assert lines_with(fetcher, "retries exhausted"), "the web has pages that always fail"
     assert not any(" DEBUG " in line for line in lines + fetcher)

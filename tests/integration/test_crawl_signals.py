@@ -36,7 +36,7 @@ def test_one_signal_drains_and_a_resume_repeats_nothing(
         crawler.pages_at_least(10)
         (os.killpg if to_all else os.kill)(running.pid, number)
         assert running.wait(patience(15)) == 130
-    assert "stopping: what is in flight comes home first" in crawler.said
+    assert "stopping: requests in flight are finished first" in crawler.said
     assert "Interrupted" in crawler.said and "Traceback" not in crawler.said
     assert f"weft crawl --resume --data-dir {crawler.data_dir}" in crawler.said.splitlines()[-1]
     assert crawler.status()["state"] == "interrupted" and crawler.status()["queued"] > 0

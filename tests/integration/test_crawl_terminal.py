@@ -157,7 +157,7 @@ def test_ctrl_c_leaves_the_summary_alone_on_the_screen(
     said_before, stopping, rest = joined.partition("stopping: ")
     assert said_before.startswith("weft: 5 seeds of 4 domains over 2 pods") == bool(flags), "told at the start"
     assert (stopping + rest).startswith(
-        "stopping: what is in flight comes home first (Ctrl-C again stops at once)Interrupted: "
+        "stopping: requests in flight are finished first (Ctrl-C again stops at once)Interrupted: "
     )
 
 

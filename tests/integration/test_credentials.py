@@ -81,7 +81,7 @@ def by_command(web: CredentialWeb, folder: Path, *flags: object, is_cut_off: boo
         origins.unlink()
     before = len(web.log)
     assert crawler.run(web.url("late.test"), "--max-pages", 1000, resume=True) == 0, crawler.said
-    assert "is sent no credentials" in crawler.said and "late.test" in crawler.said
+    assert "gets no credentials" in crawler.said and "late.test" in crawler.said
     again = [one for one in web.log[before:] if one.origin in web.own]
     assert any(one.secrets for one in again), "a resumed crawl has no credentials"
     assert web.url("late.test", "") in web.reached()

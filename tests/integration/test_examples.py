@@ -23,7 +23,7 @@ from pace import patience
 from served_http import service_in
 
 from weft.config import load
-from weft.crawl.pods.process_slots import places, slots
+from weft.crawl.pods.process_slots import slots, slots_and_cores
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -322,5 +322,5 @@ def test_sixteen_pods() -> None:
     assert (len(large.store.data_dirs), large.store.store, large.pods.affinity) == (4, ("text",), True)
     few = load(EXAMPLES / "sixteen-pods.yaml", environment={}, flags={"num_pods": 4}).config.pods
     assert few.pods == large.pods.pods[:4]
-    cores = {slot.name: core for slot, core in places(large.pods)}
+    cores = {slot.name: core for slot, core in slots_and_cores(large.pods)}
     assert (cores["pod2-fetcher0"], cores["pod2-parser1"], cores["pod3-fetcher0"], len(cores)) == (0, 7, 8, 16)

@@ -122,7 +122,7 @@ def test_a_claim_that_a_kill_cut_off_before_robots_txt_was_looked_at_is_no_reque
     done = weft_here("audit", str(killed), "--json")
     assert done.returncode == 0, done.stdout
     assert json.loads(done.stdout)["cut_off"] == 1
-    assert "could turn them away: 1" in weft_here("audit", str(killed)).stdout
+    assert "could reject them: 1" in weft_here("audit", str(killed)).stdout
 
 
 def doctor(log: Path, web: SyntheticWeb) -> None:

@@ -106,7 +106,7 @@ def test_after_a_fix_the_failed_pages_have_their_items_without_a_request(site: Q
     done = weft_command("extract", data, "--failed", "--spider", file, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"schema": 1, "pages": 1, "items": 1, "requests": 2, "queued": 8, "failed": {}}
-    assert "no page is left whose callback has failed" in run("extract", data, "--failed")
+    assert "there are no pages with a failed callback" in run("extract", data, "--failed")
     assert len(site.asked) == asked  # by the server's log
 
     stats = json.loads(weft_command("stats", data, "--json").stdout)
@@ -154,7 +154,7 @@ def test_a_crawl_that_runs_does_it_itself(site: QuotesSite, tmp_path: Path) -> N
         other = spider_file(
             tmp_path, "import weft\nclass Other(weft.Spider):\n    def parse(self, page): pass\n", "o.py"
         )
-        assert "the crawl that runs has another one" in run("extract", data, "--failed", "--spider", other, code=2)
+        assert "the crawl that runs has another spider" in run("extract", data, "--failed", "--spider", other, code=2)
         written(tmp_path, site, {}, '"delay": 0.03')
         assert "that had failed are committed" in run("extract", data, "--failed")
         assert running.poll() is None

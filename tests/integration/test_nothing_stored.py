@@ -54,7 +54,7 @@ class Way:
 WAYS = {
     "robots": Way("robots", "robots.txt forbids it (Disallow: / (line 2))", {
         "/robots.txt": robots("User-agent: *", "Disallow: /")}),
-    "robots-5xx": Way("robots-unreachable", "robots.txt could not be read, so nothing else may be asked (HTTP 500)", {
+    "robots-5xx": Way("robots-unreachable", "robots.txt could not be read, so no page may be requested (HTTP 500)", {
         "/robots.txt": page("", status="500 Oh")}),
     "robots-timeout": Way("timeout", "did not answer in time", {"/robots.txt": never}, ("--read-timeout", "0.1")),
     "self-signed": Way("tls", "--no-tls-verify", {}, tls="self-signed"),
@@ -62,7 +62,7 @@ WAYS = {
     "401": Way("http_401", "Give one: --auth HOST=USER:PASSWORD", {"/": page("", status="401 Who")}),
     "bad-login": Way("http_401", "--auth has none that it accepts", {
         "/": page("", 'WWW-Authenticate: Basic realm="x"', status="401 Who")}, ("--auth", "bad-login.test=me:wrong")),
-    "403": Way("http_403", "refuses to show it to this crawler", {"/": page("no", status="403 No")}),
+    "403": Way("http_403", "refuses access to this crawler", {"/": page("no", status="403 No")}),
     "404": Way("http_404", "there is no such page", {}, path="/missing"),
     "429": Way("http_429", "asks for fewer requests", {"/": page("", status="429 Slow")}, ("--max-retries", "0")),
     "retry-after": Way("retry-after", "asked to wait longer than this crawl does", {
@@ -70,26 +70,26 @@ WAYS = {
     "500": Way("http_500", "HTTP 500, the site has a fault", {"/": page("", status="500 Oh")}),
     "timeout": Way("timeout", "--total-timeout give it longer", {"/": never}, (
         "--read-timeout", "0.1", "--max-retries", "0")),
-    "reset": Way("reset", "broke the connection off", {"/": broken_off}),
+    "reset": Way("reset", "closed the connection", {"/": broken_off}),
     "include": Way("include", "no pattern of --include matches", {"/": linking("/a", "/b")}, (
         "--include", "/blog/*")),
-    "include-redirect": Way("redirect-pattern", "it redirects, and of where that leads", {"/": redirect("/en/")}, (
+    "include-redirect": Way("redirect-pattern", "it redirects, and for the target", {"/": redirect("/en/")}, (
         "--include", "/de/*")),
     "exclude": Way("pattern", "--include and --exclude leave it out", {"/": linking("/a")}, ("--exclude", "/*")),
     "exclude-file": Way("excluded", "its domain is in --exclude-file", {"/": linking("/a")}, (
         "--exclude-file", "EXCLUDED")),
-    "private": Way("address", "--allow-private lets such addresses in", {}, ("--no-allow-private",)),
-    "javascript": Way("javascript", "a shell that JavaScript fills", {"/": page(SHELL)}),
+    "private": Way("address", "--allow-private allows such addresses", {}, ("--no-allow-private",)),
+    "javascript": Way("javascript", "filled in by JavaScript", {"/": page(SHELL)}),
     "login": Way("login", "the page is a login form", {"/": redirect("/enter?next=/"), "/enter": page(LOGIN)}),
     "blank": Way("blank", "the page is empty", {"/": page("")}),
-    "no-text": Way("no-text", "it holds no text, and --store text", {"/": page(GIF, "Content-Type: image/gif")}, (
+    "no-text": Way("no-text", "it has no text, and --store text", {"/": page(GIF, "Content-Type: image/gif")}, (
         "--store", "text", "--accept", "*/*")),
     "content-type": Way("content-type", "its content type is none of those in --accept (image/gif)", {
         "/": page(GIF, "Content-Type: image/gif")}),
     "too-large": Way("too_large", "larger than --max-body-bytes", {"/": page("x" * 5000)}, (
         "--max-body-bytes", "1000")),
     "circle": Way("too_many_redirects", "its redirects go in a circle", {"/": redirect("/b"), "/b": redirect("/")}),
-    "noindex": Way("noindex", "it asks not to be kept (noindex)", {
+    "noindex": Way("noindex", "it asks not to be stored (noindex)", {
         "/": page("<meta name=robots content='noindex'><p>words")}),
     "off-scope": Way("redirect-excluded", "its domain is in --exclude-file", {
         "/": redirect("http://excluded.test:PORT/")}, ("--exclude-file", "EXCLUDED")),
@@ -150,7 +150,7 @@ def test_nothing_is_stored_and_the_last_lines_say_why(
         ("private", "Try again: weft crawl --resume --retry-failed --allow-private --data-dir"),
         ("500", "Try again: weft crawl --resume --retry-failed --data-dir"),
         ("401", "--fresh --auth HOST=USER:PASSWORD --data-dir"),
-        ("robots", "Look into it: weft explain"),
+        ("robots", "See: weft explain"),
         ("self-signed", "--no-tls-verify --data-dir"),
     ],
 )
@@ -243,7 +243,7 @@ def test_explain_does_not_call_a_403_crawled(
     url = sites["403"].url("/")
     crawl(url)
     assert run(["explain", str(tmp_path / "data"), url]) == 0
-    assert "failed: it was asked for and failed: HTTP 403 [error]" in capsys.readouterr().out
+    assert "failed: it was requested and failed: HTTP 403 [error]" in capsys.readouterr().out
 
 
 def test_in_python_it_is_a_warning(sites: dict[str, Site]) -> None:

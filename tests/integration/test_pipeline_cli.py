@@ -170,7 +170,7 @@ def test_an_interrupted_run_is_told_resumed_and_refused_when_it_is_another(tmp_p
     assert "interrupted" in pipeline(tmp_path, "report", "latest").stdout
     for flag in (["--fresh"], ["--set", "count.times=2"]):
         done = pipeline(tmp_path, "run", "words.yaml", "--resume", *flag, code=2)
-        assert "cannot be said of a run that is resumed" in done.stderr
+        assert "cannot be changed for a resumed run" in done.stderr
     original = (tmp_path / "words.yaml").read_text()
     (tmp_path / "words.yaml").write_text(original.replace("prefix: p", "prefix: q"))
     done = pipeline(tmp_path, "run", "words.yaml", "--resume", code=2)

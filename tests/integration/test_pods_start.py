@@ -54,8 +54,8 @@ def test_the_seeds_over_the_pods_are_reported_and_logged(embedded: tuple[str, Pa
 
 
 def test_the_debug_mode_says_that_it_is_on(embedded: tuple[str, Path]) -> None:
-    said, folder = embedded
-    assert "weft: WEFT_DEBUG_POD_ASSIGNMENT is on: every URL that a pod takes in is checked" in said
+    output, folder = embedded
+    assert "weft: WEFT_DEBUG_POD_ASSIGNMENT is on: every URL that a pod receives is checked" in output
     assert "WEFT_DEBUG_POD_ASSIGNMENT" in (folder / "logs" / "pod_0" / "orchestrator.log").read_text()
 
 

@@ -116,9 +116,9 @@ def nothing(path: Path) -> None:
         ("journal", damage_flip_in_a_block, "are damaged and were skipped"),
         ("journal", damage_empty, "was missing or empty: every item of the run is done again"),
         ("journal", damage_delete, "was missing or empty: every item of the run is done again"),
-        ("run.json", damage_cut, "is made again from this command"),
-        ("run.json", damage_empty, "is made again from this command"),
-        ("run.json", damage_delete, "is made again from this command"),
+        ("run.json", damage_cut, "is rebuilt from this command"),
+        ("run.json", damage_empty, "is rebuilt from this command"),
+        ("run.json", damage_delete, "is rebuilt from this command"),
         ("lock", damage_flip, ""),
     ],
 )

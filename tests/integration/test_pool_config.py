@@ -73,7 +73,7 @@ def test_on_the_command_line(shell: Shell) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("[1, 2]", "names with values"), ("a: [", "--config bad.yaml"), (None, "No such file")]
+    ("text", "why"), [("[1, 2]", "must be a mapping"), ("a: [", "--config bad.yaml"), (None, "No such file")]
 )
 def test_a_bad_file_is_one_message(shell: Shell, text: str | None, why: str) -> None:  # noqa: F811
     shell.items({"id": "a"})

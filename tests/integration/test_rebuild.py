@@ -199,7 +199,7 @@ def test_a_running_crawl_is_refused(crawl: list[Path]) -> None:
     folder.hold()
     with pytest.raises(Busy, match="running"):
         rebuild(crawl)
-    folder.let_go()
+    folder.release()
 
 
 def test_a_crawl_without_warc_files_is_refused(tmp_path: Path) -> None:

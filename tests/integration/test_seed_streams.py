@@ -144,7 +144,7 @@ def test_a_gzip_file_is_crawled_to_its_end_and_its_mistakes_are_logged(port: int
     assert crawler.run() == 0, crawler.said
     assert sorted(row.url for row in crawler.pages()) == [f"http://a.test:{port}/1", f"http://b.test:{port}/2"]
     logged = (crawler.data_dir / "logs" / "pod_0" / "fetcher_0.log").read_text()
-    assert "a line of a seed file is no URL" in logged and "45002" in logged
+    assert "a line of a seed file is not a URL" in logged and "45002" in logged
     assert crawler.status()["refused"]["scheme"] == 1
     assert crawler.run(resume=True) == 0, crawler.said
     told = weft("explain", crawler.data_dir, f"http://b.test:{port}/2")

@@ -57,7 +57,7 @@ def test_damage_is_said_and_what_can_be_is_made_again(web: SyntheticWeb, tmp_pat
     assert f"weft rebuild {tmp_path}" in started.stderr and "Traceback" not in started.stderr
     made = weft("rebuild", tmp_path)
     assert made.returncode == 0, made.stderr
-    assert "0 kept, 1 made again from their pages" in made.stdout and "index is whole" in made.stdout
+    assert "0 kept, 1 rebuilt from their pages" in made.stdout and "index is intact" in made.stdout
     with served(tmp_path) as service:
         status = service.call(f"/scraping/tasks/{task}/status")
         assert (status["status"], status["progress"]) == (state, done["progress"])

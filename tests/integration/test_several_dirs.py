@@ -96,7 +96,7 @@ def test_the_next_command_that_a_crawl_of_several_data_dirs_prints_works(tmp_pat
         assert ended.returncode == 3, ended.stderr
         done = weft("crawl", "--resume", "--data-dir", dirs[1], "--max-pages", 9)
         assert len(site.asked) == 2
-    hint = done.stderr.rpartition("Look into it: ")[2]
+    hint = done.stderr.rpartition("See: ")[2]
     assert done.returncode == 0 and shlex.split(hint) == ["weft", "stats", str(dirs[0])], done.stderr
     told = weft_here(*shlex.split(hint)[1:])
     assert told.returncode == 0 and "pages      2 " in told.stdout

@@ -271,10 +271,10 @@ def authors(page):
         (["nothing.py"], "nothing.py: there is no such file"),
         ([], "which spider?"),
         (["{file}:Other"], "has no 'Other'"),
-        (["{file}", "-o", "{folder}/there.jsonl"], "there.jsonl is there already"),
-        (["{file}", "-o", "out.txt"], "out.txt: its name says no format"),
+        (["{file}", "-o", "{folder}/there.jsonl"], "there.jsonl exists already"),
+        (["{file}", "-o", "out.txt"], "out.txt: its suffix is not that of a format"),
         (["{file}", "-o", "{folder}/no/such/out.csv"], "there is no folder"),
-        (["{file}", "--append"], "are about the file of `--out`"),
+        (["{file}", "--append"], "need the file of `--out`"),
         (["{file}", "--pods", "managed"], "does not run on pods on Redis yet"),
         (["{file}", "--on-page", "{file}:f"], "give one of them"),
         (["{wrong}"], "settings of the spider: no setting 'dealy'; did you mean 'delay'?"),
@@ -333,7 +333,7 @@ def test_stored_pages_are_extracted_again_without_a_request(site: QuotesSite, tm
     assert f"{len(AUTHORS) - 1} pages: AttributeError at spider.py:" in done.stderr
     assert len(site.asked) == asked
     done = weft_command("extract", data, "-o", tmp_path / "again.csv")
-    assert "is there already" in done.stderr
+    assert "exists already" in done.stderr
 
 
 def test_the_python_names_are_discoverable() -> None:
@@ -399,8 +399,8 @@ def test_a_new_spider_passes_its_own_test(tmp_path: Path, monkeypatch: pytest.Mo
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert tested.returncode == 0, tested.stdout
-    assert "is there already" in weft_here("new", "my_quotes").stderr
-    assert "is no name of a module" in weft_here("new", "7 things").stderr
+    assert "exists already" in weft_here("new", "my_quotes").stderr
+    assert "is not a name of a module" in weft_here("new", "7 things").stderr
 
 
 def test_pods_hand_requests_to_each_other(site: QuotesSite, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from weft.jobs.service import (
     Timeline,
 )
 from weft.jobs.store.contract import Idempotency, Listing, Submitted
-from weft.jobs.webhooks.webhook_model import Delivery, Hook, order_of
+from weft.jobs.webhooks.webhook_model import Delivery, Hook, hook_spec_of
 from weft.jobs.webhooks.webhook_service import Deliveries, HookStatus, Webhooks
 from weft.scraping import ErrorClass, FinishReason, TaskState
 from weft.urls import host_of
@@ -286,10 +286,10 @@ class ScriptedWebhooks(Webhooks):
         self.hooks: dict[str, Hook] = {}
 
     async def status(self, task_id: str, owner: str | None = None) -> HookStatus:
-        order = order_of(self._service._task(task_id, owner))
-        if order is None:
+        hook_spec = hook_spec_of(self._service._task(task_id, owner))
+        if hook_spec is None:
             raise NoWebhook(task_id)
-        return HookStatus(order, self.hooks.get(task_id, Hook(task=task_id)))
+        return HookStatus(hook_spec, self.hooks.get(task_id, Hook(task=task_id)))
 
     async def deliveries(
         self, task_id: str, owner: str | None = None, *, after: int = -1, limit: int = 100
@@ -301,9 +301,9 @@ class ScriptedWebhooks(Webhooks):
     async def replay(
         self, task_id: str, owner: str | None = None, *, after: int | None = None, numbers: Sequence[int] = ()
     ) -> HookStatus:
-        order = (await self.status(task_id, owner)).order
+        hook_spec = (await self.status(task_id, owner)).hook_spec
         self.hooks[task_id] = Hook(task=task_id, cursor=-1 if after is None else after, resend=tuple(numbers))
-        return HookStatus(order, self.hooks[task_id])
+        return HookStatus(hook_spec, self.hooks[task_id])
 
     async def secret(self, owner: str = "") -> str:
         return f"whsec_{owner}"

@@ -242,9 +242,9 @@ def test_the_environment_sets_a_list_to_nothing() -> None:
         ({"data_dirs": ""}, "`data_dirs`: '' is not accepted; use a list of texts"),
         ({"data_dirs": ","}, "`data_dirs`: ',' is not accepted; use a list of texts"),
         ({"data_dirs": ["a", ""]}, "`data_dirs`: holds an empty text"),
-        ({"data_dirs": ["a", "a"]}, "`data_dirs`: 'a' stands there twice"),
-        ({"data_dirs": ["./a", "a/"]}, "`data_dirs`: 'a/' stands there twice"),
-        ({"store": ["text", "text"]}, "`store`: 'text' stands there twice"),
+        ({"data_dirs": ["a", "a"]}, "`data_dirs`: 'a' is listed twice"),
+        ({"data_dirs": ["./a", "a/"]}, "`data_dirs`: 'a/' is listed twice"),
+        ({"store": ["text", "text"]}, "`store`: 'text' is listed twice"),
     ],
 )
 def test_lists_that_cannot_be_meant(flags: dict[str, Any], said: str) -> None:
@@ -307,9 +307,9 @@ def test_more_pods_than_are_listed_are_an_error() -> None:
     ("pods", "said"),
     [
         ("4", "as in redis://HOST:PORT/DB, or be managed. For 4 embedded pods: `num_pods=4`"),
-        ("managed,localhost:6379", "pod 1: 'localhost:6379' is no Redis URL: it must begin with redis://"),
-        ("http://me:secret@localhost", "pod 0: 'http://***@localhost' is no Redis URL"),
-        ("redis://me:secret@localhost:port/0", "pod 0: 'redis://***@localhost:port/0' is no Redis URL"),
+        ("managed,localhost:6379", "pod 1: 'localhost:6379' is not a Redis URL: it must begin with redis://"),
+        ("http://me:secret@localhost", "pod 0: 'http://***@localhost' is not a Redis URL"),
+        ("redis://me:secret@localhost:port/0", "pod 0: 'redis://***@localhost:port/0' is not a Redis URL"),
         ([{"redis_url": "redis://a", "managed": True}], "pod 0: write either redis_url"),
         ([{"host": "a", "port": 1}], "use a list of pods, each"),
         ([{}], "pod 0: write either redis_url"),
@@ -328,8 +328,8 @@ def test_pods_that_are_none(pods: Any, said: str) -> None:
     ("flags", "said"),
     [
         ({"bloom_filter_error_rate": 2}, "use a number above 0 and below 1"),
-        ({"user_agent_template": "{version.__class__}"}, "only {version} and {email} may stand in braces"),
-        ({"user_agent_template": "{email!r:>99}"}, "only {version} and {email} may stand in braces"),
+        ({"user_agent_template": "{version.__class__}"}, "only {version} and {email} are allowed in braces"),
+        ({"user_agent_template": "{email!r:>99}"}, "only {version} and {email} are allowed in braces"),
         ({"user_agent_template": "a\r\nb"}, "cannot be sent in a header"),
         ({"email": "a\nb"}, "cannot be sent in a header"),
         ({"resolve": {"": "127.0.0.1"}}, "`resolve`: a host is missing"),

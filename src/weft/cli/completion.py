@@ -1,4 +1,4 @@
-"""`weft completion SHELL`: the script that a shell sources."""
+"""`weft completion SHELL`: prints the completion script of a shell."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def config() -> None:
 @click.argument("names", metavar="[KEY]...", nargs=-1)
 @output_flags
 def show(path: str | None, names: tuple[str, ...], as_json: bool, quiet: bool) -> None:  # noqa: ARG001
-    """Show the values in force, each with where it came from."""
+    """Show the values in force, each with its origin."""
     from weft.config import keys, load, masked, own_names
     from weft.errors import BadInput
     from weft.names import answer
@@ -54,7 +54,7 @@ def check(path: str, as_json: bool, quiet: bool) -> int:
     from weft.errors import BadConfig
 
     try:
-        # Only the file is checked: WEFT_* variables are left out, others may be needed for `${VAR}`.
+        # Only the file is checked: WEFT_* variables are ignored, but `${VAR}` may refer to other variables.
         load(path, environment=_without_keys())
     except BadConfig as error:
         if not as_json:

@@ -1,4 +1,4 @@
-"""`weft demo`: a synthetic web on loopback, crawled live. Nothing is installed, nothing leaves this machine."""
+"""`weft demo`: crawls a synthetic web on loopback, with a live display. Installs nothing, and uses no network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_PAGES = 10_000_000
     metavar="DIR",
     default="./weft-demo",
     show_default=True,
-    help="Where the corpus goes; an old one is replaced.",
+    help="Folder of the corpus; an existing one is replaced.",
 )
 @click.option("--no-progress", is_flag=True, help="No live display; one line every few seconds.")
 @output_flags
@@ -52,7 +52,7 @@ def demo(hosts: int, pages: int, seed: int, data_dir: str, no_progress: bool, as
         "allow_private": True,
         "data_dirs": folders,
         "prometheus_port": 0,
-        "robots_patience_seconds": 2.0,  # some are ill for good, and nobody should have to wait for them here
+        "robots_patience_seconds": 2.0,  # some hosts fail permanently, and a demo should not wait for them
         "fresh": folder.exists(),
     }
     if not quiet and not as_json:

@@ -1,4 +1,4 @@
-"""`weft doctor`: what Weft needs on this machine, and what to do about what is missing."""
+"""`weft doctor`: checks what Weft needs on this machine, with remedies for what is missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 class DoctorCommand(ServeCommand):
-    """The settings that are looked at."""
+    """The flags of the settings that are checked."""
 
     groups = {"services": "What is to run", **ServeCommand.groups}  # noqa: RUF012 - never changed
 
@@ -26,22 +26,22 @@ class DoctorCommand(ServeCommand):
 @output_flags
 @help_all
 def doctor(config_file: str | None, as_json: bool, quiet: bool, **values: Any) -> int:
-    """Look at what Weft needs on this machine, and say what to do about it.
+    """Check what Weft needs on this machine, and say how to fix problems.
 
     Python, optional parts, Redis or Valkey, ports, open files, memory, disk, folders, a service's files, clock,
-    Chromium. Nothing is changed. The exit code is 1 if something is in the way of `weft up` with these settings, else
+    Chromium. Nothing is changed. The exit code is 1 if something prevents `weft up` with these settings, else
     0.
     """
     from weft.config import load_service
     from weft.system.doctor import examine
     from weft.system.finding import CheckState
 
-    found = list(examine(load_service(config_file, flags=given(values, "service"))))
-    is_well = all(one.verdict is not CheckState.PROBLEM for one in found)
+    findings = list(examine(load_service(config_file, flags=given(values, "service"))))
+    is_well = all(one.verdict is not CheckState.PROBLEM for one in findings)
     if as_json:
-        print_document({"ok": is_well, "findings": [dataclasses.asdict(one) for one in found]})
+        print_document({"ok": is_well, "findings": [dataclasses.asdict(one) for one in findings]})
         return 0 if is_well else 1
-    for one in found:
+    for one in findings:
         if quiet and one.verdict is not CheckState.PROBLEM:
             continue
         word = click.style(f"{one.verdict:8}", fg=_COLOURS[one.verdict])

@@ -1,4 +1,4 @@
-"""`weft items DIR` and `weft errors DIR`: what a spider has made of its pages, and where it has failed."""
+"""`weft items DIR` and `weft errors DIR`: the items that a spider has yielded, and its failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.cli.terminal.output import output_flags, print_document, shown
 @click.option("--overwrite", is_flag=True, help="Replace the file if there is one.")
 @output_flags
 def items(crawl_dirs: tuple[str, ...], out: str, overwrite: bool, as_json: bool, quiet: bool) -> int:
-    """Write the items of a crawl, all of them, in the order in which they were committed.
+    """Write the items of a crawl, in the order in which they were committed.
 
     \b
     weft items ./weft-data | head
@@ -57,20 +57,20 @@ def errors(crawl_dirs: tuple[str, ...], top: int, as_json: bool, quiet: bool) ->
     del quiet
     folder = ReportFolder(list(crawl_dirs))
     folder.close()
-    found = failures(folder.folder.data_dirs, top)
+    causes = failures(folder.folder.data_dirs, top)
     if as_json:
         print_document({
             "failures": [
-                {"cause": one.cause, "count": one.count, "urls": one.urls, "traceback": one.traceback} for one in found
+                {"cause": one.cause, "count": one.count, "urls": one.urls, "traceback": one.traceback} for one in causes
             ]
         })  # fmt: skip
         return 0
-    for one in found:
+    for one in causes:
         click.echo(shown(f"{one.count:>7,}  {one.cause}"))
         for url in one.urls:
             click.echo(shown(f"         {url}"))
         for line in one.traceback.strip().splitlines():
             click.echo(shown(f"           {line}"))
-    if not found:
+    if not causes:
         click.echo("nothing has failed", err=True)
     return 0

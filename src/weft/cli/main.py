@@ -1,6 +1,6 @@
-"""The command line: lists the commands, loads only the one that is called, and turns every error into one message.
+"""The command line: lists the commands, imports only the one that is called, and reports every error as one message.
 
-A command is a row in COMMANDS; its module is imported when it runs, so that `weft --help` costs no more than click.
+A command is a row in COMMANDS; its module is imported when it runs, so `weft --help` only costs the import of click.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from weft import __version__
 from weft.cli.terminal.output import shown
 from weft.errors import NoCrawl, WeftError
 
-# What a command imports has hardly a cycle: look for them rarely.
+# Imported modules hardly contain reference cycles: run the garbage collector rarely.
 GC_THRESHOLDS = (20_000, 20, 100)
-# name -> (module that holds a click command of that name, the line in `weft --help`)
+# name → (module with a click command of that name, its line in `weft --help`)
 COMMANDS = {
     "audit": ("weft.cli.reports.audit", "Check every request that was made against robots.txt and its delay."),
-    "cancel": ("weft.cli.crawls.control", "End a crawl for good, from another terminal; its pages stay."),
+    "cancel": ("weft.cli.crawls.control", "Cancel a crawl for good, from another terminal; its pages are kept."),
     "crawl": ("weft.cli.crawls.crawl", "Start or resume a crawl."),
     "cluster": ("weft.cli.service.cluster", "Make a cluster's key, and show what its workers do."),
     "compose": ("weft.cli.compose", "Write a Docker Compose file for the Redis servers of a crawl's pods."),
     "completion": ("weft.cli.completion", "Print the shell completion script for bash, zsh or fish."),
     "config": ("weft.cli.config", "Show, check and describe the configuration."),
-    "pause": ("weft.cli.crawls.control", "Have a running crawl request nothing until `weft resume`."),
-    "pipeline": ("weft.cli.pipelines.pipeline", "Run items through stages; what has not changed is not done again."),
-    "pool": ("weft.cli.pipelines.pool", "Run a Python function over many items in processes that may die."),
+    "pause": ("weft.cli.crawls.control", "Pause a running crawl until `weft resume`."),
+    "pipeline": ("weft.cli.pipelines.pipeline", "Run items through stages; unchanged items are skipped."),
+    "pool": ("weft.cli.pipelines.pool", "Run a Python function over many items in worker processes that may crash."),
     "demo": ("weft.cli.demo", "Serve a small synthetic web on loopback and crawl it, live."),
     "edit": ("weft.cli.crawls.control", "Change patterns, delay or limits of a crawl while it runs."),
     "errors": ("weft.cli.items", "List the failures of a spider's crawl by cause."),
     "explain": ("weft.cli.reports.explain", "Say why a URL was, or was not, crawled, with the evidence."),
     "extract": ("weft.cli.reports.extract", "Call a spider again for the stored pages of a crawl, without a request."),
     "export": ("weft.cli.reports.export", "Write a crawl as JSONL, CSV, Markdown, Parquet, WARC or CDXJ."),
-    "items": ("weft.cli.items", "Write the items that a spider has made."),
+    "items": ("weft.cli.items", "Write the items that a spider has yielded."),
     "jobs": ("weft.cli.service.jobs", "Submit, watch and stop tasks of a running scrape service."),
     "keys": ("weft.cli.service.keys", "Make, list and revoke the API keys of a scrape service."),
-    "new": ("weft.cli.new", "Write a spider to begin with, and a test of it."),
-    "proxies": ("weft.cli.proxies", "Collect and test proxies, list those that work, try them on a page."),
+    "new": ("weft.cli.new", "Create a spider to start from, with a test."),
+    "proxies": ("weft.cli.proxies", "Collect and test proxies, list those that work, test them with a page."),
     "get": ("weft.cli.reports.get", "Print a stored page: headers, body, text or links."),
-    "rebuild": ("weft.cli.reports.rebuild", "Make a crawl's index and texts again from its WARC files."),
+    "rebuild": ("weft.cli.reports.rebuild", "Rebuild a crawl's index and texts from its WARC files."),
     "run": ("weft.cli.run", "Run a spider of your own, and write its items."),
     "serve": ("weft.cli.service.serve", "Run the scrape service: tasks over HTTP, in the background."),
     "sites": ("weft.cli.service.sites", "Run many sites on their schedules, and see what changed on them."),
-    "stats": ("weft.cli.reports.stats", "Show what a crawl holds: pages, statuses, errors, hosts, rate."),
-    "doctor": ("weft.cli.doctor", "Look at what Weft needs on this machine, and say what to do about it."),
+    "stats": ("weft.cli.reports.stats", "Show what a crawl has stored: pages, statuses, errors, hosts, rate."),
+    "doctor": ("weft.cli.doctor", "Check what Weft needs on this machine, and say how to fix problems."),
     "down": ("weft.cli.service.system", "Stop everything that `weft up` has started."),
     "logs": ("weft.cli.service.system", "Print the end of a service's log."),
     "resume": ("weft.cli.crawls.control", "Continue a crawl that `weft pause` has paused."),
     "seed": ("weft.cli.crawls.control", "Add URLs to a crawl while it runs."),
     "restart": ("weft.cli.service.system", "Stop a service and start it again."),
-    "status": ("weft.cli.service.system", "Show how the services of `weft up` are."),
-    "up": ("weft.cli.service.system", "Bring everything up that must run, and keep it running."),
-    "url": ("weft.cli.url", "Show what Weft makes of a URL: canonical form, domain, pod."),
+    "status": ("weft.cli.service.system", "Show the status of the services of `weft up`."),
+    "up": ("weft.cli.service.system", "Start all services, and keep them running."),
+    "url": ("weft.cli.url", "Show how Weft interprets a URL: canonical form, domain, pod."),
     "worker": ("weft.cli.service.cluster", "Work for a cluster on this machine."),
     "watch": ("weft.cli.crawls.watch", "Attach the live display to a running crawl."),
     "web": ("weft.cli.web", "Serve a deterministic synthetic web on loopback, with an oracle."),
@@ -65,7 +65,7 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called."""
+    """A command group that imports a command's module when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return sorted(COMMANDS)
@@ -108,19 +108,19 @@ def weft(ctx: click.Context, as_json: bool, quiet: bool) -> None:
 
 
 def main(args: list[str] | None = None) -> None:
-    """Runs the command line and exits with its code; no traceback reaches a user."""
+    """Runs the command line and exits with its code; users never see a traceback."""
     gc.set_threshold(*GC_THRESHOLDS)
-    if os.getpid() == 1:  # of a container
+    if os.getpid() == 1:  # the main process of a container
         from weft.supervise import first_process
 
         first_process.begin()
     code = run(sys.argv[1:] if args is None else args)
-    gc.freeze()  # the interpreter's end would look through everything for cycles, several times
+    gc.freeze()  # at exit the interpreter would search everything for cycles, several times
     sys.exit(code)
 
 
 def run(args: list[str]) -> int:
-    """Runs one command line and gives its exit code."""
+    """Runs one command line and returns its exit code."""
     if (bad := _not_text(args)) is not None:
         _complain(bad)
         return 2
@@ -146,7 +146,7 @@ def run(args: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return 130
     except BrokenPipeError:
-        # The reader of stdout has closed it; without this the interpreter prints another error at exit.
+        # The reader of stdout has closed it; without this the interpreter would print another error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -157,34 +157,35 @@ def run(args: list[str]) -> int:
 
 
 def _for_a_key(error: WeftError) -> str:
-    """What the service says of a missing or wrong key is for programs that speak HTTP: here a command wants it."""
+    """The message for a missing or wrong API key: the service's own is for HTTP clients."""
     if getattr(error, "status", None) != 401:
         return ""
     from weft.client.errors import Refused
 
     if not isinstance(error, Refused):
         return ""
-    said = error.detail.partition(":")[0]
+    message = error.detail.partition(":")[0]
     return (
-        f"{said}: put one into WEFT_API_KEY, or into a file that --key-file names; `weft keys create NAME` makes one, "
-        "in the data dir of the service"
+        f"{message}: put one into WEFT_API_KEY, or into a file that --key-file names; `weft keys create NAME` creates "
+        "one, in the data dir of the service"
     )
 
 
 def _usage(error: click.ClickException) -> str:
-    """What was wrong with a command line, in the form of all other messages."""
-    said = _refused_value(error) or error.format_message().rstrip(".")
+    """The message for a wrong command line, in the form of all other messages."""
+    message = _refused_value(error) or error.format_message().rstrip(".")
     ctx = getattr(error, "ctx", None)
     help_ = f"\n`{ctx.command_path} --help` shows how it is used" if ctx is not None else ""
-    return said[:1].lower() + said[1:] + help_
+    return message[:1].lower() + message[1:] + help_
 
 
 def _refused_value(error: click.ClickException) -> str:
-    """As the configuration says it: `--top: 'x' is not accepted; use a whole number from 0 up`."""
+    """The message for a refused value in the form of the configuration: `--top: 'x' is not accepted; use a whole number
+    from 0 up`."""
     from weft.config import accepted
 
-    found = re.match(r"(.+) is not (a valid|in the range|one of) ", error.message)
-    if not isinstance(error, click.BadParameter) or error.param is None or found is None:
+    match = re.match(r"(.+) is not (a valid|in the range|one of) ", error.message)
+    if not isinstance(error, click.BadParameter) or error.param is None or match is None:
         return ""
     kind, flag = error.param.type, max(error.param.opts, key=len)
     if isinstance(kind, click.Choice):
@@ -193,11 +194,11 @@ def _refused_value(error: click.ClickException) -> str:
         schema = {"type": "integer" if kind.name.startswith("integer") else "number"}
         limits = {"minimum": getattr(kind, "min", None), "maximum": getattr(kind, "max", None)}
         schema |= {name: limit for name, limit in limits.items() if limit is not None}
-    return f"{flag}: {found[1]} is not accepted; use {accepted(schema)}"
+    return f"{flag}: {match[1]} is not accepted; use {accepted(schema)}"
 
 
 def _not_text(args: list[str]) -> str | None:
-    """The error message for an argument that is not UTF-8, which could not be stored or sent anywhere."""
+    """The message for an argument that is not UTF-8, and could not be stored or sent."""
     for before, arg in zip(["", *args], args, strict=False):  # `before` has one more
         try:
             arg.encode()

@@ -1,4 +1,4 @@
-"""`weft new NAME`: a spider to begin with, and a test of it."""
+"""`weft new NAME`: creates a spider to start from, with a test."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def test_a_page_becomes_an_item_and_leads_on():
 
 @click.command()
 @click.argument("name")
-@click.option("--url", default="https://example.com/", show_default=True, help="Where the spider begins.")
+@click.option("--url", default="https://example.com/", show_default=True, help="The start URL of the spider.")
 @output_flags
 def new(name: str, url: str, as_json: bool, quiet: bool) -> int:
-    """Write a spider NAME.py to begin with, and a test of it.
+    """Create a spider NAME.py to start from, with a test.
 
     \b
     weft new quotes --url https://example.com/quotes/
@@ -50,15 +50,15 @@ def new(name: str, url: str, as_json: bool, quiet: bool) -> int:
 
     stem = name.removesuffix(".py").replace("-", "_")
     if not re.fullmatch(r"[a-z_][a-z0-9_]*", stem):
-        raise BadInput(f"{name}: is no name of a module: lower-case letters, digits and _, no digit first")
+        raise BadInput(f"{name}: is not a name of a module: lower-case letters, digits and _, no digit first")
     values = {"name": stem, "title": "".join(part.capitalize() for part in stem.split("_")), "url": urls.seed(url)}
     files = {Path(f"{stem}.py"): _SPIDER, Path(f"test_{stem}.py"): _TEST}
     if there := [str(path) for path in files if path.exists()]:
-        raise BadInput(f"{there[0]} is there already: choose another name")
+        raise BadInput(f"{there[0]} exists already: choose another name")
     for path, text in files.items():
         path.write_text(text.format(**values), encoding="utf-8")
     if as_json:
         print_document({"files": [str(path) for path in files]})
     elif not quiet:
-        click.echo(f"{stem}.py and test_{stem}.py are there. Run it: weft run {stem}.py -o {stem}.jsonl", err=True)
+        click.echo(f"Created {stem}.py and test_{stem}.py. Run it: weft run {stem}.py -o {stem}.jsonl", err=True)
     return 0

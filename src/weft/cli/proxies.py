@@ -1,4 +1,4 @@
-"""`weft proxies`: collect and test proxies, list those that work, try them on a page."""
+"""`weft proxies`: collects and tests proxies, lists the usable ones, and tests them with a page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _config_file = click.option("--config", "config_file", metavar="FILE", help="YAM
 
 
 class ProxiesCommand(ServeCommand):
-    """A command with the flags of proxies and of requests."""
+    """The flags of proxies and of requests."""
 
     all_of = frozenset({"proxy"})
     groups = {"server": "Where", "proxy": "Proxies", "fetch": "How to ask"}  # noqa: RUF012 - never changed
@@ -36,9 +36,9 @@ def _flags(command: Any) -> Any:
 
 @click.group()
 def proxies() -> None:
-    """Collect and test proxies, list those that work, try them on a page.
+    """Collect and test proxies, list those that work, test them with a page.
 
-    What works is kept in live_proxies.json of the service's folder. Passwords are never shown.
+    Usable proxies are kept in live_proxies.json of the service's folder. Passwords are never shown.
     """
 
 
@@ -62,16 +62,16 @@ def refresh(config_file: str | None, as_json: bool, quiet: bool, **values: Any) 
 
     progress = RefreshDisplay(quiet=quiet or as_json)
 
-    def told(job: RefreshJob) -> None:
+    def report_progress(job: RefreshJob) -> None:
         keys.put(job.kind, job.job_id, job.progress)
         progress(job)
 
     with closing(keys), closing(progress):
-        done = refresh_of(config.fetch, config.proxy, folder).run(told)
+        done = refresh_of(config.fetch, config.proxy, folder).run(report_progress)
     enough = done.passed >= config.proxy.least
     if as_json:
-        found = {"min_proxies": config.proxy.least, "enough": enough, "progress": keys.get(KIND, done.job_id)}
-        print_document({**_fields(done), **found})
+        result = {"min_proxies": config.proxy.least, "enough": enough, "progress": keys.get(KIND, done.job_id)}
+        print_document({**_fields(done), **result})
         return 0 if enough else 3
     if not quiet:
         for problem in done.problems:
@@ -123,7 +123,7 @@ def list_(config_file: str | None, as_json: bool, quiet: bool, **values: Any) ->
 @output_flags
 @help_all
 def test(url: str, config_file: str | None, as_json: bool, quiet: bool, **values: Any) -> int:
-    """Ask for a page through each proxy, and tell how that went; nothing is kept.
+    """Request a page through each proxy, and report the results; nothing is stored.
 
     Of those in live_proxies.json, or of the list in `proxies`. The exit code is 1 if none works.
     """
@@ -139,20 +139,20 @@ def test(url: str, config_file: str | None, as_json: bool, quiet: bool, **values
         raise BadInput(f"argument URL: {why}")
     config = _loaded(config_file, {**values, "proxy_test_url": url})
     section = replace(config.proxy, tls_url=None)
-    found = usable_in(config.fetch.proxies, Path(config.server.data_dir))
-    if not found:
+    proxies = usable_in(config.fetch.proxies, Path(config.server.data_dir))
+    if not proxies:
         raise BadInput("there are no proxies to test: give a list, `proxies=FILE`, or run `weft proxies refresh`")
     probe = Probe(section, config.fetch, refusal_of(config.fetch), "argument URL")
-    verdicts = sorted(probe.run(found, probe.expect()), key=lambda one: (bool(one.why), one.latency_s))
+    verdicts = sorted(probe.run(proxies, probe.expect()), key=lambda one: (bool(one.why), one.latency_s))
     works = any(not one.why for one in verdicts)
     if as_json:
-        print_document({"url": url, "results": [_judged(one) for one in verdicts]})
+        print_document({"url": url, "results": [_verdict_facts(one) for one in verdicts]})
         return 0 if works else 1
     for one in verdicts:
-        told = one.why.removeprefix(f"{one.proxy.name}: ")
-        told = told or f"HTTP {one.status}, {one.latency_s * 1000:.0f} ms, anonymity: {one.anonymity}"
+        result = one.why.removeprefix(f"{one.proxy.name}: ")
+        result = result or f"HTTP {one.status}, {one.latency_s * 1000:.0f} ms, anonymity: {one.anonymity}"
         if not (quiet and one.why):
-            click.echo(f"{'failed' if one.why else 'works':6}  {shown(one.proxy.name):48}  {shown(told)}")
+            click.echo(f"{'failed' if one.why else 'works':6}  {shown(one.proxy.name):48}  {shown(result)}")
     return 0 if works else 1
 
 
@@ -163,14 +163,15 @@ def _loaded(config_file: str | None, values: dict[str, Any]) -> ServiceConfig:
 
 
 class RefreshDisplay:
-    """How far a refresh is: on a terminal one line that is redrawn, and gone at the end; elsewhere a line each time."""
+    """Displays the progress of a refresh: on a terminal one line that is redrawn, and erased at the end; elsewhere a
+    line each time."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._is_drawn = False
 
     def __call__(self, job: RefreshJob) -> None:
-        """Shows it."""
+        """Displays a state of the refresh."""
         if self._quiet or job.status != "PROCESSING":
             return
         done = f"{job.completed_chunks:,} of {job.total_chunks:,} chunks, {job.result_count:,} work"
@@ -179,7 +180,7 @@ class RefreshDisplay:
         click.echo(f"{drawn}weft: testing proxies: {done}", err=True, nl=not self._is_drawn)
 
     def close(self) -> None:
-        """Takes the line off the screen."""
+        """Erases the line."""
         if self._is_drawn:
             click.echo(f"\r{_CLEAR}", err=True, nl=False)
 
@@ -201,7 +202,7 @@ def _facts(one: Live) -> dict[str, Any]:
     }
 
 
-def _judged(one: ProxyVerdict) -> dict[str, Any]:
+def _verdict_facts(one: ProxyVerdict) -> dict[str, Any]:
     return {
         "proxy": one.proxy.name,
         "works": not one.why,

@@ -1,4 +1,4 @@
-"""`weft run FILE[:CLASS]`: a crawl by a spider of one's own, and its items in a file."""
+"""`weft run FILE[:CLASS]`: runs a user's spider, and writes its items to a file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(
             raise BadInput("--spider: the spider is given twice")
         flags["spider"] = source
     elif not flags.get("resume"):
-        raise BadInput("which spider? `weft run FILE.py`, or `weft run --resume --data-dir DIR` to go on with one")
+        raise BadInput("which spider? `weft run FILE.py`, or `weft run --resume --data-dir DIR` to continue one")
     return start(
         (), flags, config_file, out=out, overwrite=overwrite, append=append, no_progress=no_progress, as_json=as_json,
         quiet=quiet,

@@ -1,4 +1,4 @@
-"""`weft url URL...`: what Weft makes of a URL."""
+"""`weft url URL...`: shows how Weft interprets a URL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.cli.terminal.output import output_flags, print_document
 )
 @output_flags
 def url(texts: tuple[str, ...], pods: int, data_dirs: int, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
-    """Show what Weft makes of a URL: its canonical form, and what follows from it."""
+    """Show how Weft interprets a URL: its canonical form, domain and pod."""
     from weft import urls
 
     rows = []

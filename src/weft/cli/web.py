@@ -1,4 +1,4 @@
-"""`weft web`: serves the synthetic web until it is stopped, and writes what a crawl of it should do."""
+"""`weft web`: serves the synthetic web until it is stopped, and writes the expected requests of a crawl."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def web(
 
 
 def _writable(path: Path | None) -> str | None:
-    """Fails now, in one sentence, rather than at the first request."""
+    """Checks now that a file can be written, rather than at the first request."""
     if path:
         try:
             path.open("ab").close()
@@ -139,7 +139,7 @@ def _write_files(world: World, seeds_file: Path | None, expected: Path | None, c
 
 
 def _announce(world: World, seeds_file: Path | None, as_json: bool, quiet: bool) -> None:
-    """One line of data on stdout; how to go on, on stderr."""
+    """Prints the facts on stdout, and the next command on stderr."""
     spec = world.spec
     facts: dict[str, Any] = {
         "port": spec.port,

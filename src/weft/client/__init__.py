@@ -1,4 +1,4 @@
-"""The scrape service from outside: `Weft("http://localhost:8000").scrape(url, max_depth=2)`, and `AsyncWeft`."""
+"""Clients of the scrape service: `Weft("http://localhost:8000").scrape(url, max_depth=2)`, and `AsyncWeft`."""
 
 from weft.client.aio import AsyncWeft
 from weft.client.sync import Weft

@@ -1,4 +1,4 @@
-"""The client for asyncio: the same calls with `await`, and `async for` where there are many."""
+"""The client for asyncio: the calls of `Weft` as coroutines and async iterators."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ T = TypeVar("T")
 
 
 class AsyncWeft(Operations, Awaiting):
-    """See `Weft`: the same calls, with the same arguments."""
+    """The asyncio client of the scrape service; see `Weft` for its calls and arguments."""
 
     async def __aenter__(self) -> Self:
-        """For `async with`: there is nothing to close, each call has a connection of its own."""
+        """Supports `async with`; there is nothing to close, because each call opens its own connection."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
         return
 
     async def run(self, steps: Many[T]) -> AsyncIterator[T]:
-        """Carries the steps of an operation out, and gives its results."""
+        """Runs the steps of an operation, and yields its results."""
         exchange: HttpExchange | None = None
         reply: Any = None
         try:

@@ -1,8 +1,8 @@
-"""What both clients do, written once and without any I/O.
+"""The operations of both clients, written once and without I/O.
 
 Each operation is a generator of steps: a request to send (`CallRequest`), the next bytes of its answer (`ReadPiece`), a
-time to wait (a float), or a result (`OperationResult`). A client carries them out, blocking or with `await`, and sends
-back what came of them. `Operations` declares the operations for both; `Weft` and `AsyncWeft` are that, with a
+time to wait (a float), or a result (`OperationResult`). A client runs the steps, blocking or with `await`, and sends
+the outcome of each back into the generator. `Operations` declares the operations; `Weft` and `AsyncWeft` add a
 transport.
 """
 
@@ -40,15 +40,15 @@ from weft.scraping import (
     WebhookDelivery,
 )
 
-SILENT_S = 60.0  # a stream that says nothing for that long is dead: the service speaks every 15 s
-POLL_EVERY_S = 1.0  # while there is no stream
+SILENT_S = 60.0  # a stream without data for this long is dead: the service sends heartbeats every 15 s
+POLL_EVERY_S = 1.0  # interval of status requests while there is no stream
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 5.0
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
 class ServiceAddress(Struct, frozen=True):
-    """Where the service is, with which key, and how patient its callers are."""
+    """The address of the service, the API key, and the timeouts of the caller."""
 
     url: str
     key: str | None
@@ -57,53 +57,53 @@ class ServiceAddress(Struct, frozen=True):
 
     @property
     def is_tls(self) -> bool:
-        """Whether the connection is encrypted."""
+        """Whether the connection uses TLS."""
         return self.url.startswith("https:")
 
     @property
     def host(self) -> str:
-        """To connect to."""
+        """The host to connect to."""
         return urlsplit(self.url).hostname or ""
 
     @property
     def port(self) -> int:
-        """To connect to."""
+        """The port to connect to."""
         return urlsplit(self.url).port or (443 if self.is_tls else 80)
 
 
 class CallRequest(Struct, frozen=True):
-    """A request to send; the reply is the `ReplyHead` of its answer."""
+    """A step: send this request. Its outcome is the `ReplyHead` of the answer."""
 
     method: str
     target: str
     headers: dict[str, str]
     body: bytes
-    timeout_s: float  # for its answer, and between two pieces of it
+    timeout_s: float  # for the answer, and between two pieces of it
 
 
 class ReadPiece:
-    """The next piece of the answer; the reply is bytes, empty at its end."""
+    """A step: read the next piece of the answer. Its outcome is bytes, empty at the end."""
 
 
 class ReplyHead(Struct, frozen=True):
-    """What an answer begins with; names of headers are in lower case."""
+    """Status and headers of an answer; header names are in lower case."""
 
     status: int
     headers: dict[str, str]
 
 
 class OperationResult(Struct, Generic[T], frozen=True):
-    """A result of an operation."""
+    """A step that yields a result of the operation to the caller."""
 
     value: T
 
 
-Steps = Generator[CallRequest | ReadPiece | float, Any, T]  # of an operation that returns its result
+Steps = Generator[CallRequest | ReadPiece | float, Any, T]  # the steps of an operation that returns its result
 Many = Generator[CallRequest | ReadPiece | float | OperationResult[T], Any, None]
 
 
 def service_at(url: str, key: str | None, timeout_s: float, patience_s: float) -> ServiceAddress:
-    """The service at a URL; BadInput where that is none."""
+    """Parses the URL and the key of a service; raises BadInput if one is invalid."""
     try:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         fits = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
@@ -117,9 +117,9 @@ def service_at(url: str, key: str | None, timeout_s: float, patience_s: float) -
         or not url.isascii()
         or any(map(str.isspace, url))
     ):
-        raise BadInput(f"{url!r} is no address of a service: write it like http://localhost:8000")
+        raise BadInput(f"{url!r} is not the URL of a service: write it like http://localhost:8000")
     if key is not None and not (key.isascii() and key.isprintable() and key.strip() == key and key):
-        raise BadInput("the API key has characters that none has: copy it whole, and nothing else")
+        raise BadInput("the API key has invalid characters: copy the whole key and nothing else")
     return ServiceAddress(parts.geturl(), key, timeout_s, patience_s)
 
 
@@ -145,7 +145,7 @@ def _ask(
 
 
 def _checked(service: ServiceAddress, head: ReplyHead, body: bytes) -> None:
-    """Refused for an answer that is an error; NotWeft where it is none of the service's."""
+    """Raises Refused if an answer is an error, NotWeft if it does not come from a scrape service."""
     if 200 <= head.status < 300:
         return
     try:
@@ -157,8 +157,9 @@ def _checked(service: ServiceAddress, head: ReplyHead, body: bytes) -> None:
     raise Refused(head.status, problem.detail, fields, float(wait) if wait.isdigit() else None)
 
 
-def _pauses(service: ServiceAddress) -> Callable[[ClientError], float]:
-    """How long to wait after each error, while there is patience; raises one that time does not cure."""
+def _retry_waits(service: ServiceAddress) -> Callable[[ClientError], float]:
+    """Returns a function that gives the wait after each error until `patience_s` is used up; it raises errors that a
+    retry cannot solve."""
 
     def waits() -> Iterator[float]:
         wait, waited = FIRST_WAIT_S, 0.0
@@ -183,9 +184,10 @@ def _answer(
     service: ServiceAddress, call: ApiCall[T], task_id: str = "", *, query: dict[str, Any] | None = None,
     body: Any = None, headers: dict[str, str] | None = None,
 ) -> Steps[tuple[ReplyHead, bytes]]:  # fmt: skip
-    """The answer to a request, which is sent again while the service is away: all of them can be repeated."""
+    """The answer to a request; the request is repeated while the service is unavailable, which is safe for every
+    call."""
     ask = _ask(service, call, task_id, query or {}, body, headers or {}, service.timeout_s)
-    pause = _pauses(service)
+    pause = _retry_waits(service)
     while True:
         try:
             head, pieces = (yield ask), list[bytes]()
@@ -198,7 +200,7 @@ def _answer(
 
 
 def _call(service: ServiceAddress, call: ApiCall[T], task_id: str = "", **more: Any) -> Steps[T]:
-    """The same, decoded as the call's answer."""
+    """The answer to a request, decoded as the call's type."""
     _, body = yield from _answer(service, call, task_id, **more)
     return _decoded(service, body, call.answer)
 
@@ -216,20 +218,21 @@ def _decoded(service: ServiceAddress, body: bytes, kind: type[T]) -> T:
 def submit(
     service: ServiceAddress, url: str, *, idempotency_key: str | None = None, **options: Unpack[ScrapeOptions]
 ) -> Steps[TaskSubmitted]:
-    """Starts a task; it is on the service's disk when this returns, and one task however often it was sent."""
+    """Submits a task. It is durable when this returns, and submitted only once however often the request was
+    repeated."""
     headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}
     return (yield from _call(service, scraping.SUBMIT, body={"url": url, **options}, headers=headers))
 
 
 def status(service: ServiceAddress, task_id: str) -> Steps[TaskStatus]:
-    """How a task is."""
+    """The status of a task."""
     return (yield from _call(service, scraping.STATUS, task_id))
 
 
 def results(
     service: ServiceAddress, task_id: str, *, include_errors: bool = False, limit: int = 100, cursor: str | None = None
 ) -> Steps[Results]:
-    """A stretch of what there is now; continue with its `next_cursor`, or later with its `cursor`."""
+    """A part of the results so far; continue with its `next_cursor`, or later with its `cursor`."""
     query = {"format": "json", "include_errors": include_errors, "limit": limit, "cursor": cursor}
     page = yield from _call(service, scraping.RESULTS, task_id, query=query)
     pages = tuple(ScrapedPage(document) for document in page.results)
@@ -240,55 +243,55 @@ def export(
     service: ServiceAddress, task_id: str, kind: str, *, include_errors: bool = False, cursor: str | None = None,
     limit: int = 100,
 ) -> Steps[tuple[bytes, str | None]]:  # fmt: skip
-    """A stretch of what there is now as jsonl, csv, ...; and the cursor of the next, None where there is none."""
+    """A part of the results so far as jsonl, csv, ...; and the cursor of the next part, None if there is none."""
     query = {"format": kind, "include_errors": include_errors, "limit": limit, "cursor": cursor}
     head, body = yield from _answer(service, scraping.RESULTS, task_id, query=query)
     return body, head.headers.get("next-cursor")
 
 
 def cancel(service: ServiceAddress, task_id: str) -> Steps[TaskChanged]:
-    """Ends a task; what was scraped is kept."""
+    """Cancels a task; what was scraped is kept."""
     return (yield from _call(service, scraping.CANCEL, task_id))
 
 
 def pause(service: ServiceAddress, task_id: str) -> Steps[TaskChanged]:
-    """Nothing more is asked for until `resume`; the deadline runs on."""
+    """Pauses a task: no requests are sent until `resume`; the deadline is not extended."""
     return (yield from _call(service, scraping.PAUSE, task_id))
 
 
 def resume(service: ServiceAddress, task_id: str) -> Steps[TaskChanged]:
-    """Continues with a task that is paused."""
+    """Resumes a paused task."""
     return (yield from _call(service, scraping.RESUME, task_id))
 
 
 def health(service: ServiceAddress) -> Steps[dict[str, Any]]:
-    """How the service as a whole is."""
+    """The health of the service."""
     _, body = yield from _answer(service, scraping.SERVICE_STATUS)
     return _decoded(service, body, dict[str, Any])
 
 
 def webhook(service: ServiceAddress, task_id: str) -> Steps[Webhook]:
-    """How far a task's webhook is."""
+    """The status of a task's webhook."""
     return (yield from _call(service, scraping.WEBHOOK, task_id))
 
 
 def replay(
     service: ServiceAddress, task_id: str, *, after: int | None = None, numbers: Sequence[int] = ()
 ) -> Steps[Webhook]:
-    """Has a webhook's events sent again: everything behind a number (-1: all), or some; else it continues where it has
-    stopped."""
+    """Sends a webhook's events again: all after a number (-1: all), or those with some numbers; without arguments it
+    continues where it stopped."""
     return (yield from _call(service, scraping.REPLAY, task_id, body={"after": after, "numbers": list(numbers)}))
 
 
 def webhook_secret(service: ServiceAddress) -> Steps[str]:
-    """What this key's deliveries are signed with."""
+    """The secret that signs the webhook deliveries of this API key."""
     return (yield from _call(service, scraping.WEBHOOK_SECRET)).secret
 
 
 def wait(
     service: ServiceAddress, task_id: str, *, progress: Progress | bool | None = None, timeout: float | None = None
 ) -> Steps[TaskStatus]:
-    """Returns when a task has ended; TimeoutError where it has not within the given time."""
+    """Returns when a task has ended; raises TimeoutError if it has not ended in `timeout` seconds."""
     until = None if timeout is None else time.monotonic() + timeout
     with progress_display(progress) as show:
         while True:
@@ -305,10 +308,10 @@ def wait(
 def scrape(
     service: ServiceAddress, url: str, *, progress: Progress | bool | None = None, **options: Unpack[ScrapeOptions]
 ) -> Steps[Scrape]:
-    """Scrapes, waits for the end, and returns the pages; `.status` and `.errors` say the rest.
+    """Submits a task, waits for its end, and returns the pages, with `.status` and `.errors`.
 
-    `progress`: called with a `TaskStatus` now and then; left out, a line is displayed where stderr is a terminal. What
-    is interrupted continues in the service: `submit` and the other calls have an id to come back with.
+    `progress`: called with a `TaskStatus` regularly; by default a line is displayed if stderr is a terminal. An
+    interrupted call leaves the task running in the service: to get its id first, use `submit` and the other calls.
     """
     task_id = (yield from submit(service, url, **options)).task_id
     ended = yield from wait(service, task_id, progress=progress)
@@ -334,12 +337,12 @@ def _paged(ask: Callable[[str | None], Steps[Any]], some: Callable[[Any], Iterab
 
 
 def pages(service: ServiceAddress, task_id: str) -> Many[ScrapedPage]:
-    """Every page that there is now, in the order in which they were stored."""
+    """Every page so far, in the order in which they were stored."""
     return _paged(lambda cursor: results(service, task_id, cursor=cursor), lambda found: found.pages)
 
 
 def errors(service: ServiceAddress, task_id: str) -> Many[PageError]:
-    """Every URL that has given no page so far."""
+    """Every URL that has failed so far."""
     return _paged(
         lambda cursor: results(service, task_id, include_errors=True, cursor=cursor), lambda found: found.errors
     )
@@ -355,7 +358,7 @@ def tasks(service: ServiceAddress, status: TaskState | str | None = None) -> Man
 
 
 def deliveries(service: ServiceAddress, task_id: str) -> Many[WebhookDelivery]:
-    """What became of each event of a task's webhook, in the order of the events."""
+    """The result of each webhook event of a task, in the order of the events."""
 
     def ask(cursor: str | None) -> Steps[scraping.WebhookDeliveries]:
         return _call(service, scraping.DELIVERIES, task_id, query={"limit": 1000, "cursor": cursor})
@@ -364,8 +367,8 @@ def deliveries(service: ServiceAddress, task_id: str) -> Many[WebhookDelivery]:
 
 
 def events(service: ServiceAddress, task_id: str, *, after: int = 0) -> Many[TaskEvent]:
-    """What happens to a task, until it ends: each numbered event once and in order, whatever breaks in between."""
-    pause = _pauses(service)
+    """The events of a task until it ends: each numbered event once and in order, also across lost connections."""
+    pause = _retry_waits(service)
     while True:
         try:
             headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
@@ -377,7 +380,7 @@ def events(service: ServiceAddress, task_id: str, *, after: int = 0) -> Many[Tas
                     continue
                 for event in parser.feed(piece):
                     after = event.number or after
-                    pause = _pauses(service)
+                    pause = _retry_waits(service)
                     yield OperationResult(event)
             _checked(service, head, refused)
             current = yield from status(service, task_id)
@@ -391,7 +394,7 @@ def events(service: ServiceAddress, task_id: str, *, after: int = 0) -> Many[Tas
 
 
 class ServiceClient:
-    """A scrape service. Where it is away for a while, calls wait for it: `patience` seconds at most."""
+    """A scrape service. While it is unavailable, calls retry for at most `patience` seconds."""
 
     def __init__(
         self,
@@ -401,32 +404,32 @@ class ServiceClient:
         timeout: float = 30.0,
         patience: float = 30.0,
     ) -> None:
-        """`key`: an API key, where the service needs one. `timeout`: seconds for one answer."""
+        """`key`: an API key, if the service requires one. `timeout`: seconds to wait for one answer."""
         self.service = service_at(url, key, timeout, patience)
 
 
 class Blocking(ServiceClient, ABC):
-    """A client that returns results."""
+    """Base of clients whose calls return results."""
 
     @abstractmethod
     def run(self, steps: Many[T]) -> Iterator[T]:
-        """Carries the steps of an operation out, and gives its results."""
+        """Runs the steps of an operation, and yields its results."""
 
     def first(self, steps: Steps[T]) -> T:
-        """The result of an operation that has one."""
+        """The result of an operation with a single one."""
         with closing(self.run(_single(steps))) as results:  # type: ignore[type-var]
             return next(results)
 
 
 class Awaiting(ServiceClient, ABC):
-    """A client that returns awaitables of results."""
+    """Base of clients whose calls return awaitables."""
 
     @abstractmethod
     def run(self, steps: Many[T]) -> AsyncIterator[T]:
-        """Carries the steps of an operation out, and gives its results."""
+        """Runs the steps of an operation, and yields its results."""
 
     async def first(self, steps: Steps[T]) -> T:
-        """The result of an operation that has one."""
+        """The result of an operation with a single one."""
         async with aclosing(self.run(_single(steps))) as results:  # type: ignore[type-var]
             return await anext(results)
 
@@ -435,8 +438,8 @@ def _single(steps: Steps[T]) -> Many[T]:
     yield OperationResult((yield from steps))
 
 
-class One(Generic[P, T]):
-    """An operation with one result, as a method of both clients."""
+class SingleResult(Generic[P, T]):
+    """Descriptor: an operation with one result, as a method of both clients."""
 
     def __init__(self, operation: Callable[Concatenate[ServiceAddress, P], Steps[T]]) -> None:
         self._operation: Callable[..., Any] = operation
@@ -447,15 +450,15 @@ class One(Generic[P, T]):
     @overload
     def __get__(self, client: Awaiting, owner: object = None) -> Callable[P, Coroutine[Any, Any, T]]: ...
     @overload
-    def __get__(self, client: None, owner: object = None) -> One[P, T]: ...
+    def __get__(self, client: None, owner: object = None) -> SingleResult[P, T]: ...
 
     def __get__(self, client: Any, owner: object = None) -> Any:
-        """The operation on this client's service."""
+        """The operation, bound to the client's service."""
         return self if client is None else _method(self._operation, client.service, client.first)
 
 
-class Each(Generic[P, T]):
-    """An operation with many results, as a method of both clients."""
+class ManyResults(Generic[P, T]):
+    """Descriptor: an operation with many results, as a method of both clients."""
 
     def __init__(self, operation: Callable[Concatenate[ServiceAddress, P], Many[T]]) -> None:
         self._operation: Callable[..., Any] = operation
@@ -466,10 +469,10 @@ class Each(Generic[P, T]):
     @overload
     def __get__(self, client: Awaiting, owner: object = None) -> Callable[P, AsyncIterator[T]]: ...
     @overload
-    def __get__(self, client: None, owner: object = None) -> Each[P, T]: ...
+    def __get__(self, client: None, owner: object = None) -> ManyResults[P, T]: ...
 
     def __get__(self, client: Any, owner: object = None) -> Any:
-        """The operation on this client's service."""
+        """The operation, bound to the client's service."""
         return self if client is None else _method(self._operation, client.service, client.run)
 
 
@@ -484,23 +487,23 @@ def _method(
 
 
 class Operations:
-    """What a client can do: the same calls, with the same arguments, on both."""
+    """The operations of a client: the same calls, with the same arguments, in both."""
 
-    scrape = One(scrape)
-    submit = One(submit)
-    status = One(status)
-    results = One(results)
-    pages = Each(pages)
-    errors = Each(errors)
-    export = One(export)
-    events = Each(events)
-    wait = One(wait)
-    cancel = One(cancel)
-    pause = One(pause)
-    resume = One(resume)
-    tasks = Each(tasks)
-    health = One(health)
-    webhook = One(webhook)
-    deliveries = Each(deliveries)
-    replay = One(replay)
-    webhook_secret = One(webhook_secret)
+    scrape = SingleResult(scrape)
+    submit = SingleResult(submit)
+    status = SingleResult(status)
+    results = SingleResult(results)
+    pages = ManyResults(pages)
+    errors = ManyResults(errors)
+    export = SingleResult(export)
+    events = ManyResults(events)
+    wait = SingleResult(wait)
+    cancel = SingleResult(cancel)
+    pause = SingleResult(pause)
+    resume = SingleResult(resume)
+    tasks = ManyResults(tasks)
+    health = SingleResult(health)
+    webhook = SingleResult(webhook)
+    deliveries = ManyResults(deliveries)
+    replay = SingleResult(replay)
+    webhook_secret = SingleResult(webhook_secret)

@@ -1,10 +1,10 @@
-"""What goes wrong between a client and the service, divided by what the caller does about it.
+"""Errors between a client and the service, divided by what the caller does about them.
 
 WeftError
 └── ClientError
-    ├── Refused       the service refuses: `status`, `detail`, and `fields` that it names; ask for something else
-    ├── NoAnswer      it cannot be reached, or has broken off: again later; what was submitted is kept
-    └── NotWeft       what answers there is no scrape service
+    ├── Refused       the service refuses the request: `status`, `detail`, and the wrong `fields`; change the request
+    ├── NoAnswer      it cannot be reached, or the connection broke: retry later; submitted tasks are kept
+    └── NotWeft       the server at this URL is not a scrape service
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from weft.errors import WeftError
 
 
 class ClientError(WeftError):
-    """The root."""
+    """The base of all errors of a client."""
 
 
 class Refused(ClientError):
-    """The service does not do this."""
+    """The service refuses the request; `detail` has the reason."""
 
     exit_code = 2
 
@@ -37,7 +37,7 @@ class Refused(ClientError):
 
 
 class NoAnswer(ClientError):
-    """The service is not there."""
+    """The service cannot be reached."""
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(f"the service at {url} does not answer: {why}; is it running? `weft serve` starts one")
@@ -45,10 +45,10 @@ class NoAnswer(ClientError):
 
 
 class NotWeft(ClientError):
-    """Something else listens there."""
+    """The server at this URL is not a scrape service."""
 
     exit_code = 2
 
     def __init__(self, url: str, what: str) -> None:
-        super().__init__(f"what answers at {url} is no scrape service: {what}")
+        super().__init__(f"the server at {url} is not a scrape service: {what}")
         self.url = url

@@ -1,4 +1,4 @@
-"""What a client makes of the service's answers (weft/scraping.py), where that is more than their fields."""
+"""Results of a client that are more than the fields of the service's answers (weft/scraping.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.scraping import PageError, TaskState, TaskStatus
 
 
 class ScrapedPage:
-    """One scraped page; `document` is all that the service says about it, formats and fields included."""
+    """One scraped page; `document` is everything that the service returned for it, formats and fields included."""
 
     __slots__ = ("document",)
 
@@ -22,77 +22,77 @@ class ScrapedPage:
 
     @property
     def number(self) -> int:
-        """Its event's."""
+        """The number of its event."""
         return int(self.document["number"])
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Its URL, after redirects."""
         return str(self.document["url"])
 
     @property
     def status(self) -> int:
-        """Of the HTTP answer."""
+        """The status of the HTTP answer."""
         return int(self.document["status"])
 
     @property
     def title(self) -> str:
-        """What it calls itself."""
+        """Its title."""
         return str(self.document["title"])
 
     @property
     def depth(self) -> int:
-        """Links from the URL of the order."""
+        """The number of links between it and a submitted URL."""
         return int(self.document["depth"])
 
     @property
     def markdown(self) -> str | None:
-        """Its text as Markdown, where the format was ordered."""
+        """Its text as Markdown, if that format was requested."""
         return self.document.get("markdown")
 
     @property
     def text(self) -> str | None:
-        """Its text, where the format was ordered."""
+        """Its text, if that format was requested."""
         return self.document.get("text")
 
     @property
     def html(self) -> str | None:
-        """Its HTML without what is not content, where the format was ordered."""
+        """Its HTML without navigation and other boilerplate, if that format was requested."""
         return self.document.get("html")
 
     @property
     def links(self) -> list[Any]:
-        """Where it leads, where the format was ordered."""
+        """Its links, if that format was requested."""
         return self.document.get("links") or []
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What it says about itself, where the format was ordered."""
+        """Its metadata, if that format was requested."""
         return self.document.get("metadata") or {}
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the rules of `extract` have found."""
+        """The fields that the rules of `extract` have read."""
         return self.document.get("fields") or {}
 
     @property
     def field_errors(self) -> dict[str, Any]:
-        """What they have found and could not use."""
+        """The values that the rules have read but could not convert, by field."""
         return self.document.get("field_errors") or {}
 
 
 class Results(Struct, frozen=True):
-    """A stretch of what a task has."""
+    """A part of a task's results."""
 
     status: TaskState
     pages: tuple[ScrapedPage, ...]
     errors: tuple[PageError, ...]
     next_cursor: str | None  # None when there is no more now
-    cursor: str  # asks later for what comes after this
+    cursor: str  # a later request with it continues after this part
 
 
 class TaskEvent(Struct, frozen=True):
-    """Something that has happened: state, page, error, or progress, which has no number."""
+    """An event of a task: state, page, error, or progress, which has no number."""
 
     kind: str
     number: int | None
@@ -100,7 +100,7 @@ class TaskEvent(Struct, frozen=True):
 
 
 class Scrape(list[ScrapedPage]):
-    """The pages of a task that has ended, with its status and what failed."""
+    """The pages of a task that has ended, with its status and its errors."""
 
     def __init__(self, pages: list[ScrapedPage], status: TaskStatus, errors: list[PageError]) -> None:
         super().__init__(pages)

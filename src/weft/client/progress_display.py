@@ -1,4 +1,4 @@
-"""How far a task is, for a person: one line on a terminal, or what a caller makes of it."""
+"""Displays the progress of a task: on a line of the terminal, or through the caller's function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Progress = Callable[[TaskStatus], None]
 
 @contextmanager
 def progress_display(progress: Progress | bool | None) -> Iterator[Progress]:
-    """Called with each status: the caller's own, a line on the terminal, or nothing."""
+    """The function to call with each status: the caller's, one that displays a line on the terminal, or none."""
     if callable(progress):
         yield progress
     elif progress or (progress is None and sys.stderr.isatty()):
@@ -28,18 +28,18 @@ def progress_display(progress: Progress | bool | None) -> Iterator[Progress]:
 
 
 class TerminalLine:
-    """One line that is written over."""
+    """One line on a terminal that is overwritten with each status."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
     def __call__(self, status: TaskStatus) -> None:
-        """Shows it."""
+        """Displays a status."""
         self._out.write("\r\x1b[2K" + progress_text(status)[:110])
         self._out.flush()
 
     def close(self) -> None:
-        """What was shown last stays."""
+        """Ends the line, which stays on the terminal."""
         self._out.write("\n")
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events out of the bytes of a stream, as they come in."""
+"""Parses server-sent events from the bytes of a stream."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ LONGEST_LINE = 4 * 1024 * 1024
 
 
 class EventParser:
-    """`feed(piece)` gives the events that are whole now; a half one at the end of a stream is dropped."""
+    """An incremental parser: `feed(piece)` yields the events that are complete; an incomplete one at the end of a
+    stream is dropped."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._incomplete = b""
         self._lines: list[bytes] = []
 
     def feed(self, piece: bytes) -> Iterator[TaskEvent]:
-        """Takes some bytes."""
-        whole, mark, rest = (self._rest + piece).rpartition(b"\n")
-        self._rest = rest
+        """Adds bytes, and yields the events that they complete."""
+        whole, mark, rest = (self._incomplete + piece).rpartition(b"\n")
+        self._incomplete = rest
         if len(rest) > LONGEST_LINE:
             raise ValueError("a line of the stream is too long")
         if not mark:

@@ -1,4 +1,4 @@
-"""The client for plain code: each call blocks until it has its answer."""
+"""The blocking client: each call returns when it has its answer."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ T = TypeVar("T")
 
 
 class Weft(Operations, Blocking):
-    """A scrape service. Where it is away for a while, calls wait for it: `patience` seconds at most."""
+    """A scrape service. While it is unavailable, calls retry for at most `patience` seconds."""
 
     def __enter__(self) -> Self:
-        """For `with`: there is nothing to close, each call has a connection of its own."""
+        """Supports `with`; there is nothing to close, because each call opens its own connection."""
         return self
 
     def __exit__(self, *_: object) -> None:
         return
 
     def run(self, steps: Many[T]) -> Iterator[T]:
-        """Carries the steps of an operation out, and gives its results."""
+        """Runs the steps of an operation, and yields its results."""
         exchange: _Exchange | None = None
         reply: Any = None
         try:
@@ -77,19 +77,19 @@ class _Exchange:
         return self._guarded(work)
 
     def read(self) -> bytes:
-        """The next piece; empty at the end."""
+        """The next piece of the body; empty at the end."""
         piece: bytes = self._guarded(lambda: self._response.read1(65536))
         if not piece and self._response.length:
-            raise NoAnswer(self._url, "it broke off")
+            raise NoAnswer(self._url, "the connection broke")
         return piece
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         self._connection.close()
 
     def _guarded(self, work: Callable[[], T]) -> T:
         try:
             return work()
         except (OSError, http.client.HTTPException) as error:
-            said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise NoAnswer(self._url, said) from error
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise NoAnswer(self._url, reason) from error

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 request and its answer on asyncio: what the service speaks, and no more."""
+"""A minimal HTTP/1.1 client on asyncio for one request, with the features that the service uses."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from weft.client.calls import CallRequest, ReplyHead, ServiceAddress
 from weft.client.errors import NoAnswer
 
 T = TypeVar("T")
-LIMIT = 256 * 1024  # bytes of one line
+LIMIT = 256 * 1024  # bytes of a line
 
 
 class HttpExchange:
-    """`begin` sends the request, and gives the head of its answer; `read` its body, piece by piece."""
+    """One request and its answer: `begin` sends the request and returns the head of the answer; `read` returns its body
+    in pieces."""
 
     def __init__(self, service: ServiceAddress, timeout_s: float) -> None:
         self._service = service
         self._timeout_s = timeout_s
         self._writer: asyncio.StreamWriter | None = None
-        self._left: int | None = None  # bytes of the body; None: until the connection ends
+        self._left: int | None = None  # remaining bytes of the body; None: it ends with the connection
         self._is_chunked = False
 
     async def begin(self, ask: CallRequest) -> ReplyHead:
@@ -29,19 +30,19 @@ class HttpExchange:
         return await self._guarded(self._begin(ask))
 
     async def read(self) -> bytes:
-        """The next piece; empty at the end."""
+        """The next piece of the body; empty at the end."""
         if self._left == 0:
             return b""
         size = min(self._left or 65536, 65536)
         piece = await self._guarded(self._chunk() if self._is_chunked else self._reader.read(size))
         if self._left is not None:
             if not piece:
-                raise NoAnswer(self._service.url, "it broke off")
+                raise NoAnswer(self._service.url, "the connection broke")
             self._left -= len(piece)
         return piece
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         if self._writer is not None:
             self._writer.close()
 
@@ -82,5 +83,5 @@ class HttpExchange:
         except TimeoutError:
             raise NoAnswer(self._service.url, "it took too long") from None
         except (OSError, EOFError, asyncio.LimitOverrunError, ValueError, IndexError) as error:
-            said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise NoAnswer(self._service.url, said) from error
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise NoAnswer(self._service.url, reason) from error

@@ -1,10 +1,10 @@
 """The configuration: frozen sections of plain values, merged from flags, environment, a YAML file and defaults.
 
-Precedence: flag > `WEFT_*` environment > YAML file > default. Keys are flat; each belongs to one section, and a part is
-handed its section, never the whole. An unknown key, a wrong type or a value out of range is an error; all of them are
-told at once, each with its place, what is accepted and the nearest known key. Adding a key is adding a field to a
-section (`crawl`, `pods`, `service`); each product has its own: a key of the service is no flag of `weft crawl`. What a
-setting may be called: see `weft.names`.
+Precedence: flag > `WEFT_*` environment > YAML file > default. Keys are flat; each belongs to one section, and a
+component gets its section, never the whole configuration. An unknown key, a wrong type or a value out of range is an
+error; all errors are reported at once, each with its location, the accepted values and the nearest known key. To add a
+key, add a field to a section (`crawl`, `pods`, `service`). Each product has its own sections: a key of the service is
+not a flag of `weft crawl`. The spellings of a setting: see `weft.names`.
 """
 
 from weft.config.cluster import ClusterSection
@@ -39,7 +39,7 @@ from weft.config.tree import (
     product_named,
     was_given,
 )
-from weft.config.values import place, rules_file, split
+from weft.config.values import location, rules_file, split
 
 __all__ = [
     "COMPUTED",
@@ -78,10 +78,10 @@ __all__ = [
     "keys",
     "load",
     "load_service",
+    "location",
     "masked",
     "numbers",
     "own_names",
-    "place",
     "product_named",
     "rules_file",
     "split",

@@ -1,4 +1,4 @@
-"""Values that are fine alone and wrong together, or wrong in a way that no type tells."""
+"""Checks for settings that contradict each other, and for values that are wrong in a way that no type expresses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.errors import BadInput, Missing
 from weft.patterns import BadPattern, compile_url_pattern, is_url_pattern
 
 MOST_ACTIONS = 50
-# What may be done on a page before it is read, with what each needs.
+# The actions on a page before it is read, with the fields that each needs.
 ACTIONS: Mapping[str, tuple[str, ...]] = {
     "wait": (), "click": ("selector",), "write": ("text",), "press": ("key",), "scroll": (),
     "select": ("selector", "value"), "screenshot": (), "executeJavascript": ("script",),
@@ -24,11 +24,11 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
 
 
 def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Values that are fine alone and wrong together, or wrong in a way that no type tells."""
+    """The problems of a crawl's settings: each as (key, message)."""
     if values["lease_seconds"] <= values["total_timeout"]:
         yield "lease_seconds", f"must be more than total_timeout ({values['total_timeout']:g})"
     if values["resume"] and values["fresh"]:
-        yield "fresh", "cannot be combined with resume: either go on or start over"
+        yield "fresh", "cannot be combined with resume: either continue or start over"
     if values["start_or_resume"] and values["fresh"]:
         yield "fresh", "cannot be combined with start_or_resume, which never deletes a crawl"
     for name in ("retry_failed", "recrawl"):
@@ -64,7 +64,7 @@ def _worker_contradictions(values: Mapping[str, Any], name: str) -> Iterator[tup
 
 
 def service_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:  # noqa: ARG001
-    """The same for the scrape service."""
+    """The problems of the scrape service's settings: each as (key, message)."""
     yield from _header_contradictions(values)
     yield from _open_credentials(values)
     yield from _host_contradictions(values)
@@ -74,14 +74,14 @@ def service_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]
     yield from _worker_contradictions(values, "task_workers")
     for name in ("data_dir", "host"):
         if not values[name].strip():
-            yield name, "is empty: write what is meant, or leave it out"
+            yield name, "is empty: write a value, or leave it out"
 
 
 def _login_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    from weft.logins import read_login  # most crawls have none
+    from weft.logins import read_login  # imported here: most crawls have no login
 
     try:
-        read_login(values["login"])  # whether there is one of that name is for whoever begins the crawl
+        read_login(values["login"])  # whether a login of that name exists is checked when the crawl starts
     except BadInput as error:
         yield "login", str(error)
     if values["cookies"] == "off":
@@ -109,7 +109,10 @@ def _host_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]
     for pattern in values["accept"]:
         if not re.fullmatch(r"text|html|xml|json|pdf|[^\s/;,]+/[^\s/;,]+", pattern):
             known = "text, html, xml, json or pdf"
-            yield "accept", f"{pattern!r} is no content type: write {known}, a glob as image/*, or */* for everything"
+            yield (
+                "accept",
+                f"{pattern!r} is not a content type: write {known}, a glob as image/*, or */* for everything",
+            )
     yield from _name_server_contradictions(values["dns_servers"])
     yield from _proxy_contradictions(values)
 
@@ -120,17 +123,18 @@ def _render_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str
     if values["render"] == "never":
         for name in given:
             yield name, "pages are not rendered: set render to auto or always, too"
-    elif values["proxies"] is not None and "scope" in values:  # a service's tasks ask for proxies, or for a browser
+    # a service's tasks choose between proxies and a browser, so only crawls are checked
+    elif values["proxies"] is not None and "scope" in values:
         yield "render", "browsers do not go through proxies: leave out one of the two"
     for number, action in enumerate(values["render_actions"], 1):
         if why := wrong_action(action):
             yield "render_actions", f"action {number}: {why}"
     if len(values["render_actions"]) > MOST_ACTIONS:
-        yield "render_actions", f"has {len(values['render_actions'])} actions: {MOST_ACTIONS} are the most"
+        yield "render_actions", f"has {len(values['render_actions'])} actions: {MOST_ACTIONS} at most"
 
 
 def wrong_action(action: Mapping[str, Any]) -> str:
-    """What is wrong with an action on a page; empty if it can be carried out where its elements are."""
+    """What is wrong with an action on a page; empty if it is valid."""
     kind = str(action.get("type"))
     if kind not in ACTIONS:
         return f"{kind!r} is none of {', '.join(ACTIONS)}"
@@ -155,29 +159,29 @@ def _proxy_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]
 
 
 def wrong_test_url(url: str, *, needs_tls: bool = False) -> str:
-    """Why proxies cannot be tested with a page; empty if they can."""
+    """Why a page cannot be used to test proxies; empty if it can."""
     schemes = "https" if needs_tls else "https?"
     if not re.match(schemes + r"://[^/\s]", url):
-        return f"{url!r} is no URL that begins with {schemes.replace('?', ':// or http')}://"
+        return f"{url!r} is not a URL that begins with {schemes.replace('?', ':// or http')}://"
     if "@" in url.split("/", 3)[2]:
-        return "has a login, which every proxy would be shown: give a page that needs none"
+        return "has a login, which would be sent through every proxy: give a page that needs none"
     return ""
 
 
 def _name_server_contradictions(servers: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     if "system" in servers and len(servers) > 1:
-        yield "dns_servers", "`system` stands alone: the C library has name servers of its own"
+        yield "dns_servers", "`system` cannot be combined with others: the C library has its own name servers"
     for server in servers:
         if server != "system" and not _is_server(server):
-            yield "dns_servers", f"{server!r} is no name server: write its address, 192.0.2.1, or 192.0.2.1:53"
+            yield "dns_servers", f"{server!r} is not a name server: write its address, 192.0.2.1, or 192.0.2.1:53"
 
 
 def _is_server(text: str) -> bool:
-    """Whether it is an address, with a port or without; one of IPv6 is in brackets where there is a port."""
-    found = re.fullmatch(r"\[(.*)\](?::(\d+))?|([^:]*)(?::(\d+))?|(.*)", text)
-    if found is None:
+    """Whether a text is an IP address, with or without a port; an IPv6 address with a port is in brackets."""
+    match = re.fullmatch(r"\[(.*)\](?::(\d+))?|([^:]*)(?::(\d+))?|(.*)", text)
+    if match is None:
         return False
-    inside, port, plain, other_port, bare = found.groups()
+    inside, port, plain, other_port, bare = match.groups()
     number = int(port or other_port or 53)
     return _is_address(inside or plain or bare or "") and 0 < number < 65536
 
@@ -197,26 +201,26 @@ def _list_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]
     for name in ("data_dirs", "store", "include", "exclude", "strip_query"):
         listed = values[name]
         if not all(listed):
-            yield name, "holds an empty text: write what is meant, or leave it out"
+            yield name, "holds an empty text: write a value, or leave it out"
         if name in ("data_dirs", "store"):
             first = [os.path.normpath(one) for one in listed]
             if again := next((one for at, one in enumerate(listed) if first[at] in first[:at]), None):
-                yield name, f"{again!r} stands there twice"
+                yield name, f"{again!r} is listed twice"
 
 
 def _header_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is sent with every request must fit into a header."""
+    """Checks values that are sent in a header with every request."""
     template = values["user_agent_template"]
     try:
         fields = {(name, spec, conversion) for _, name, spec, conversion in Formatter().parse(template)}
     except ValueError as error:
-        yield "user_agent_template", f"only {{version}} and {{email}} may stand in braces ({error})"
+        yield "user_agent_template", f"only {{version}} and {{email}} are allowed in braces ({error})"
     else:
         for name, spec, conversion in fields:
             if name is not None and (name not in ("version", "email") or spec or conversion):
-                yield "user_agent_template", f"only {{version}} and {{email}} may stand in braces ({name!r} does)"
+                yield "user_agent_template", f"only {{version}} and {{email}} are allowed in braces, not {name!r}"
     if values["email"] and not re.fullmatch(r"[^@\s]+@[^@\s.]+(?:\.[^@\s.]+)*", values["email"]):
-        yield "email", f"{values['email']!r} is no e-mail address: write one like you@example.com"
+        yield "email", f"{values['email']!r} is not an e-mail address: write one like you@example.com"
     for name in ("user_agent_template", "email"):
         if re.search(r"[\r\n\0]", values[name] or ""):
             yield name, f"{values[name]!r} cannot be sent in a header: it has a line break in it"
@@ -225,7 +229,7 @@ def _header_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str
 
 
 def _credential_contradictions(headers: Mapping[str, str], logins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    from weft.credentials import split_name, wrong_header, wrong_host  # most crawls have none
+    from weft.credentials import split_name, wrong_header, wrong_host  # imported here: most crawls have no credentials
 
     names = set[tuple[str, ...]]()
     for key, value in headers.items():
@@ -243,7 +247,8 @@ def _credential_contradictions(headers: Mapping[str, str], logins: Mapping[str, 
 
 
 def _open_credentials(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The service's own credentials must name a host: the seeds are its callers', who could have them sent anywhere."""
+    """The service's credentials must name a host: callers choose the seeds, and could have the credentials sent
+    anywhere."""
     if not values["headers"]:
         return
     from weft.credentials import without_host
@@ -284,7 +289,7 @@ def _pod_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -
 
 def _embedded_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     if values["num_pods"] > 1 and values["politeness_scope"] == "ip":
-        # An address may serve domains of several pods, and embedded ones know nothing of each other's requests.
+        # An address may serve domains of several pods, and embedded pods do not know each other's requests.
         yield "politeness_scope", "`ip` needs one embedded pod, or Redis pods (`pods`): use those, or domain or host"
     if values["fetchers_per_pod"] != 1:
         yield "fetchers_per_pod", "an embedded pod is one process: use num_pods for more, or Redis pods"
@@ -309,7 +314,7 @@ def _is_redis_url(text: str) -> bool:
 def _no_redis_url(text: str) -> str:
     more = f". For {text} embedded pods: `num_pods={text}`" if text.isdecimal() else ""
     must = "must begin with redis://, rediss:// or unix://, as in redis://HOST:PORT/DB, or be managed"
-    return f"{without_login(text)!r} is no Redis URL: it {must}{more}"
+    return f"{without_login(text)!r} is not a Redis URL: it {must}{more}"
 
 
 def _is_address(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""The keys of a crawl: where it goes, how it asks, when it ends, what it keeps and says."""
+"""The keys of a crawl: scope, politeness, fetching, limits, storage and logging."""
 
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ Scope = Literal["any", "domain", "host", "prefix"]
 
 
 class ScopeSection(Section, frozen=True, kw_only=True):
-    """Where a crawl may go."""
+    """Which URLs a crawl may visit."""
 
     scope: Annotated[Scope, Help("where links may lead, seen from the seeds")]
     seed_file: Annotated[str | None, Help("file of seed URLs, one a line")] = None
@@ -30,7 +30,7 @@ class ScopeSection(Section, frozen=True, kw_only=True):
 
 
 class PolitenessSection(Section, frozen=True, kw_only=True):
-    """How a site is treated, and what is done when it fails."""
+    """How requests to a site are limited, and how failures are handled."""
 
     delay_s: Annotated[Seconds, Help("least seconds between two requests to one site")] = field(
         name="politeness_delay_seconds"
@@ -46,9 +46,9 @@ class PolitenessSection(Section, frozen=True, kw_only=True):
         default=86400.0, name="robots_cache_ttl_seconds"
     )
     robots_patience_s: Annotated[
-        Seconds, Tuning("seconds, about, that a robots.txt which fails (5xx, 429) is tried again while its pages wait")
+        Seconds, Tuning("how long, in seconds, a robots.txt that fails (5xx, 429) is retried while its pages wait")
     ] = field(default=120.0, name="robots_patience_seconds")
-    max_retries: Annotated[Count, Help("tries after the first, for what may succeed later")] = 3
+    max_retries: Annotated[Count, Help("retries of a request that may succeed later, at most")] = 3
     retry_backoff_s: Annotated[Seconds, Tuning("seconds before the first retry; they double, to at most 60")] = field(
         default=1.0, name="retry_backoff_seconds"
     )
@@ -60,7 +60,7 @@ class PolitenessSection(Section, frozen=True, kw_only=True):
         default=300.0, name="breaker_reset_seconds"
     )
     breaker_max_probes: Annotated[
-        Positive, Tuning("failed probes after which what is queued behind a breaker is rejected")
+        Positive, Tuning("failed probes after which the URLs queued behind a breaker are rejected")
     ] = 3
     lease_s: Annotated[Timeout, Tuning("seconds a fetcher may hold a URL; more than total_timeout")] = field(
         default=90.0, name="lease_seconds"
@@ -75,7 +75,7 @@ class PolitenessSection(Section, frozen=True, kw_only=True):
 
 
 class FetchSection(Section, frozen=True, kw_only=True):
-    """How pages are asked for."""
+    """How pages are requested."""
 
     email: Annotated[str | None, Help("your address, sent in the user agent; required beyond loopback")] = None
     user_agent_template: Annotated[str, Tuning("the user agent, with {version} and {email}")] = (
@@ -102,7 +102,7 @@ class FetchSection(Section, frozen=True, kw_only=True):
     max_redirects: Annotated[Count, Tuning("redirects in a chain, at most")] = 5
     connect_timeout_s: Annotated[Timeout, Tuning("seconds to connect")] = field(default=10.0, name="connect_timeout")
     first_connect_s: Annotated[
-        Timeout, Tuning("seconds to connect to a site for the first time; the second try has connect_timeout")
+        Timeout, Tuning("seconds for the first connection to a site; a second attempt has connect_timeout")
     ] = field(default=3.0, name="first_connect_timeout")
     read_timeout_s: Annotated[Timeout, Tuning("seconds without a byte")] = field(default=15.0, name="read_timeout")
     total_timeout_s: Annotated[Timeout, Help("seconds for a whole transfer")] = field(
@@ -126,36 +126,36 @@ class FetchSection(Section, frozen=True, kw_only=True):
     allow_private: Annotated[bool, Help("crawl loopback and private addresses, too")] = False
     proxies: Annotated[
         str | None,
-        Help("file of proxies: a crawl asks through them alone, the service for orders with `proxies: true`"),
+        Help("file of proxies: all requests of a crawl use them; in the service those of tasks with `proxies: true`"),
     ] = None
-    proxy_sticky: Annotated[bool, Tuning("keep one proxy for a site, for as long as it works")] = False
+    proxy_sticky: Annotated[bool, Tuning("keep using one proxy for a site as long as it works")] = False
     proxy_apart: Annotated[bool, Tuning("never use one proxy for two sites")] = False
-    direct_fallback: Annotated[bool, Tuning("ask sites directly while no proxy is free, instead of waiting")] = False
+    direct_fallback: Annotated[bool, Tuning("request sites directly while no proxy is free")] = False
     hands: Annotated[
         Literal["local", "cluster", "prefer-cluster"],
-        Help("who asks for pages: this machine, workers on others (cluster), or these while there are some"),
+        Help("who requests pages: this machine, workers on others (cluster), or these while there are some"),
     ] = field(default="local", name="workers")
     render: Annotated[
         Literal["never", "auto", "always"],
-        Help("draw pages in a browser: never, auto (those that need it) or always"),
+        Help("render pages in a browser: never, auto (those that need it) or always"),
     ] = "never"
     render_wait_for: Annotated[
-        str | None, Tuning("what a page must have before it is read in a browser: a CSS selector, or seconds")
+        str | None, Tuning("what to wait for before a rendered page is read: a CSS selector, or seconds")
     ] = None
     render_scrolls: Annotated[
         Annotated[int, Meta(ge=0, le=100)], Tuning("how often a page is scrolled to its end while it grows")
     ] = 0
     render_screenshot: Annotated[
         Literal["none", "viewport", "full"],
-        Tuning("keep a picture of each rendered page, of what is in view or of all"),
+        Tuning("store a screenshot of each rendered page: the visible part, or the full page"),
     ] = "none"
     render_blocked: Annotated[
-        tuple[Literal["media", "font", "image", "stylesheet"], ...], Tuning("parts of pages that a browser leaves out")
+        tuple[Literal["media", "font", "image", "stylesheet"], ...], Tuning("resources that a browser does not load")
     ] = ("media", "font")
-    render_mobile: Annotated[bool, Tuning("show pages as a telephone would")] = False
+    render_mobile: Annotated[bool, Tuning("render pages as a mobile phone does")] = False
     render_actions: Annotated[
         tuple[dict[str, Any], ...],
-        Tuning("what is done on a page before it is read: click, write, press, scroll, wait, select, screenshot"),
+        Tuning("actions on a page before it is read: click, write, press, scroll, wait, select, screenshot"),
     ] = ()
     max_browsers: Annotated[Annotated[int, Meta(ge=1, le=64)], Tuning("browsers that run at a time")] = 2
     pages_per_browser: Annotated[
@@ -164,13 +164,13 @@ class FetchSection(Section, frozen=True, kw_only=True):
     browser_sandbox: Annotated[bool, Tuning("run browsers in their sandbox; off only where it cannot be had")] = True
 
     def user_agent(self) -> str:
-        """The user agent that is sent."""
+        """The user agent that is sent with each request."""
         return self.user_agent_template.format(version=__version__, email=self.email or "loopback-only")
 
 
-# What another limit touches: the recipe "A limit of a crawl" in CONTRIBUTING.md.
+# What else a new limit needs: the recipe "A limit of a crawl" in CONTRIBUTING.md.
 class LimitsSection(Section, frozen=True, kw_only=True):
-    """When a crawl ends before everything is fetched."""
+    """Limits that end a crawl before every URL is fetched."""
 
     max_pages: Annotated[Positive | None, Help("pages to store, at most")] = None
     max_duration_s: Annotated[Timeout | None, Help("seconds to run, at most")] = field(
@@ -180,12 +180,12 @@ class LimitsSection(Section, frozen=True, kw_only=True):
 
 
 class StoreSection(Section, frozen=True, kw_only=True):
-    """Where pages are kept, and as what."""
+    """Where and in which formats pages are stored."""
 
     data_dirs: Annotated[
         Texts,
         Meta(min_length=1),
-        Help("folder of the crawl, made if need be; of several, the first is its home and all share its pages"),
+        Help("folder of the crawl, created if necessary; of several, the first has its state and all share its pages"),
     ] = ("./weft-data",)
     store: Annotated[
         tuple[Literal["warc", "text"], ...], Meta(min_length=1), Help("raw pages (warc), their text, or both")
@@ -193,7 +193,7 @@ class StoreSection(Section, frozen=True, kw_only=True):
 
 
 class ExtractSection(Section, frozen=True, kw_only=True):
-    """What is read from pages beyond their links."""
+    """What is extracted from pages in addition to their links."""
 
     extract: Annotated[
         dict[str, Any], Help("rules for the fields of a page: a file of JSON or YAML (see docs/extraction.md)")
@@ -205,35 +205,35 @@ class SpiderSection(Section, frozen=True, kw_only=True):
 
     spider: Annotated[str | None, Help("the spider to run: FILE.py[:CLASS] or MODULE:CLASS")] = None
     on_page: Annotated[
-        str | None, Help("a function that is given each page, and may yield items and requests: FILE.py:NAME")
+        str | None, Help("a function that is called with each page, and may yield items and requests: FILE.py:NAME")
     ] = None
     spider_workers: Annotated[
         Annotated[int, Meta(ge=1, le=64)] | None,
         Tuning("processes that run the user's code; by default one less than there are cores"),
     ] = None
-    callback_s: Annotated[Timeout, Tuning("seconds that a callback may take for a page")] = field(
+    callback_s: Annotated[Timeout, Tuning("time limit of a callback for a page, in seconds")] = field(
         default=30.0, name="callback_seconds"
     )
-    callback_memory_mb: Annotated[Positive, Tuning("megabytes that a callback may take for a page")] = 500
-    max_callback_errors: Annotated[Positive | None, Help("pages whose callback fails, at most")] = None
+    callback_memory_mb: Annotated[Positive, Tuning("memory limit of a callback, in megabytes")] = 500
+    max_callback_errors: Annotated[Positive | None, Help("failed callbacks after which the crawl ends")] = None
 
     @property
     def is_given(self) -> bool:
-        """Whether there is code."""
+        """Whether the settings name user code."""
         return bool(self.spider or self.on_page)
 
 
 class LoginSection(Section, frozen=True, kw_only=True):
-    """Logins by a form."""
+    """Login through a form."""
 
     login: Annotated[
         dict[str, Any],
-        Help("login by a form: a mapping, or a file of YAML that has one"),
+        Help("login by a form: a mapping, or a YAML file with one"),
     ] = field(default_factory=dict)
 
 
 class LoginsSection(Section, frozen=True, kw_only=True):
-    """Logins that are chosen by their names."""
+    """Logins that crawls select by name."""
 
     logins: Annotated[
         dict[str, dict[str, Any]], Tuning("logins by name, as `login` has one; `login: {name: NAME}` uses one of them")
@@ -241,12 +241,12 @@ class LoginsSection(Section, frozen=True, kw_only=True):
 
 
 class LogSection(Section, frozen=True, kw_only=True):
-    """What is told while it runs."""
+    """What a crawl logs while it runs."""
 
     log_dir: Annotated[str, Tuning("folder of the log files")]
     log_level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR"],
-        Help("least level of a line in the log files: DEBUG, INFO, WARNING or ERROR"),
+        Help("lowest level in the log files: DEBUG, INFO, WARNING or ERROR"),
     ] = "INFO"
     log_format: Annotated[
         Literal["text", "json"] | None,
@@ -254,7 +254,7 @@ class LogSection(Section, frozen=True, kw_only=True):
     ] = None
     prometheus_port: Annotated[Port, Help("port of the metrics endpoint; 0 for none")] = 8001
     prometheus_host: Annotated[
-        str, Tuning("address of the metrics endpoint; beyond loopback whoever reaches it can read them")
+        str, Tuning("address of the metrics endpoint; beyond loopback anyone who can reach it can read them")
     ] = "127.0.0.1"
     metrics_update_s: Annotated[Timeout, Tuning("seconds between two updates of the metrics")] = field(
         default=10.0, name="metrics_update_seconds"
@@ -262,12 +262,12 @@ class LogSection(Section, frozen=True, kw_only=True):
 
 
 class RunSection(Section, frozen=True, kw_only=True):
-    """What to do with a crawl that is in the data dir already."""
+    """What to do with a crawl that exists in the data dir."""
 
-    resume: Annotated[bool, Help("go on with the crawl in the data dir")] = False
+    resume: Annotated[bool, Help("continue the crawl in the data dir")] = False
     start_or_resume: Annotated[
         bool, Tuning("resume the crawl in the data dir if there is one, else start it: for systemd and containers")
     ] = False
     fresh: Annotated[bool, Help("delete the crawl in the data dir, and start over")] = False
     retry_failed: Annotated[bool, Help("on resume, try failed URLs again")] = False
-    recrawl: Annotated[bool, Help("on resume, visit known pages again, which costs little")] = False
+    recrawl: Annotated[bool, Help("on resume, visit known pages again; unchanged ones cost little")] = False

@@ -1,6 +1,6 @@
-"""What is written out of the configuration: docs/settings.md, and the keywords of `weft.crawl` for editors.
+"""Generates files from the configuration: docs/settings.md, and the types of the keywords of `weft.crawl` for editors.
 
-`make settings` writes both; a test sees that they are current.
+`make settings` writes both; a test checks that they are current.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SERVICE = """# Settings of the scrape service
 Each is a flag of `weft serve`, a `WEFT_*` variable and a key of a YAML file (`weft serve --config`). Those that
 `weft crawl` has, too, mean the same there. Those marked * are in `weft serve --help-all` alone.
 """
-_KEYWORDS = '''"""The settings that `weft.crawl` takes as keywords, by key and by flag. Made by `make settings`."""
+_KEYWORDS = '''"""The settings that `weft.crawl` accepts as keywords, by key and by flag. Made by `make settings`."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _PATHS = frozenset({"seed_file", "exclude_file", "log_dir"})
 
 
 def settings_page() -> str:
-    """docs/settings.md."""
+    """The text of docs/settings.md."""
     return "\n".join([_INTRO, *_tables(CRAWL), _SERVICE, *_tables(SERVICE)])
 
 
 def keywords_module() -> str:
-    """The module that has the keywords' types."""
+    """The source of the module with the keywords' types."""
     lines = [_KEYWORDS.format(name="Settings")]
     for item in keys().values():
         names = dict.fromkeys((item.name, item.flag.removeprefix("--").replace("-", "_")))
@@ -70,15 +70,15 @@ def _tables(product: Product) -> Iterator[str]:
 
 def _line(item: Key) -> str:
     default, flag = item.default_words, item.flag + (" *" if item.tuning else "")
-    takes = accepted(item.schema).replace(" or nothing", "").replace("|", r"\|")
+    accepts = accepted(item.schema).replace(" or nothing", "").replace("|", r"\|")
     mark, stars = flag.partition(" ")[::2]
-    shown = f"`{default}`" if default and " " not in default else default or "none"
+    default_text = f"`{default}`" if default and " " not in default else default or "none"
     meaning = item.help[0].upper() + item.help[1:]
-    return f"| `{item.name}` | `{mark}`{' ' + stars if stars else ''} | {shown} | {takes} | {meaning} |"
+    return f"| `{item.name}` | `{mark}`{' ' + stars if stars else ''} | {default_text} | {accepts} | {meaning} |"
 
 
 def _type(item: Key) -> str:
-    """A type that an editor can show; what a value must be beyond it, the configuration says."""
+    """The Python type of a setting for editors; further limits are checked by the configuration."""
     if item.name == "pods":
         return "str | Sequence[str | Mapping[str, object]]"
     if item.name == "only_pods":

@@ -1,4 +1,4 @@
-"""What keys there are, under which names, and what each accepts: read off the sections."""
+"""The keys of the configuration, their names and accepted values: read from the sections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.config.tree import CRAWL, IN_FILES, SHORT_FLAGS, Product
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of the configuration: where it lives and what it accepts."""
+    """One key of the configuration: its section, its name and the values it accepts."""
 
     name: str
     section: str
@@ -25,17 +25,17 @@ class Key:
     help: str
     schema: dict[str, Any]
     default: Any
-    tuning: bool  # few crawls need it
-    computed: str = ""  # in words, a default that follows from other values
+    tuning: bool  # for few crawls: only in `--help-all`
+    computed: str = ""  # description of a default that follows from other values
 
     @property
     def flag(self) -> str:
-        """Its name on the command line."""
+        """Its flag on the command line."""
         return SHORT_FLAGS.get(self.name, "--" + self.name.replace("_", "-"))
 
     @property
     def default_words(self) -> str:
-        """What counts when nobody says anything; empty for nothing at all."""
+        """The default as text; empty if it is None."""
         if self.computed:
             return self.computed
         value = self.default
@@ -51,7 +51,7 @@ class Key:
 @cache
 def keys(product: Product = CRAWL) -> Mapping[str, Key]:
     """Every key of a product, in the order of the sections."""
-    found = {}
+    by_name = {}
     for section, struct in get_type_hints(product.tree).items():
         hints = get_type_hints(struct, include_extras=True)
         (_, defs) = msgspec.json.schema_components([struct], ref_template="{name}")
@@ -63,16 +63,16 @@ def keys(product: Product = CRAWL) -> Mapping[str, Key]:
             default = (
                 info.default_factory() if info.default is msgspec.NODEFAULT and not info.required else info.default
             )
-            found[info.encode_name] = Key(
+            by_name[info.encode_name] = Key(
                 info.encode_name, section, info.name, hints[info.name], schema["description"], schema, default,
                 any(getattr(meta, "extra", None) for meta in hints[info.name].__metadata__),
                 product.computed_words.get(info.encode_name, ""),
             )  # fmt: skip
-    return MappingProxyType(found)
+    return MappingProxyType(by_name)
 
 
 def own_names(known: Mapping[str, Key]) -> dict[str, str]:
-    """Maps every spelling of a setting, its key and the name of its command-line flag, to the key."""
+    """Maps every spelling of a setting, its key and the name of its flag, to the key."""
     return {item.flag.removeprefix("--").replace("-", "_"): name for name, item in known.items()} | {
         name: name for name in known
     }
@@ -82,14 +82,14 @@ def json_schema(product: Product = CRAWL) -> dict[str, Any]:
     """A JSON Schema of a product's YAML file, for editors."""
     properties = {}
     for item in keys(product).values():
-        # A list of texts may be written as one text.
+        # a list of texts may be written as one text
         schema = item.schema
-        if item.name == "pods":  # and a pod as its URL
+        if item.name == "pods":  # a pod may be written as its URL
             schema = {**schema, "items": {"anyOf": [schema["items"], {"type": "string"}]}}
         if item.name == "only_pods":
             one = {"type": "integer"}, {"type": "array", "items": {"type": ["string", "integer"]}}
             schema = {"anyOf": [*schema["anyOf"], *one]}
-        if schema.get("type") == "array" or item.name in IN_FILES:  # may be in a file
+        if schema.get("type") == "array" or item.name in IN_FILES:  # may be the name of a file with the value
             schema = {"anyOf": [schema, {"type": "string"}]}
         properties[item.name] = {**schema, "description": item.help}
     return {
@@ -102,7 +102,7 @@ def json_schema(product: Product = CRAWL) -> dict[str, Any]:
 
 
 def accepted(schema: dict[str, Any]) -> str:
-    """In words, what a key takes."""
+    """The accepted values of a key as text."""
     if "anyOf" in schema:
         return " or ".join("nothing" if s.get("type") == "null" else accepted(s) for s in schema["anyOf"])
     if "enum" in schema:

@@ -1,4 +1,4 @@
-"""Merges all sources into one configuration: every value checked, and every mistake told at once."""
+"""Merges all sources into one configuration; checks every value, and reports all problems at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.config.keys import keys
 from weft.config.service import ServiceConfig
 from weft.config.sources import from_environment, from_file, from_flags
 from weft.config.tree import CRAWL, KEPT_IF_GIVEN, NOT_KEPT, SERVICE, Config, Product, was_given
-from weft.config.values import Value, compute, place, typed
+from weft.config.values import Value, compute, location, typed
 from weft.errors import BadConfig
 
 _RECORDED = "as the crawl was started"
@@ -23,18 +23,19 @@ _RECORDED_DEFAULT = "default, as the crawl was started"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A valid configuration and where each of its values came from."""
+    """A valid configuration, and the origin of each value."""
 
     config: Config
     origins: dict[str, str]
     values: dict[str, Any]
 
     def given(self) -> dict[str, Any]:
-        """The values that are no defaults and that a resumed crawl keeps."""
+        """The values that are not defaults and that a resumed crawl keeps."""
         return {name: value for name, value in self.kept().items() if was_given(self.origins, name)}
 
     def kept(self) -> dict[str, Any]:
-        """The values that are recorded when a crawl starts and kept by each resume: the defaults in force, too."""
+        """The values that are recorded when a crawl starts and kept by each resume, including the effective
+        defaults."""
         return {
             name: value
             for name, value in self.values.items()
@@ -42,7 +43,7 @@ class Loaded:
         }
 
     def kept_defaults(self) -> list[str]:
-        """Which of those are defaults."""
+        """Which of the kept values are defaults."""
         return [name for name in self.kept() if not was_given(self.origins, name)]
 
 
@@ -56,12 +57,11 @@ def load(
     earlier_origin: str = _RECORDED,
     is_judged: bool = True,
 ) -> Loaded:
-    """Merges all sources into one configuration, or raises BadConfig with every problem found.
+    """Merges all sources into one configuration; raises BadConfig with every problem.
 
-    `earlier` is what is recorded of a crawl that is resumed, or what a spider brings along (`earlier_origin`): it
-    counts before the defaults. `earlier_defaults` are
-    those of its keys that nobody named. Whether the values fit together is left open where that is not known yet
-    (`is_judged`).
+    `earlier`: values recorded by a crawl that is resumed, or settings of a spider (`earlier_origin`); they take
+    precedence over the defaults. `earlier_defaults`: the keys among them that were defaults. Contradictions are not
+    checked while values are still missing (`is_judged`).
     """
     known = keys()
     kept = [
@@ -81,7 +81,7 @@ def load_service(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> ServiceConfig:
-    """The same for the scrape service."""
+    """Merges the sources for the scrape service; see `load`."""
     values, _ = _merged(SERVICE, [], path, environment, flags, service_contradictions)
     return ServiceConfig(**_sections(values, SERVICE))
 
@@ -94,7 +94,7 @@ def _merged(
     flags: Mapping[str, Any] | None,
     judge: Callable[[Mapping[str, Any], Mapping[str, str]], Iterable[tuple[str, str]]],
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Every value of a product and where it came from; BadConfig with every problem found."""
+    """Every value of a product and its origin; raises BadConfig with every problem."""
     known, problems = keys(product), list[str]()
     environment = os.environ if environment is None else environment
     if path is not None:
@@ -104,14 +104,14 @@ def _merged(
     values, origins = typed(given, known, problems, product.computed)
     if not problems:
         compute(values, origins, product.computed)
-        problems += [f"{place(origins[name], name)}: {text}" for name, text in judge(values, origins)]
+        problems += [f"{location(origins[name], name)}: {text}" for name, text in judge(values, origins)]
     if problems:
         raise BadConfig(sorted(problems, key=_line))
     return values, origins
 
 
 def _keep_first_pods(values: dict[str, Any], origins: dict[str, str]) -> None:
-    """A list of many pods can be tried with few: the first are taken."""
+    """Keeps the first `num_pods` of a list of pods, so that a long list can be tried with few."""
     listed, wanted = len(values["pods"]), values["num_pods"]
     if wanted < listed:
         values["pods"] = values["pods"][:wanted]
@@ -126,6 +126,6 @@ def _sections(values: Mapping[str, Any], product: Product) -> dict[str, Any]:
 
 
 def _line(problem: str) -> int:
-    """The line that a problem names, to tell them from the top of the file down."""
-    found = re.search(r":([0-9]+): ", problem)
-    return int(found[1]) if found else 0
+    """The line number in a problem's message, to sort the problems of a file from top to bottom."""
+    match = re.search(r":([0-9]+): ", problem)
+    return int(match[1]) if match else 0

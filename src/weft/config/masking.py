@@ -1,4 +1,4 @@
-"""Values as they may be shown: secrets are starred out."""
+"""Masks secrets in values for display."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.config.tree import SECRET_KEYS
 
 
 def masked(name: str, value: Any) -> Any:
-    """A value as it may be shown: secrets are starred out."""
+    """A value for display, with secrets replaced by asterisks."""
     if name == "pods":
         return tuple(replace(pod, redis_url=without_login(pod.redis_url)) for pod in value)
     if name in ("redis_url", "broker") and value:

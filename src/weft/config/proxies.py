@@ -1,4 +1,4 @@
-"""The keys of proxies: where they come from, how they are tested, how many there must be."""
+"""The keys of proxies: their sources, their tests, and the required number."""
 
 from typing import Annotated
 
@@ -8,7 +8,8 @@ from weft.config.section import Count, Seconds, Section, Texts, Timeout, Tuning
 
 
 class ProxySection(Section, frozen=True, kw_only=True):
-    """Which proxies there are, and how they are tested. Whether a crawl uses them is `proxies` of how it asks."""
+    """Where proxies come from, and how they are tested. Whether a crawl uses them is decided by `proxies`
+    (FetchSection)."""
 
     sources: Annotated[
         Texts, Tuning("where proxies come from besides `proxies`: files, URLs of lists, or proxies themselves")
@@ -17,10 +18,10 @@ class ProxySection(Section, frozen=True, kw_only=True):
         str | None,
         Tuning("page that proxies are tested with, best one that shows the request; none: they are not tested"),
     ] = field(default=None, name="proxy_test_url")
-    tls_url: Annotated[str | None, Tuning("https page that shows whether a proxy lets TLS through")] = field(
+    tls_url: Annotated[str | None, Tuning("https page to test whether a proxy supports TLS")] = field(
         default=None, name="proxy_test_tls_url"
     )
-    least: Annotated[Count, Tuning("proxies that must be usable; with fewer they are tested anew")] = field(
+    least: Annotated[Count, Tuning("proxies that must be usable; with fewer all are tested again")] = field(
         default=10, name="min_proxies"
     )
     refresh_s: Annotated[Timeout, Tuning("seconds after which proxies are collected and tested again")] = field(
@@ -30,13 +31,13 @@ class ProxySection(Section, frozen=True, kw_only=True):
         Seconds, Tuning("least seconds between two tests of all proxies, also if too few are usable")
     ] = field(default=60.0, name="proxy_refresh_pause_seconds")
     rest_s: Annotated[
-        Timeout, Tuning("seconds that a proxy rests after it has failed, twice as long each time, up to an hour")
+        Timeout, Tuning("seconds that a proxy is not used after a failure, doubled each time, up to an hour")
     ] = field(default=30.0, name="proxy_rest_seconds")
     ban_s: Annotated[
         Timeout,
-        Tuning("seconds that a proxy is not used at a site that blocks it, twice as long each time, up to 6 hours"),
+        Tuning("seconds that a proxy is not used at a site that blocks it, doubled each time, up to 6 hours"),
     ] = field(default=300.0, name="proxy_ban_seconds")
-    timeout_s: Annotated[Timeout, Tuning("seconds that a proxy has for a test")] = field(
+    timeout_s: Annotated[Timeout, Tuning("time limit of a proxy test, in seconds")] = field(
         default=10.0, name="proxy_test_timeout"
     )
     chunk: Annotated[Annotated[int, Meta(ge=1, le=100_000)], Tuning("proxies in a chunk of tests")] = field(

@@ -1,4 +1,4 @@
-"""The keys of the scrape service: where it listens, how much it does at a time, how long it keeps things."""
+"""The keys of the scrape service: address, concurrency, limits and retention."""
 
 from typing import Annotated, Literal
 
@@ -11,20 +11,20 @@ from weft.config.section import Help, Positive, Seconds, Section, Texts, Timeout
 
 
 class ServerSection(Section, frozen=True, kw_only=True):
-    """Where the service listens, and where it keeps everything."""
+    """Where the service listens, and where it stores its data."""
 
-    host: Annotated[str, Help("address to listen at; any but loopback needs API keys")] = "127.0.0.1"
-    port: Annotated[Annotated[int, Meta(ge=0, le=65535)], Help("port to listen at; 0: one that is free")] = 8000
+    host: Annotated[str, Help("address to listen on; any but loopback requires API keys")] = "127.0.0.1"
+    port: Annotated[Annotated[int, Meta(ge=0, le=65535)], Help("port to listen on; 0: a free one")] = 8000
     workers: Annotated[Annotated[int, Meta(ge=1, le=64)], Help("processes that answer requests")] = 1
-    data_dir: Annotated[str, Help("folder to keep tasks and pages in, made if need be")] = "./weft-service"
+    data_dir: Annotated[str, Help("folder for tasks and pages, created if necessary")] = "./weft-service"
     api_keys_file: Annotated[
         str | None,
-        Help("file of API keys besides those of `weft keys`: one in a line, as text or as `sha256:DIGEST`"),
+        Help("file of API keys besides those of `weft keys`: one on a line, as text or as `sha256:DIGEST`"),
     ] = None
 
 
 class JobsSection(Section, frozen=True, kw_only=True):
-    """What runs at a time, how sites are treated by tasks, and how long tasks are kept."""
+    """How many tasks run at a time, how tasks treat sites, and how long tasks are kept."""
 
     max_tasks: Annotated[Positive, Help("tasks that run at a time")] = field(default=5, name="max_concurrent_tasks")
     max_tasks_per_key: Annotated[
@@ -37,9 +37,9 @@ class JobsSection(Section, frozen=True, kw_only=True):
     max_sites: Annotated[Positive, Help("sites with a schedule that run at a time")] = field(
         default=16, name="max_concurrent_sites"
     )
-    max_articles: Annotated[
-        Annotated[int, Meta(ge=1, le=1000)], Help("pages that a task has in flight, if it does not say otherwise")
-    ] = field(default=10, name="max_concurrent_articles")
+    max_articles: Annotated[Annotated[int, Meta(ge=1, le=1000)], Help("pages that a task has in flight by default")] = (
+        field(default=10, name="max_concurrent_articles")
+    )
     delay_s: Annotated[Seconds, Help("least seconds between the starts of two requests to one site")] = field(
         default=0.2, name="job_delay_seconds"
     )
@@ -47,7 +47,7 @@ class JobsSection(Section, frozen=True, kw_only=True):
     breaker_reset_s: Annotated[Timeout, Help("seconds an open breaker waits before a probe")] = field(
         default=300.0, name="breaker_reset_seconds"
     )
-    max_pending: Annotated[Positive, Help("tasks that wait in a lane; more are refused")] = field(
+    max_pending: Annotated[Positive, Help("tasks that may wait in a lane; more are refused")] = field(
         default=10_000, name="max_pending_tasks"
     )
     max_pending_hours: Annotated[Timeout, Help("hours that a task may wait for its start")] = 24.0
@@ -70,34 +70,34 @@ class ServiceFetchSection(FetchSection, frozen=True, kw_only=True):
 
     hands: Annotated[
         Literal["local", "cluster", "prefer-cluster"],
-        Help("who asks for pages: this machine, workers on others (cluster), or these while there are some"),
+        Help("who requests pages: this machine, workers on others (cluster), or these while there are some"),
     ] = field(default="local", name="task_workers")
 
 
 class ServicesSection(Section, frozen=True, kw_only=True):
-    """What `weft up` keeps running; these are flags of `weft up` alone."""
+    """What `weft up` runs; these are flags of `weft up` only."""
 
     services: Annotated[Texts, Help("what `weft up` keeps running, besides what that needs: redis, engine, api")] = (
         "engine",
         "api",
     )
     crawls: Annotated[
-        Texts, Help("configuration files of crawls that `weft up` runs besides, each to its end; with a `seed_file`")
+        Texts, Help("configuration files of crawls that `weft up` also runs, each to its end; each needs a `seed_file`")
     ] = ()
     redis_url: Annotated[
         str | None,
-        Help("address of the service `redis`; a server that runs there is never stopped; none: Weft runs its own"),
+        Help("address of the service `redis`; a server running there is never stopped; none: Weft runs its own"),
     ] = None
     redis_password: Annotated[str | None, Tuning("password of that Redis")] = None
 
 
 class ServiceLogSection(Section, frozen=True, kw_only=True):
-    """What the service writes down about itself."""
+    """What the service logs."""
 
     log_dir: Annotated[str, Tuning("folder of the log files")]
     log_level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR"],
-        Help("least level of a line in the log files: DEBUG, INFO, WARNING or ERROR"),
+        Help("lowest level in the log files: DEBUG, INFO, WARNING or ERROR"),
     ] = "INFO"
     log_format: Annotated[
         Literal["text", "json"] | None,
@@ -106,7 +106,7 @@ class ServiceLogSection(Section, frozen=True, kw_only=True):
 
 
 class ServiceConfig(Struct, frozen=True, kw_only=True):
-    """The whole tree of the service; only the door holds it."""
+    """The whole configuration of the service; only the CLI has it, components get sections."""
 
     server: ServerSection
     jobs: JobsSection

@@ -1,4 +1,4 @@
-"""What a file, the environment and the command line (or a program) give, by the names that settings go by."""
+"""Reads the given values from a YAML file, the environment, and the command line or a program."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from weft.secret_files import read_secret
 
 DEBUG_PODS = "WEFT_DEBUG_POD_ASSIGNMENT"
 _FOREIGN_DEBUG_PODS = "CRAWLER_DEBUG_POD_ASSIGNMENT"
-# WEFT_ variables that are switches of their own, not keys.
+# WEFT_ variables that are switches, not keys.
 SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*|RUNTIME_DIR|PURE_PYTHON|SERVER|API_KEY|API_KEY_FILE)")
 
 
-# What a setting is called elsewhere, without our prefix.
+# Names of settings elsewhere, without our prefix.
 ALIASES = {"MIN_PROXIES_FOR_SCRAPING": "min_proxies"}
-# Settings that may hold a secret, and so may be in a file that `WEFT_NAME_FILE` names.
+# Settings that may hold a secret, and can therefore be in a file that `WEFT_NAME_FILE` names.
 IN_SECRET_FILES = SECRET_KEYS | {"redis_url", "broker"}
 
 
 def checks_pod_assignment(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether the pods shall check every URL that they take in (WEFT_DEBUG_POD_ASSIGNMENT)."""
+    """Whether pods verify that every URL they receive is theirs (WEFT_DEBUG_POD_ASSIGNMENT)."""
     return (os.environ if environment is None else environment).get(DEBUG_PODS, "").lower() in ("1", "true")
 
 
@@ -54,9 +54,9 @@ def from_environment(
                 continue
         if name not in own:
             if any(_is_setting(name, own_names(keys(product))) for product in PRODUCTS):
-                continue  # another product's: one environment may serve all of them
-            told = names.answer(name, own, lambda other: f"WEFT_{other.upper()}")
-            problems.append(f"environment: {variable} names no key{told}")
+                continue  # a key of another product: one environment may serve all products
+            suggestion = names.answer(name, own, lambda other: f"WEFT_{other.upper()}")
+            problems.append(f"environment: {variable} names no key{suggestion}")
         elif (first := spelt.setdefault(own[name], variable)) != variable:
             both = " and ".join(sorted((first, variable)))
             problems.append(f"environment: {both} are the same setting: give one of them")
@@ -69,9 +69,9 @@ def _is_setting(name: str, own: Mapping[str, str]) -> bool:
 
 
 def from_flags(known: Mapping[str, Key], flags: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, Value]]:
-    """Of the command line, where the names are right already, and of a program, which may write any.
+    """Values from the command line, whose names are valid, or from a program, which may pass any name.
 
-    Their origin is the name that was given, in backticks: the command line makes a flag of it (`cli.messages`).
+    Their origin is the given name in backticks: the command line converts it to a flag (`cli.messages`).
     """
     own, spelt = own_names(known), dict[str, str]()
     for name, value in flags.items():
@@ -86,8 +86,8 @@ def from_flags(known: Mapping[str, Key], flags: Mapping[str, Any], problems: lis
 def from_file(
     path: Path, known: Mapping[str, Key], environment: Mapping[str, str], problems: list[str]
 ) -> Iterator[tuple[str, Value]]:
-    """Of a YAML file, which has keys alone."""
-    from weft.config import yaml_file  # it brings PyYAML with it, which most processes never need
+    """Values from a YAML file, which uses keys, not flag names."""
+    from weft.config import yaml_file  # imported here: it imports PyYAML, which most processes never need
 
     own = own_names(known)
 

@@ -1,4 +1,4 @@
-"""All sections together, the defaults that follow from other values, and what is special about some keys."""
+"""All sections together, the defaults that follow from other values, and properties of some keys."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from weft.config.service import ServiceConfig
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """The whole tree; only the door holds it."""
+    """The whole configuration of a crawl; only the CLI has it, components get sections."""
 
     scope: ScopeSection
     politeness: PolitenessSection
@@ -50,7 +50,7 @@ BLOOM_KEYS = ("bloom_filter_capacity", "bloom_filter_error_rate")
 
 
 Compute = Callable[[Mapping[str, Any], Mapping[str, str]], tuple[Any, str]]
-# Defaults that follow from other values: key -> (the value, why), from the values so far and their origins.
+# Defaults that follow from other values: key → function of the values so far and their origins, returning (value, why).
 COMPUTED: dict[str, Compute] = {
     "scope": lambda got, _: (
         ("any", "a spider goes where it says")
@@ -79,7 +79,7 @@ COMPUTED: dict[str, Compute] = {
     ),
     "log_dir": lambda got, _: (os.path.join(got["data_dirs"][0], "logs"), "in the first data dir"),  # noqa: PTH118
 }
-# The same in words, for the help and docs/settings.md.
+# The same defaults as text, for the help and docs/settings.md.
 COMPUTED_WORDS = {
     "scope": "domain; any with a seed file or a spider",
     "politeness_delay_seconds": "1; 70 when scope is any and there is no spider",
@@ -91,7 +91,7 @@ COMPUTED_WORDS = {
     "log_dir": "logs in the first data dir",
 }
 SHORT_FLAGS = {"politeness_delay_seconds": "--delay", "data_dirs": "--data-dir", "headers": "--header"}
-# What is of one run alone, and not recorded with a crawl: how long, from what file and with what intent it is run.
+# Settings of a single run, which are not recorded with a crawl: its duration, its configuration file and its intent.
 NOT_KEPT = frozenset(
     {
         "max_duration",
@@ -107,17 +107,17 @@ NOT_KEPT = frozenset(
         "cluster_key",
     }
 )
-# Recorded only where somebody gave them. Their defaults follow from the data dirs, which may have been moved, and from
+# Recorded only if a user has set them. Their defaults follow from the data dirs, which may have been moved, and from
 # the list of pods, whose length is fixed for a crawl.
 KEPT_IF_GIVEN = frozenset({"log_dir", "num_pods"})
-IN_FILES = frozenset({"extract", "login", "logins"})  # mappings that a file may hold
+IN_FILES = frozenset({"extract", "login", "logins"})  # mappings that may be in a file
 PATTERNS = frozenset({"include", "exclude"})
 SECRET_KEYS = frozenset({"auth", "headers", "redis_password", "pods", "proxy_sources", "cluster_key"})
 
 
 @dataclass(frozen=True)
 class Product:
-    """What is configured as one: its sections, and the defaults that follow from other values."""
+    """The configuration of one product: its sections, and its defaults that follow from other values."""
 
     name: str
     tree: type[Struct]
@@ -132,7 +132,7 @@ SERVICE = Product(
     ServiceConfig,
     "weft serve",
     {
-        # What one caller's page does to its parser must not touch another's.
+        # One caller's page may crash its parser: that must not affect another caller's page.
         "parser_children": lambda _got, _: (1, "the service"),
         "log_dir": lambda got, _: (os.path.join(got["data_dir"], "logs"), "in the data dir"),  # noqa: PTH118
     },
@@ -142,10 +142,10 @@ PRODUCTS = (CRAWL, SERVICE)
 
 
 def product_named(name: str) -> Product:
-    """The product of that name."""
+    """The product with that name."""
     return next(product for product in PRODUCTS if product.name == name)
 
 
 def was_given(origins: Mapping[str, str], *keys: str) -> bool:
-    """Whether somebody gave one of these: it is no default."""
+    """Whether one of these keys was set: it is not a default."""
     return any(not origins[key].startswith("default") for key in keys)

@@ -1,6 +1,6 @@
-"""One given value made what its key wants, or a problem that says what is accepted.
+"""Converts one given value to the type of its key, or reports a problem with the accepted values.
 
-A list is a list, taken as it is, or one text with commas (see `split`).
+A list is a list, or one text with commas (see `split`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_RULES_BYTES, MAX_RULES_PARTS = 1 << 20, 10_000
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value with its origin; `lax` ones are texts that may stand for numbers."""
+    """A value with its origin; in a `lax` value texts may be numbers."""
 
     value: Any
     origin: str
@@ -34,14 +34,14 @@ class Value:
 
 
 class UnusableValue(ValueError):
-    """A value that cannot be used: its `str` says why."""
+    """A value that cannot be used; its `str` is the reason."""
 
 
 def split(text: str, *, patterns: bool = False) -> list[str]:
-    """The items of `a,b`; a comma that belongs to an item is written `\\,`.
+    """The items of `a,b`; a comma within an item is written `\\,`.
 
-    Of patterns, `re:` (`re2:`, `re2-path:`) and all that follows it is one: commas are common in regular expressions
-    (`{1,3}`), and one that is cut in two still compiles, and means something else.
+    In a list of patterns `re:` (`re2:`, `re2-path:`) and everything after it is one item: commas are common in regular
+    expressions (`{1,3}`), and one that is split still compiles, with another meaning.
     """
     whole = text[at.start() :] if patterns and (at := re.search(r"(?:(?<=,)|^)\s*re(2|2-path)?:", text)) else ""
     parts = re.split(r"(?<!\\),", text.removesuffix(whole))
@@ -51,7 +51,8 @@ def split(text: str, *, patterns: bool = False) -> list[str]:
 def typed(
     given: list[tuple[str, Value]], known: Mapping[str, Key], problems: list[str], computed: Mapping[str, Compute]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Every value checked, the overridden ones too; the later wins. What was not given gets its plain default."""
+    """Checks every value, including overridden ones; the later source wins. Values that were not given get their plain
+    default."""
     values = {name: copy(item.default) for name, item in known.items() if name not in computed}
     origins = dict.fromkeys(values, "default")
     for name, value in given:
@@ -62,23 +63,25 @@ def typed(
             for text in _texts(values[name]):
                 text.encode()
         except UnusableValue as error:
-            problems.append(f"{place(value.origin, name)}: {error}")
+            problems.append(f"{location(value.origin, name)}: {error}")
         except UnicodeEncodeError:
-            problems.append(f"{place(value.origin, name)}: {_shown(name, value)} is not UTF-8 text; write it in UTF-8")
+            where, quoted = location(value.origin, name), _quoted(name, value)
+            problems.append(f"{where}: {quoted} is not UTF-8 text; write it in UTF-8")
         except (msgspec.ValidationError, ValueError, RecursionError):
             more = _at_most(item.schema, value.value)
-            shown = _shown(name, value)
-            problems.append(f"{place(value.origin, name)}: {shown} is not accepted; use {accepted(item.schema)}{more}")
+            where, quoted = location(value.origin, name), _quoted(name, value)
+            problems.append(f"{where}: {quoted} is not accepted; use {accepted(item.schema)}{more}")
     return values, origins
 
 
-def place(origin: str, name: str) -> str:
-    """Where a problem lies: flags and variables are named after their key, other places say it beside."""
+def location(origin: str, name: str) -> str:
+    """The location of a problem for its message: flags and variables contain the key's name; for other sources it is
+    added."""
     return origin if re.fullmatch(r"`\w+`|WEFT_[A-Z_]+", origin) else f"{origin}: {name}"
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a value that is of its key's type; ValueError for one that no file name or header can hold."""
+    """Every text in a value of valid type; raises ValueError for text that no file name or header can hold."""
     if isinstance(value, str):
         if "\0" in value:
             raise ValueError("a NUL")
@@ -92,19 +95,19 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(one)
 
 
-def _shown(name: str, given: Value) -> str:
-    """A value as a message has it: not long, and no secret."""
+def _quoted(name: str, given: Value) -> str:
+    """A value for a message: shortened, without secrets."""
     if name in SECRET_KEYS:
         return "***"
     try:
-        # An alias in a YAML file can stand for more than any memory holds: only its beginning is written out.
+        # An alias in a YAML file can expand to more than fits into memory: only its beginning is formatted.
         return (repr if isinstance(given.value, str) else reprlib.repr)(given.value)[:80]
     except ValueError:
         return "the number"
 
 
 def _at_most(schema: dict[str, Any], value: Any) -> str:
-    """What to add to a message about a number that is above a limit which `accepted` does not name."""
+    """The addition to a message about a number above a limit that `accepted` does not mention."""
     limits = [one["maximum"] for one in schema.get("anyOf", [schema]) if one.get("maximum") in (LARGEST, LONGEST_S)]
     try:
         return f", at most {int(limits[0]):,}" if limits and float(value) > limits[0] else ""
@@ -123,10 +126,11 @@ def compute(values: dict[str, Any], origins: dict[str, str], computed: Mapping[s
 
 
 def _listed(given: Value, item: Key) -> Any:
-    """The value as its type wants it: one text made a list, a list of pods made a text, a path made a text."""
+    """The value in the form of its type: a text split into a list, a list of pods joined to a text, a path converted to
+    text."""
     value, kind = _plain(given.value), item.schema.get("type")
     if kind == "array" and isinstance(given.value, os.PathLike):
-        return [value]  # one folder, whatever its name
+        return [value]  # one folder, even if its name has a comma
     if item.name == "only_pods" and isinstance(value, list | int) and not isinstance(value, bool):
         return ",".join(map(str, value)) if isinstance(value, list) else str(value)
     if kind == "array" and isinstance(value, str):
@@ -141,12 +145,12 @@ def _listed(given: Value, item: Key) -> Any:
 
         return yaml_file.parsed(value)
     if isinstance(value, bool) and kind != "boolean":
-        return str(value)  # or it would pass for a number
+        return str(value)  # otherwise a numeric folder name would become a number
     return value
 
 
 def _absolute(value: Any, *, is_one: bool) -> Any:
-    from weft.logins import absolute  # most crawls have none
+    from weft.logins import absolute  # imported here: most crawls have no login
 
     if is_one:
         return absolute(value)
@@ -161,16 +165,16 @@ _HOLDS = {
 
 
 def rules_file(path: str, key: str = "extract") -> dict[str, Any]:
-    """The value of a key in a file of JSON or YAML, which is a mapping."""
+    """The mapping in a JSON or YAML file."""
     from weft.config import yaml_file
 
-    path.encode()  # raises for what is not text
+    path.encode()  # raises for a path that is not UTF-8 text
     try:
         with Path(path).open("rb") as file:
             text = file.read(MAX_RULES_BYTES + 1)
         if len(text) > MAX_RULES_BYTES:
             raise UnusableValue(f"{path} has more than {MAX_RULES_BYTES:,} bytes")
-        found = yaml_file.parsed(text.decode())
+        mapping = yaml_file.parsed(text.decode())
     except UnicodeDecodeError:
         raise UnusableValue(f"{path} is not UTF-8 text") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -178,15 +182,16 @@ def rules_file(path: str, key: str = "extract") -> dict[str, Any]:
             raise
         why = error.strerror if isinstance(error, OSError) else error
         raise UnusableValue(f"{path} cannot be read as JSON or YAML: {why}") from None
-    if not isinstance(found, dict):
+    if not isinstance(mapping, dict):
         what, needed = _HOLDS[key]
         raise UnusableValue(f"{path} holds no {what}: {needed} is expected")
-    bounded(found, path)
-    return found
+    bounded(mapping, path)
+    return mapping
 
 
 def bounded(value: Any, where: str) -> Any:
-    """The value, if it is not more than rules can be: an alias in a YAML file can stand for more than memory holds."""
+    """The value, if it is not larger than rules can be: an alias in a YAML file can expand to more than fits into
+    memory."""
     left, seen = [value], 0
     while left:
         one = left.pop()
@@ -201,14 +206,14 @@ def bounded(value: Any, where: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Paths made texts, and a tuple a list."""
+    """Converts paths to texts, and a tuple to a list."""
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _pod(given: Any) -> Any:
-    """`managed`, or a Redis's URL, is short for a pod."""
+    """Expands `managed`, or a Redis URL, to a pod."""
     if isinstance(given, str):
         return {"managed": True} if given == "managed" else {"redis_url": given}
     return given

@@ -1,6 +1,6 @@
-"""A YAML file of settings: what stands in it and where, and what is wrong with its form.
+"""Reads YAML files of settings: the values and their lines, and errors of form.
 
-Imported where it is called: PyYAML is slow to import, and most processes read no file.
+Imported where it is used: PyYAML is slow to import, and most processes read no file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REFERENCE = re.compile(r"(?<=[:,\s])(\$\{(?:env|file):[^}'\n]*\})(?=\s*[,}\n])"
 
 
 def parsed(text: str) -> Any:
-    """One value that is written as YAML; ValueError where it is none."""
+    """Parses one YAML value; raises ValueError if it is invalid."""
     try:
         return yaml.safe_load(readable(text))
     except yaml.YAMLError as error:
@@ -27,7 +27,7 @@ def parsed(text: str) -> Any:
 
 
 def readable(text: str) -> str:
-    """YAML in which `{user: ${env:NAME}}` may stand without quotes, as it is mostly written."""
+    """Quotes `{user: ${env:NAME}}` as is necessary in YAML, because users mostly leave the quotes out."""
     if not _REFERENCE.search(text):
         return text
     try:
@@ -40,8 +40,8 @@ def readable(text: str) -> str:
 def entries(
     path: Path, unknown: Callable[[str], str | None], environment: Mapping[str, str] | None, problems: list[str]
 ) -> Iterator[tuple[str, Any, str, bool]]:
-    """Every key with its value, its place, and whether a variable was put into it; `unknown` answers for other keys.
-    Without an `environment` `${VAR}` is a text like any other."""
+    """Every key with its value, its line, and whether a variable was inserted; `unknown` returns the problem for
+    unknown keys. Without an `environment`, `${VAR}` is ordinary text."""
     for name_node, node in _mapping(path, problems):
         name, place = str(name_node.value), f"{path}:{name_node.start_mark.line + 1}"
         if (answer := unknown(name)) is not None:
@@ -53,7 +53,7 @@ def entries(
         loader = yaml.SafeLoader("")
         try:
             yield name, loader.construct_document(node), place, lax
-        except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none, a number of 5,000 digits
+        except (yaml.YAMLError, ValueError) as error:  # ValueError: an invalid date, or a number of 5,000 digits
             problems.append(f"{place}: {name}: {_first_line(error)}")
         finally:
             loader.dispose()
@@ -63,12 +63,12 @@ def _read(path: Path) -> str:
     with path.open("rb") as file:
         raw = file.read(LONGEST_FILE + 1)
     if len(raw) > LONGEST_FILE:
-        raise BadConfig([f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is no configuration"])
+        raise BadConfig([f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is not a configuration"])
     return raw.decode()
 
 
 def _mapping(path: Path, problems: list[str]) -> list[tuple[yaml.Node, yaml.Node]]:
-    """The keys and values at the top of a YAML file; what is wrong with its form goes to the problems."""
+    """The top-level keys and values of a YAML file; errors of form are added to the problems."""
     try:
         root = yaml.compose(readable(_read(path)), Loader=yaml.SafeLoader)
     except OSError as error:
@@ -99,7 +99,8 @@ def _mapping(path: Path, problems: list[str]) -> list[tuple[yaml.Node, yaml.Node
 
 
 def _holds_itself(node: yaml.Node, within: dict[int, bool]) -> int | None:
-    """The line of a node that is a part of itself; `within` has the nodes met, and whether this one lies in them."""
+    """The line of a node that contains itself; `within` has the visited nodes, and whether each is an ancestor of this
+    one."""
     if isinstance(node, yaml.ScalarNode) or id(node) in within:
         return node.start_mark.line + 1 if within.get(id(node)) else None
     within[id(node)] = True
@@ -112,9 +113,9 @@ def _holds_itself(node: yaml.Node, within: dict[int, bool]) -> int | None:
 
 
 def _repeated(root: yaml.MappingNode, met: set[int]) -> Iterator[tuple[int, str]]:
-    """Keys that stand twice in one mapping, at any depth: YAML would silently keep the last.
+    """Keys that occur twice in a mapping, at any depth: YAML would silently keep the last.
 
-    `met`: a mapping that aliases put at many places is looked at once.
+    `met`: the visited mappings, since aliases can place one in many locations.
     """
     if id(root) in met:
         return
@@ -123,7 +124,7 @@ def _repeated(root: yaml.MappingNode, met: set[int]) -> Iterator[tuple[int, str]
     for name, value in root.value:
         line, text = name.start_mark.line + 1, str(name.value)
         if text in first:
-            yield line, f"key {text!r} stands here again; it is on line {first[text]} already"
+            yield line, f"key {text!r} is repeated; line {first[text]} has it already"
         first.setdefault(text, line)
         if isinstance(value, yaml.MappingNode):
             yield from _repeated(value, met)
@@ -133,7 +134,8 @@ _VARIABLE = re.compile(r"\$(\$)?\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 def _fill_in(node: yaml.Node, path: Path, environment: Mapping[str, str], problems: list[str]) -> bool | None:
-    """Puts `${VAR}` and `${VAR:-else}` in place (`$${VAR}` stays); None if one is not set, else whether any was."""
+    """Replaces `${VAR}` and `${VAR:-else}` (`$${VAR}` is an escape); returns None if a variable is not set, else
+    whether any was replaced."""
     filled, missing = False, False
 
     def put(match: re.Match[str]) -> str:
@@ -145,9 +147,9 @@ def _fill_in(node: yaml.Node, path: Path, environment: Mapping[str, str], proble
         text: str | None = environment.get(variable, otherwise)
         if text is None:
             missing = True
-            place = f"{path}:{scalar.start_mark.line + 1}"
+            location = f"{path}:{scalar.start_mark.line + 1}"
             problems.append(
-                f"{place}: ${{{variable}}} is not set in the environment; set it or write ${{{variable}:-x}}"
+                f"{location}: ${{{variable}}} is not set in the environment; set it or write ${{{variable}:-x}}"
             )
         return text or ""
 
@@ -157,7 +159,7 @@ def _fill_in(node: yaml.Node, path: Path, environment: Mapping[str, str], proble
 
 
 def _scalars(node: yaml.Node, met: set[int]) -> Iterator[yaml.ScalarNode]:
-    """The texts of a value, each once, at however many places aliases put it."""
+    """The scalars of a value, each once, even if aliases place it in several locations."""
     if id(node) in met:
         return
     met.add(id(node))

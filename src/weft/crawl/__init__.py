@@ -1,4 +1,5 @@
-"""Product: crawls. The module itself can be called: `weft.crawl(seeds, max_pages=100)` yields pages (see api.py)."""
+"""Product: crawls. The module itself is callable: `weft.crawl(seeds, max_pages=100)` yields pages (see
+page_iteration.py)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Callable(ModuleType):
-    """`weft.crawl` is a room of the house and, for users, a function."""
+    """Makes this package callable: users call `weft.crawl(...)` as a function."""
 
     def __call__(
         self,

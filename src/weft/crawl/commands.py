@@ -1,8 +1,8 @@
-"""What a person may ask of a crawl from another terminal: pause, resume, edit, seed, cancel.
+"""Commands to a crawl from another terminal: pause, resume, edit, seed, cancel.
 
-A command is written to the crawl's folder, by the process that holds it: the orchestrator of a running crawl, which has
-its processes follow (`following`), or the command itself where nothing runs. All that can be refused is refused before
-anything is written.
+A command is written to the crawl's folder by the process that holds it: the orchestrator of a running crawl, which
+makes its processes read it (`following`), or the command itself if no process runs. Everything that can be refused is
+refused before anything is written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from weft import urls
 from weft.config import load
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.items.extraction_requests import give_order
+from weft.crawl.items.extraction_requests import add_request
 from weft.crawl.pods.nodes import is_part
 from weft.engine.crawls.limits import check_email
 from weft.engine.crawls.settings import EDITABLE, of_crawl
@@ -31,37 +31,38 @@ log = Log("weft.crawl.commands")
 
 
 class Edited(NamedTuple):
-    """What an edit has changed."""
+    """The changes of an edit."""
 
-    changed: dict[str, tuple[Any, Any]]  # by key: the old value and the new one
-    max_duration_s: float | None  # if it was given: it is of one run, and not recorded
+    changed: dict[str, tuple[Any, Any]]  # key → (old value, new value)
+    max_duration_s: float | None  # if given: it applies to one run, and is not recorded
 
 
 class CrawlCommands:
-    """The commands of one crawl, whose folder the caller holds."""
+    """The commands of one crawl; the caller holds its folder."""
 
     def __init__(self, folder: CrawlFolder) -> None:
         self._folder = folder
 
     def pause(self, reason: str = "") -> None:
-        """Nothing is requested any more, and nothing is lost. `reason`: why, where the crawl has paused itself."""
+        """Pauses the crawl: no more requests are sent, and nothing is lost. `reason`: set if the crawl has paused
+        itself."""
         self.check_open()
         self._folder.keep_state(is_paused=True, pause_reason=reason)
         log.always("paused", why=reason or "by a command")
 
     def resume(self) -> None:
-        """Continues a crawl that is paused."""
+        """Resumes a paused crawl."""
         self.check_open()
         self._folder.keep_state(is_paused=False)
         log.always("resumed")
 
     def cancel(self) -> None:
-        """Ends the crawl for good; its pages stay."""
+        """Cancels the crawl for good; its pages are kept."""
         self._folder.keep_state(is_cancelled=True)
         log.always("cancelled")
 
     def edit(self, settings: Mapping[str, Any]) -> Edited:
-        """Records other patterns, another delay or other limits."""
+        """Changes settings of a running crawl: patterns, delay or limits."""
         self.check_open()
         own = of_crawl(settings)
         if fixed := sorted(key for key in own if key not in EDITABLE):
@@ -91,7 +92,7 @@ class CrawlCommands:
         return Edited(changed, loaded.config.limits.max_duration_s if "max_duration" in own else None)
 
     def seed(self, given: Sequence[str]) -> tuple[int, dict[str, str]]:
-        """Adds seeds; how many are new, and which are refused for what reason."""
+        """Adds seeds; returns the number of new ones, and the refused ones with their reasons."""
         self.check_open()
         seeds, refused = list[str](), dict[str, str]()
         for text in given:
@@ -107,25 +108,26 @@ class CrawlCommands:
         return new, refused
 
     def extract(self, spider: Mapping[str, Any]) -> int:
-        """Has the pages whose callback has failed read again; `spider` describes the code. The order's number."""
+        """Requests that pages with a failed callback are processed again; `spider` describes the code. Returns the
+        request's number."""
         self.check_open()
         self._folder.keep_spider(msgspec.convert(spider, Description))
-        number = give_order(self._folder)
+        number = add_request(self._folder)
         log.always("failed pages are to be extracted again", number=number)
         return number
 
     def check_open(self) -> None:
-        """BadInput if the crawl was cancelled."""
+        """Raises BadInput if the crawl was cancelled."""
         if self._folder.settings_record().is_cancelled:
             raise BadInput(
-                f"{self._folder.home}: the crawl was cancelled, which is for good; start over with `fresh=True`"
+                f"{self._folder.home}: the crawl was cancelled, which cannot be undone; start over with `fresh=True`"
             )
 
 
 def command(folder: CrawlFolder, verb: str, **arguments: Any) -> dict[str, Any]:
-    """Gives a command to the process that runs a crawl, or carries it out where none does; what has become of it.
+    """Sends a command to the process that runs a crawl, or executes it here if none does; returns the outcome.
 
-    It returns when the command is in force in every process of the crawl, or after PATIENCE_S.
+    Returns when the command is in force in every process of the crawl, or after PATIENCE_S.
     """
     until = time.monotonic() + PATIENCE_S
     while folder.is_held():
@@ -142,7 +144,7 @@ def command(folder: CrawlFolder, verb: str, **arguments: Any) -> dict[str, Any]:
         commands = CrawlCommands(folder)
         result: dict[str, Any] = {}
         if verb == "edit" and "max_duration" in of_crawl(arguments["settings"]):
-            raise BadInput("`max_duration`: is of one run, and no process runs the crawl: give it when you resume it")
+            raise BadInput("`max_duration`: applies to one run, and no process runs the crawl: set it on resume")
         if verb == "edit":
             result["changed"] = commands.edit(**arguments).changed
         elif verb == "seed":
@@ -151,11 +153,11 @@ def command(folder: CrawlFolder, verb: str, **arguments: Any) -> dict[str, Any]:
             getattr(commands, verb)()
         return {**result, "is_running": False, "is_in_force": True}
     finally:
-        folder.let_go()
+        folder.release()
 
 
 def engine_command(folder: CrawlFolder, verb: str, name: str | None, **arguments: Any) -> dict[str, Any]:
-    """The same for a crawl of an engine that runs; it is in force when the engine has answered."""
+    """Sends a command to a running engine for one of its crawls; it is in force when the engine has answered."""
     if name is None:
         raise BadInput(f"{folder.home}: holds the crawls of an engine: say which one with --crawl NAME")
     if verb == "seed":

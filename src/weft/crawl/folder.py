@@ -3,13 +3,13 @@
     DATA/crawls/crawl/config.json      the settings in force, and every change of them (settings_record.py)
     DATA/crawls/crawl/seeds.txt        its seeds, canonical, one a line; large seed files by name
     DATA/crawls/crawl/seeds-N.pack     large seed files (see seed_streams.py); their origins: seeds-N.origins
-    DATA/crawls/crawl/origins.txt      the origins that its credentials go to, one a line; where it has credentials
+    DATA/crawls/crawl/origins.txt      the origins that its credentials are sent to, one a line, if it has credentials
     DATA/crawls/crawl/yielded.json     which pages `weft.crawl` has yielded (see yielded.py)
-    DATA/crawls/crawl/spider.json      what its user's code is, as it was when the crawl was started or resumed last
+    DATA/crawls/crawl/spider.json      the description of its user code when it was last started or resumed
     DATA/crawls/crawl/recrawl-N.json   where the last recrawl of pod N began
 
-Must stay true: settings and seeds are on the disk before engine.json is. Data dirs that Weft makes are its owner's
-alone (0700), and so is every file in the home (0600): settings may hold logins, URLs and logs may hold keys.
+Invariant: settings and seeds are on the disk before engine.json is. Data dirs that Weft creates are accessible only to
+their owner (0700), and so is every file in the home (0600): settings may hold logins, URLs and logs may hold keys.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from weft.files import is_locked, replace_file, sync_folder, try_lock
 from weft.sealed import open_json, open_lines, sealed_json, sealed_lines
 from weft.store.pages import PageStore
 
-_LOOKED_AT_S = 0.2  # longer than another process's look at the lock takes
+_LOCK_TEST_S = 0.2  # longer than another process needs to test the lock
 _SETTINGS_REMEDY = (
-    "without it nobody knows the crawl's delay, scope and limits: restore it from a backup, or start over with "
+    "without it the crawl's delay, scope and limits are unknown: restore it from a backup, or start over with "
     "`fresh=True`"
 )
 _SEEDS_REMEDY = (
@@ -54,21 +54,22 @@ _ORIGINS_REMEDY = (
     "origins of all its seeds"
 )
 _SPIDER_REMEDY = "it says what the crawl's code is: delete it, and resume with `spider=FILE`"
-# All that a crawl leaves in its data dirs.
+# Everything that a crawl writes in its data dirs.
 _OWN = (
     "engine.json", "dirs.json", "dirs.tmp", "crawls", "status.json", "status", "frontier", "spool", "warc", "content",
     "trash", "metrics", "logs",
 )  # fmt: skip
 
 
-_Version = tuple[int, int, int]  # of a file: inode, size, time of its last change
+_Version = tuple[int, int, int]  # of a file: inode, size, modification time
 
 
 class RecrawlStart(msgspec.Struct, frozen=True):
-    """Where a pod's recrawl began: what it queues has later numbers, and what was queued before is fetched later."""
+    """Where a pod's recrawl began: URLs that it queued have later numbers, and URLs queued before it are fetched
+    later."""
 
     last_item: int
-    at: float  # by the wall clock
+    at: float  # wall clock
 
 
 class CrawlFolder(EngineFolder):
@@ -84,12 +85,12 @@ class CrawlFolder(EngineFolder):
 
     @property
     def here(self) -> tuple[int, ...]:
-        """The pods that this node runs; its data dirs hold the pages of those alone."""
+        """The pods that this node runs; its data dirs hold their pages alone."""
         only = self.settings().get("only_pods")
         return numbers(only) if only else tuple(range(self.pods))
 
     def hold(self) -> None:
-        """Takes the folder for this process, until it ends; makes it first if need be."""
+        """Locks the folder for this process until it ends; creates it if necessary."""
         for folder in self.data_dirs:
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -99,7 +100,7 @@ class CrawlFolder(EngineFolder):
             except OSError as error:
                 raise BadInput(f"data dir {folder}: {error.strerror}; choose another `data_dir`") from None
         self._lock = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        if not try_lock(self._lock, _LOOKED_AT_S):
+        if not try_lock(self._lock, _LOCK_TEST_S):
             os.close(self._lock)
             watch = shlex.join(["weft", "watch", str(self.home)])
             raise Busy(f"data dir {self.home}: a crawl is running in it; `{watch}` shows it")
@@ -108,8 +109,8 @@ class CrawlFolder(EngineFolder):
         """Whether a process runs the crawl, or works on its folder."""
         return is_locked(self.home / "lock")
 
-    def let_go(self) -> None:
-        """Gives the folder back."""
+    def release(self) -> None:
+        """Releases the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -124,13 +125,13 @@ class CrawlFolder(EngineFolder):
         on_redis: bool = False,
         crawl_id: str | None = None,
         large: SeedFile | None = None,
-        tell: Callable[[str], None] = lambda _: None,
+        report_progress: Callable[[str], None] = lambda _: None,
         spider: Description | None = None,
     ) -> Identity:
-        """Makes a new crawl, or this node's part of the one that has that id: all of it, or none.
+        """Creates a new crawl, or this node's part of the crawl with that id: completely, or not at all.
 
-        `defaults`: the keys of `settings` that nobody named. `large`: a seed file that is read while the crawl runs;
-        `tell` hears how far its copy is. `spider` describes the user's code, where there is some.
+        `defaults`: the keys of `settings` that were not given. `large`: a seed file that is read while the crawl runs;
+        `report_progress` is called with the progress of its copy. `spider` describes the user code, if there is any.
         """
         identity = Identity.new(crawl_id, len(self.data_dirs), pods, on_redis=on_redis)
         for path in (self.crawls, self.own):
@@ -139,22 +140,22 @@ class CrawlFolder(EngineFolder):
         self._write_settings(SettingsRecord(dict(settings or {}), sorted(defaults)))
         if spider is not None:
             self.keep_spider(spider)
-        self._write_seeds(seeds, [self._copy(large, tell, [])] if large is not None else [])
+        self._write_seeds(seeds, [self._copy(large, report_progress, [])] if large is not None else [])
         record_siblings(self.data_dirs, identity.id)
         return self.make(identity)
 
-    def go_on(self) -> Identity:
-        """Opens the crawl that is there, to go on with it."""
+    def open_existing(self) -> Identity:
+        """Opens the existing crawl to continue it."""
         identity = self.checked()
         if not self.is_of_one_crawl():
             raise BadInput(
-                f"{self.home} holds an engine, which `weft.Engine` or `weft serve` continues, and no crawl of "
+                f"{self.home} holds an engine, which `weft.Engine` or `weft serve` continues, not a crawl of "
                 "`weft crawl`: choose another data dir"
             )
         return identity
 
     def clear(self) -> None:
-        """Deletes the crawl, and nothing else that may lie there."""
+        """Deletes the crawl, and no other files in its folders."""
         for folder in self.data_dirs:
             for name in _OWN:
                 path = folder / name
@@ -166,11 +167,11 @@ class CrawlFolder(EngineFolder):
                 path.unlink()
 
     def settings(self) -> dict[str, Any]:
-        """The crawl's settings; Damaged where they are not what was written."""
+        """The crawl's settings; raises Damaged if the file is not intact."""
         return self.settings_record().values
 
     def settings_record(self) -> SettingsRecord:
-        """The crawl's settings and their changes; Damaged where they are not what was written."""
+        """The crawl's settings and their changes; raises Damaged if the file is not intact."""
         self.identity()
         path = self.own / "config.json"
         content = open_json(path, _SETTINGS_REMEDY)
@@ -180,12 +181,12 @@ class CrawlFolder(EngineFolder):
             raise Damaged(path, f"cannot be read: {error}", _SETTINGS_REMEDY) from None
 
     def config(self) -> Config:
-        """The crawl's settings, as a report applies them."""
+        """The crawl's settings, for reports."""
         return self.settings_record().config()
 
     def keep_settings(self, settings: Mapping[str, Any], defaults: Collection[str] = ()) -> SettingsRecord:
-        """Records what a resume runs with, and what of it is a change."""
-        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(settings)))  # as it will be read
+        """Records the settings of a resume, and which of them are changes."""
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(settings)))  # as it will be read back
         before = self.settings_record()
         record = before.changed(plain, defaults, time.time(), __version__)
         if record != before:
@@ -193,7 +194,7 @@ class CrawlFolder(EngineFolder):
         return record
 
     def keep_state(self, *, is_paused: bool = False, is_cancelled: bool = False, pause_reason: str = "") -> None:
-        """Records whether the crawl is paused, or cancelled."""
+        """Records whether the crawl is paused or cancelled."""
         before = self.settings_record()
         record = msgspec.structs.replace(
             before, is_paused=is_paused, is_cancelled=is_cancelled, pause_reason=pause_reason
@@ -205,7 +206,7 @@ class CrawlFolder(EngineFolder):
         replace_file(self.own / "config.json", sealed_json(msgspec.to_builtins(record)))
 
     def spider(self) -> Description | None:
-        """What the crawl's own code is; None for a crawl without."""
+        """The description of the crawl's user code; None if it has none."""
         path = self.own / "spider.json"
         if not path.exists():
             return None
@@ -215,7 +216,7 @@ class CrawlFolder(EngineFolder):
             raise Damaged(path, f"cannot be read: {error}", _SPIDER_REMEDY) from None
 
     def keep_spider(self, description: Description) -> None:
-        """Records what the crawl's own code is now."""
+        """Records the description of the crawl's user code."""
         replace_file(self.own / "spider.json", sealed_json(msgspec.to_builtins(description)))
 
     def recrawl(self) -> dict[int, RecrawlStart]:
@@ -233,14 +234,14 @@ class CrawlFolder(EngineFolder):
         return began
 
     def begin_recrawl(self, pod: int, started_at: float, last_item: int) -> None:
-        """Remembers where a pod's recrawl begins."""
+        """Records where a pod's recrawl begins."""
         replace_file(self._recrawl(pod), msgspec.json.encode(RecrawlStart(last_item, started_at)))
 
     def _recrawl(self, pod: int) -> Path:
         return self.own / f"recrawl-{pod}.json"
 
     def pages_by_pod(self) -> dict[int, int]:
-        """How many pages each pod has stored."""
+        """The number of pages that each pod has stored."""
         try:
             store = PageStore.open(self.data_dirs, read_only=True)
         except BadInput:
@@ -251,7 +252,7 @@ class CrawlFolder(EngineFolder):
             store.abandon()
 
     def seeds(self) -> list[str]:
-        """The crawl's seeds, canonical; Damaged where they are not what was written."""
+        """The crawl's seeds, canonical; raises Damaged if the file is not intact."""
         return [line for line in self._seed_lines() if not line.startswith("#")]
 
     def streams(self) -> list[SeedStream]:
@@ -259,21 +260,21 @@ class CrawlFolder(EngineFolder):
         return streams_in(self._seed_lines())
 
     def check_streams(self) -> None:
-        """Damaged where a large seed file is not what was written; reads them through."""
+        """Reads the large seed files completely; raises Damaged if one is not intact."""
         for stream in self.streams():
             check_stream(self.own, stream, _SEEDS_REMEDY)
 
     def pieces(self, stream: SeedStream, at: int = 0) -> Iterator[Piece]:
-        """The pieces of a large seed file."""
+        """The pieces of a large seed file, from an offset on."""
         return read_pieces(self.own, stream, _SEEDS_REMEDY, at)
 
-    def record_scope_origins(self, tell: Callable[[str], None]) -> None:
-        """Reads the origins of large seed files, for their scope; what is recorded already is not read again."""
+    def record_scope_origins(self, report_progress: Callable[[str], None]) -> None:
+        """Reads the origins of large seed files, which decide their scope; recorded ones are not read again."""
         for stream in self.streams():
-            record_origins(self.own, stream, partial(self.pieces, stream), tell)
+            record_origins(self.own, stream, partial(self.pieces, stream), report_progress)
 
     def scope_seeds(self) -> Iterator[str]:
-        """For every origin of a large seed file one URL, or several: what scope and credentials go by."""
+        """One or several URLs for every origin of a large seed file: scope and credentials are derived from them."""
         for stream in self.streams():
             origins, at = origins_of(self.own, stream)
             yield from (f"{origin}/" for origin in origins)
@@ -282,12 +283,15 @@ class CrawlFolder(EngineFolder):
                     yield from all_seeds(piece.lines)
 
     def add_seeds(
-        self, seeds: Iterable[str], large: SeedFile | None = None, tell: Callable[[str], None] = lambda _: None
+        self,
+        seeds: Iterable[str],
+        large: SeedFile | None = None,
+        report_progress: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Adds seeds to those that are there, and a large file unless it was added before."""
+        """Adds seeds to the existing ones, and a large file unless it was added before."""
         known, streams = self.seeds(), self.streams()
         together = list(dict.fromkeys([*known, *seeds]))
-        added = self._copy(large, tell, streams) if large is not None else None
+        added = self._copy(large, report_progress, streams) if large is not None else None
         if added is not None and added.text in {stream.text for stream in streams}:
             (self.own / added.name).unlink()
             added = None
@@ -295,23 +299,24 @@ class CrawlFolder(EngineFolder):
             self._write_seeds(together, [*streams, *([added] if added is not None else [])])
 
     def origins(self) -> list[str]:
-        """The origins that the crawl's credentials go to, as they were recorded; none where nothing was."""
+        """The recorded origins that the crawl's credentials are sent to; empty if none are recorded."""
         return open_lines(self._origins, _ORIGINS_REMEDY) if self._origins.exists() else []
 
     def record_credential_origins(self, fetch: FetchSection) -> None:
-        """Records the origins of all seeds there are that credentials of these settings go to; BadInput if they are too
-        many. To be called when credentials are given, and not again: seeds that come later do not count."""
+        """Records the origins of the current seeds, which these settings' credentials are sent to; raises BadInput if
+        there are too many. Call it when credentials are given, and not again: later seeds do not count."""
         origins = seed_origins(chain(self.seeds(), self.scope_seeds()), fetch.headers, fetch.auth)
         if fetch.auth or len(harmless(fetch.headers)) < len(fetch.headers) or self._origins.exists():
             replace_file(self._origins, sealed_lines(origins))
 
     def restore_credential_origins(self, fetch: FetchSection) -> None:
-        """Records them where that was cut off, or the file was deleted; before a resume adds seeds."""
+        """Records the origins again if that was interrupted, or the file was deleted; call it before a resume adds
+        seeds."""
         if not self._origins.exists():
             self.record_credential_origins(fetch)
 
     def _seed_lines(self) -> list[str]:
-        """Read once: a change of seeds replaces the file."""
+        """The lines of the seed file, cached: a change of seeds replaces the file."""
         if not self.exists() and not self._seeds.exists():
             return []
         version = _version(self._seeds)
@@ -319,10 +324,12 @@ class CrawlFolder(EngineFolder):
             self._seeds_read = version, open_lines(self._seeds, _SEEDS_REMEDY)
         return self._seeds_read[1]
 
-    def _copy(self, large: SeedFile, tell: Callable[[str], None], others: Sequence[SeedStream]) -> SeedStream:
-        """Under a name that no stream has."""
+    def _copy(
+        self, large: SeedFile, report_progress: Callable[[str], None], others: Sequence[SeedStream]
+    ) -> SeedStream:
+        """Copies a large file under a name that no stream has."""
         number = 1 + max((int(stream.name.split("-")[1].split(".")[0]) for stream in others), default=0)
-        return write_stream(self.own / f"seeds-{number}.pack", large.pieces(tell))
+        return write_stream(self.own / f"seeds-{number}.pack", large.pieces(report_progress))
 
     def _write_seeds(self, seeds: Iterable[str], streams: Iterable[SeedStream] = ()) -> None:
         lines = [*dict.fromkeys(seeds), *(stream.line() for stream in streams)]
@@ -331,7 +338,7 @@ class CrawlFolder(EngineFolder):
 
 def _version(path: Path) -> _Version | None:
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns

@@ -1,4 +1,4 @@
-"""The settings that `weft.crawl` takes as keywords, by key and by flag. Made by `make settings`."""
+"""The settings that `weft.crawl` accepts as keywords, by key and by flag. Made by `make settings`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The crawls that run on this machine, of this user: found by the locks that their processes hold, and asked by nobody.
+"""Finds the crawls of this user that run on this machine, by the locks that their processes hold.
 
-A crawl's process has the file `lock` of its data dir open for as long as it runs (folder.py), and writes beside it how
-it stands. So /proc knows all of them, however they were started; there is no list that could be out of date.
+A crawl's process keeps the file `lock` of its data dir open while it runs (folder.py), and writes its status beside it.
+So /proc lists all crawls, however they were started; there is no registry that could be out of date.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ _COLUMNS = ("Data dir", "State", "Pages", "Queued", "Pages a second", "Process")
 
 
 class MachineCrawls:
-    """A panel of the dashboard: see jobs/dashboard/panels.py."""
+    """A panel of the dashboard (see jobs/dashboard/panels.py)."""
 
     title = "Crawls on this machine"
 
     def table(self) -> PanelTable:
-        """What runs now."""
+        """The crawls that run now."""
         rows = [_row(home, status, pid) for home, (status, pid) in sorted(running_crawls().items())]
         return PanelTable(_COLUMNS, tuple(rows[:MOST]), "" if rows else "No `weft crawl` runs here now.")
 
 
 def running_crawls() -> dict[Path, tuple[CrawlStatus, int]]:
-    """The home of each crawl that runs, how it stands, and the process that holds it."""
-    found: dict[Path, tuple[CrawlStatus, int]] = {}
+    """The home of each running crawl, its status, and the id of the process that holds it."""
+    crawls: dict[Path, tuple[CrawlStatus, int]] = {}
     for pid in pids():
         for home in _held_by(pid):
             folder = CrawlFolder([home])
-            if home not in found and folder.exists() and (status := read_status(folder.status)) is not None:
-                found[home] = (status, pid)
-    return found
+            if home not in crawls and folder.exists() and (status := read_status(folder.status)) is not None:
+                crawls[home] = (status, pid)
+    return crawls
 
 
 def _held_by(pid: int) -> list[Path]:
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)  # noqa: PTH208 (names alone, no objects)
-    except OSError:  # another user's, or gone
+    except OSError:  # a process of another user, or one that has ended
         return []
-    found = []
+    homes = []
     for name in names:
         try:
             target = os.readlink(f"{folder}/{name}")  # noqa: PTH115
         except OSError:
             continue
         if target.endswith("/lock"):
-            found.append(Path(target).parent)
-    return found
+            homes.append(Path(target).parent)
+    return homes
 
 
 def _row(home: Path, status: CrawlStatus, pid: int) -> tuple[str, ...]:

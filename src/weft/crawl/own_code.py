@@ -1,4 +1,4 @@
-"""The user's own code of a crawl that is about to be started or resumed: asked what it is, and checked."""
+"""Describes and checks the user code of a crawl that is about to be started or resumed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_THEIRS = frozenset({"spider", "on_page", "resume", "fresh", "retry_failed",
 
 
 def describe_code(config: Config) -> Description | None:
-    """What the code is that the settings name; None where they name none."""
+    """The description of the code that the settings name; None if they name none."""
     code = code_in(config)
     if code is None:
         return None
@@ -30,13 +30,13 @@ def describe_code(config: Config) -> Description | None:
 
 
 def settings_in(description: Description) -> dict[str, Any]:
-    """The crawl's settings that a spider brings along, by key; BadConfig for what is none."""
+    """The crawl settings of a spider, by key; raises BadConfig for invalid ones."""
     own, problems, found = own_names(keys()), list[str](), dict[str, Any]()
     for name, value in description.settings.items():
         if name not in own:
             problems.append(f"{SETTINGS_ORIGIN}: no setting {name!r}{answer(name, own, str)}")
         elif own[name] in _NOT_THEIRS:
-            problems.append(f"{SETTINGS_ORIGIN}: {name} is for the command that runs it")
+            problems.append(f"{SETTINGS_ORIGIN}: {name} can only be set by the command that runs it")
         else:
             found[own[name]] = value
     if problems:
@@ -45,7 +45,7 @@ def settings_in(description: Description) -> dict[str, Any]:
 
 
 def check_resumed(folder: CrawlFolder, description: Description | None, complain: Callable[[str], None]) -> None:
-    """Refuses code for a crawl that was started without; says where it has changed."""
+    """Refuses code for a crawl that was started without; reports when the code has changed."""
     before = folder.spider()
     if description is None:
         return

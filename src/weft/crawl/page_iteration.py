@@ -1,7 +1,7 @@
 """`for page in weft.crawl(seeds, max_pages=100)`: a crawl as a Python iterator.
 
 The crawl runs as `weft crawl` does, in a process of its own; pages are read back from the store as they are committed,
-so what is yielded is what is kept. Leaving the loop stops the crawl.
+so the yielded pages are exactly the stored ones. Leaving the loop stops the crawl.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from weft.errors import BadConfig, BadInput, NothingStored
 from weft.names import answer
 from weft.store.pages import PageStore
 
-COMMITTED_WITHIN_S = 1.0  # a page is counted when it is there, and committed a little later
+COMMITTED_WITHIN_S = 1.0  # a page is counted when it is stored, and committed shortly after
 
 
 def crawl(
@@ -39,14 +39,15 @@ def crawl(
     on_page: Callable[[Page], Any] | str | None = None,
     **settings: Unpack[Settings],
 ) -> Iterator[CrawledPage]:
-    """Crawls and yields the pages as they are stored. Settings are the configuration's keys, or their flags' names.
+    """Crawls and yields the pages as they are stored. Settings are keys of the configuration, or the names of their
+    flags.
 
-    `config` is a YAML file of settings. `on_page` is a function of a module that is given each page in a process of
-    its own, and may yield items and requests (`weft items` reads them). Without a `data_dir` (or several) the crawl
-    lives in a temporary folder and is gone at the end. With `resume=True` no seeds are needed, and the pages are those
-    that no call has yielded before; what a crawl of the command line had stored before counts as yielded (`weft export`
-    reads it). A name that is no setting is refused at once, everything else when the first page is asked for. A crawl
-    that has nothing to show warns with its causes (`weft.errors.NothingStored`).
+    `config` is a YAML file of settings. `on_page` is a module-level function that is called with each page in a
+    separate process, and may yield items and requests (`weft items` reads them). Without a `data_dir` (or several) the
+    crawl uses a temporary folder, which is deleted at the end. With `resume=True` no seeds are needed, and only pages
+    that no earlier call has yielded are yielded; pages stored by the command line before count as yielded (`weft
+    export` reads them). An unknown setting is refused at once, other errors are raised when the first page is
+    requested. A crawl that has stored nothing warns with the causes (`weft.errors.NothingStored`).
     """
     given = given_settings(settings, data_dir)
     if on_page is not None:
@@ -58,7 +59,7 @@ def crawl(
 def given_settings(
     settings: Mapping[str, Any], data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
 ) -> dict[str, Any]:
-    """The settings of a call; BadConfig for a name that is none. `data_dir` may be one or several."""
+    """The settings of a call; raises BadConfig for an unknown name. `data_dir` may be one or several."""
     if is_imported():
         raise BadInput(
             "a crawl is started while the file of its spider is imported: put the call under "
@@ -75,12 +76,13 @@ def given_settings(
 
 
 def prepared_for(stack: ExitStack, seeds: list[str], settings: dict[str, Any], config_file: str | None) -> Prepared:
-    """A crawl that is ready to run; it is closed with the stack, also when the program ends."""
-    # A program may end while it still holds the iterator: the crawl stops then, too, and what was yielded is kept.
+    """Prepares a crawl to run; it is closed with the stack, also when the program ends."""
+    # A program may end while it still holds the iterator: the crawl must stop then, too, and the position must be
+    # stored.
     atexit.register(stack.close)
     stack.callback(atexit.unregister, stack.close)
-    # Where nobody says otherwise: no port, since a program may run many crawls, and nothing stays. A resumed crawl
-    # keeps the port that it was started with.
+    # Defaults of a program: no metrics port, since a program may run many crawls, and a temporary folder. A resumed
+    # crawl keeps the port that it was started with.
     loaded, flags = load(config_file, flags=settings, is_judged=False), dict[str, Any]()
     if not loaded.config.run.resume and not was_given(loaded.origins, "prometheus_port"):
         flags["prometheus_port"] = 0
@@ -99,12 +101,12 @@ def _crawled(seeds: list[str], settings: dict[str, Any], config_file: str | None
 
 
 def run_beside(stack: ExitStack, prepared: Prepared, news: News) -> Callable[[], None]:
-    """Runs a crawl in a thread beside; what is returned waits for its end, and raises what has failed."""
+    """Runs a crawl in a thread; the returned function waits for its end, and raises its error."""
     failure: list[BaseException] = []
 
     def run() -> None:
         try:
-            prepared.orchestrator.run(news.told)
+            prepared.orchestrator.run(news.notify)
         except BaseException as error:
             failure.append(error)
         finally:
@@ -137,7 +139,8 @@ def _pages(prepared: Prepared, stack: ExitStack, yielded: Yielded) -> Iterator[C
 
 
 class News:
-    """Whether more has been stored, by the crawl's status: the index is read only when there is something new."""
+    """Signals that more pages may be stored, from the crawl's status: the index is read only when there is something
+    new."""
 
     def __init__(self) -> None:
         self._changed = threading.Event()
@@ -145,8 +148,8 @@ class News:
         self._until = 0.0
         self.has_ended = False
 
-    def told(self, status: CrawlStatus) -> None:
-        """For the orchestrator, a few times a second."""
+    def notify(self, status: CrawlStatus) -> None:
+        """Called by the orchestrator with the status, several times a second."""
         now = time.monotonic()
         if status.pages != self._pages:
             self._pages, self._until = status.pages, now + COMMITTED_WITHIN_S
@@ -154,19 +157,19 @@ class News:
             self._changed.set()
 
     def end(self) -> None:
-        """The crawl is over."""
+        """Signals the end of the crawl."""
         self.has_ended = True
         self._changed.set()
 
     def wait(self) -> None:
-        """Until there is something new, or the crawl is over."""
+        """Waits until there is something new, or the crawl has ended."""
         self._changed.wait()
         if not self.has_ended:
             self._changed.clear()
 
 
 def _opened(prepared: Prepared, news: News) -> PageStore | None:
-    """The store, as soon as the crawl has made its index; None if it ended before."""
+    """Opens the store as soon as the crawl has created its index; None if the crawl ended before."""
     while True:
         news.wait()
         ended = news.has_ended
@@ -178,7 +181,7 @@ def _opened(prepared: Prepared, news: News) -> PageStore | None:
 
 
 def _committed_pages(store: PageStore, news: News, yielded: Yielded) -> Iterator[CrawledPage]:
-    """New pages in the order of their commits, until the crawl has ended and all are yielded."""
+    """Yields new pages in the order of their commits, until the crawl has ended and all are yielded."""
     while True:
         ended = news.has_ended
         for row in yielded.new(store):

@@ -1,9 +1,9 @@
-"""The data dirs of one crawl find each other: each of several has a file that names all of them, in their order.
+"""Links the data dirs of one crawl: each of several has a file with the paths of all of them, in their order.
 
-    DATA/dirs.json    the crawl's id, which of its data dirs this is, and where all of them are
+    DATA/dirs.json    the crawl's id, the index of this data dir, and the paths of all
 
-A command that is given one of them, or several in any order, has all. A path is kept as it is seen from the data dir,
-so that data dirs that were moved together are found, and as it is from the root.
+A command that gets one of them, or several in any order, finds all. Each path is stored relative to the data dir, so
+that data dirs that were moved together are found, and as an absolute path.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ NAME = "dirs.json"
 
 
 class _Siblings(msgspec.Struct, frozen=True):
-    """The content of the file."""
+    """The contents of the file."""
 
     crawl_id: str
     index: int  # of this data dir
-    near: list[str]  # all of them, seen from this one
+    near: list[str]  # paths of all of them, relative to this one
     far: list[str]
 
 
 def record_siblings(data_dirs: Sequence[Path], crawl_id: str) -> None:
-    """Writes the files, where there are several data dirs and they do not say so yet."""
+    """Writes the files, if there are several data dirs and the files are not current."""
     if len(data_dirs) == 1:
         return
     far = [str(path.resolve()) for path in data_dirs]
@@ -41,7 +41,7 @@ def record_siblings(data_dirs: Sequence[Path], crawl_id: str) -> None:
 
 
 def all_data_dirs(given: Sequence[str | Path]) -> list[Path]:
-    """Every data dir of the crawl that the given ones belong to, in order; BadInput where one is not found."""
+    """Every data dir of the crawl that the given ones belong to, in order; raises BadInput if one is not found."""
     dirs = [Path(path) for path in given]
     known = _read(dirs[0])
     if known is None:
@@ -53,17 +53,17 @@ def all_data_dirs(given: Sequence[str | Path]) -> list[Path]:
             unnamed.append(path)
         elif other is None or other.crawl_id != known.crawl_id:
             raise BadInput(
-                f"{path}: is no data dir of the crawl in {dirs[0]}, which has {len(known.far)}: leave it out"
+                f"{path}: is not a data dir of the crawl in {dirs[0]}, which has {len(known.far)}: leave it out"
             )
         else:
             own[other.index] = path
     free = [index for index in range(len(known.far)) if index not in own]
-    if len(unnamed) == len(free):  # their files are lost or damaged: they are the others, in the order given
+    if len(unnamed) == len(free):  # their files are lost or damaged: they are the missing ones, in the order given
         own.update(zip(free, unnamed, strict=True))
-    return [own.get(index) or _found(dirs[0], known, index) for index in range(len(known.far))]
+    return [own.get(index) or _locate(dirs[0], known, index) for index in range(len(known.far))]
 
 
-def _found(start: Path, known: _Siblings, index: int) -> Path:
+def _locate(start: Path, known: _Siblings, index: int) -> Path:
     for path in (Path(os.path.normpath(start / known.near[index])), Path(known.far[index])):
         other = _read(path)
         if other is not None and (other.crawl_id, other.index) == (known.crawl_id, index):
@@ -76,7 +76,8 @@ def _found(start: Path, known: _Siblings, index: int) -> Path:
 
 
 def _check_is_no_copy(start: Path, index: int, path: Path, other: _Siblings) -> None:
-    """BadInput where the data dir that was found belongs to another folder than `start`, which is a copy of that."""
+    """Raises BadInput if the located data dir belongs to another folder than `start`, which is a copy of that
+    folder."""
     for back in (Path(os.path.normpath(path / other.near[index])), Path(other.far[index])):
         mine = _read(back)
         if mine is not None and (mine.crawl_id, mine.index) == (other.crawl_id, index):

@@ -1,7 +1,7 @@
-"""From what a person asked for to a crawl that can run: settings merged, folder taken, seeds read, everything checked.
+"""Prepares a crawl from a user's request: merges settings, locks the folder, reads seeds, and checks everything.
 
-Shared by `weft crawl`, `weft demo` and `weft.crawl(...)`. All that can be refused is refused here, before anything is
-written.
+Shared by `weft crawl`, `weft demo` and `weft.crawl(...)`. Everything that can be refused is refused here, before
+anything is written.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from weft.supervise.node import NodeMetrics
 from weft.telemetry import Log, LogFile, MetricsEndpoint
 
 log = Log("weft.crawl.start")
-_ON_PURPOSE = frozenset({str(Stop.INTERRUPTED), str(Stop.MAX_DURATION)})  # why a crawl has ended, with work left
+# reasons of a crawl that has ended with work left
+_ON_PURPOSE = frozenset({str(Stop.INTERRUPTED), str(Stop.MAX_DURATION)})
 
 if TYPE_CHECKING:
     from weft.crawl.pods.redis_pods import RedisPods
@@ -63,21 +64,21 @@ class Prepared:
     log_file: LogFile | None = None
 
     def outcome(self) -> CrawlOutcome:
-        """What came of the crawl, which has ended."""
+        """The outcome of the crawl, after it has ended."""
         outcome = outcome_of(self.folder, self.loaded.config, self.orchestrator.status())
         for cause in outcome.causes:
             log.warning("nothing to show", cause=cause.cause, urls=cause.urls)
         return outcome
 
     def close(self) -> None:
-        """Gives everything back; the crawl has ended."""
+        """Releases everything after the crawl has ended."""
         if self.pods is not None:
             self.pods.close()
         if self.endpoint is not None:
             self.endpoint.close()
         if self.log_file is not None:
             self.log_file.close()
-        self.folder.let_go()
+        self.folder.release()
 
 
 def prepare(
@@ -91,12 +92,12 @@ def prepare(
     stays_paused: bool = False,
     is_paused: bool = False,
 ) -> Prepared:
-    """Checks everything and takes the folder, or raises what is wrong.
+    """Checks everything and locks the folder, or raises what is wrong.
 
-    `complain` is told what a person should mend, `announce` what is only good to know. `stays_paused`: a crawl that a
-    command has paused is not continued by being resumed; `is_paused`: one that is resumed begins paused.
+    `complain` is called with problems that a user should fix, `announce` with information. `stays_paused`: resuming
+    does not continue a crawl that a command has paused; `is_paused`: a resumed crawl begins paused.
     """
-    # What fits together depends on what a resumed crawl was started with, which lies in its data dir.
+    # Contradictions depend on the settings that a resumed crawl was started with, which are in its data dir.
     asked = load(config_file, environment, flags, is_judged=False)
     if asked.config.run.start_or_resume and CrawlFolder(all_data_dirs(asked.config.store.data_dirs)).exists():
         flags = {**flags, "resume": True}
@@ -108,13 +109,14 @@ def prepare(
     folder = CrawlFolder(asked.config.store.data_dirs)
     description: Description | None = None
     if asked.config.run.resume and folder.exists():
-        folder.go_on()
+        folder.open_existing()
         record = folder.settings_record()
         kept = _kept(record, asked)
         loaded = load(config_file, environment, flags, kept, earlier_defaults=record.defaults)
         description = describe_code(loaded.config)
     else:
-        if asked.config.run.resume and not asked.config.run.fresh:  # both contradict each other, which `load` says
+        # resume and fresh contradict each other: reported by `load`
+        if asked.config.run.resume and not asked.config.run.fresh:
             folder.identity()  # raises what is wrong
         description = describe_code(asked.config)
         brought = settings_in(description) if description is not None else {}
@@ -160,9 +162,7 @@ def _prepare(
     if description is not None and not (seeds or large or description.has_start or resume):
         raise BadInput(f"{description.title} has no `start_urls` and no `start()`: give it one of them, or give URLs")
     if not (seeds or large or description is not None) and not resume:
-        raise BadInput(
-            "no seeds: give URLs, or `seed_file=FILE` with one a line, or `resume=True` to go on with a crawl"
-        )
+        raise BadInput("no seeds: give URLs, or `seed_file=FILE` with one a line, or `resume=True` to continue a crawl")
     check_email([*seeds, *first], config.fetch)
     extraction_of(config.extract)
     checked_login(config)
@@ -182,13 +182,13 @@ def _prepare(
     is_new = False
     try:
         if resume:
-            identity = folder.go_on()
+            identity = folder.open_existing()
             CrawlCommands(folder).check_open()
             if not stays_paused:
                 folder.keep_state(is_paused=is_paused)
             record_siblings(folder.data_dirs, identity.id)
             check_resumed(folder, description, complain)
-            folder.check_streams()  # what is damaged is refused before anything is started
+            folder.check_streams()  # damage is reported before anything is started
             _check_pods(folder, loaded)
             _check_suffixes(folder, identity.suffix_list)
             _check_seen_filter(folder, loaded)
@@ -204,7 +204,7 @@ def _prepare(
                 on_redis=config.pods.on_redis,
                 crawl_id=crawl_id,
                 large=large,
-                tell=complain,
+                report_progress=complain,
                 spider=description,
             )
             folder.record_credential_origins(config.fetch)
@@ -220,7 +220,7 @@ def _prepare(
             if description is not None:
                 folder.keep_spider(description)
         if config.scope.scope != "any":
-            folder.record_scope_origins(complain)  # before the crawl's time is counted, and once
+            folder.record_scope_origins(complain)  # once, and before the crawl's time is counted
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
             endpoint.talks_to(peers(pods.urls))
@@ -233,25 +233,25 @@ def _prepare(
             log_file.close()
         if is_new:
             folder.clear()
-        folder.let_go()
+        folder.release()
         raise
     return Prepared(loaded, folder, Orchestrator(config, folder, identity.id, pods=pods), endpoint, pods, log_file)
 
 
 def _seed(text: str) -> str:
-    """The canonical URL of what a person typed; for a file or a folder BadInput that says how to give it."""
+    """The canonical URL of what a user typed; for a file or a folder raises BadInput, which says how to pass it."""
     if "://" not in text and os.path.exists(text):  # noqa: PTH110 (a Path raises for some texts)
         is_domain = bool(urls.registered(text.partition("/")[0])[1])
-        if not is_domain:  # a folder may be named after the site that it holds
+        if not is_domain:  # a folder may be named after the site whose pages it has
             kind, helps = "file", f"if it lists URLs, one a line, use `seed_file={text!r}`"
             if os.path.isdir(text):  # noqa: PTH112
-                kind, helps = "folder", f"a crawl in it goes on with `resume=True` `data_dir={text!r}`"
+                kind, helps = "folder", f"a crawl in it is continued with `resume=True` `data_dir={text!r}`"
             raise BadInput(f"{text} is a {kind}, not a URL: {helps}")
     return urls.seed(text)
 
 
 def _keep_origins(folder: CrawlFolder, loaded: Loaded, seeds: Sequence[str], complain: Callable[[str], None]) -> None:
-    """New credentials go to the seeds there are now; those that the crawl had go where they went before."""
+    """Records where credentials are sent: new ones to the origins of the current seeds; existing ones as before."""
     kept, given, fetch = folder.settings(), loaded.given(), loaded.config.fetch
     if any((kept.get(name) or {}) != (given.get(name) or {}) for name in ("headers", "auth")):
         folder.record_credential_origins(fetch)
@@ -260,13 +260,13 @@ def _keep_origins(folder: CrawlFolder, loaded: Loaded, seeds: Sequence[str], com
     new = [origin for origin in seed_origins(seeds, fetch.headers, fetch.auth) if origin not in known]
     if new:
         complain(
-            f"{new[0]}: is sent no credentials, because its seed came later than they did; name its host: "
+            f"{new[0]}: gets no credentials, because its seed was added after them; name its host: "
             "`headers={'HOST:NAME': 'VALUE'}`"
         )
 
 
 def _check_proxies(config: Config, complain: Callable[[str], None]) -> None:
-    """That there are proxies where some are asked for. What only they need is not imported without."""
+    """Checks that there are proxies if they are required. Their modules are only imported then."""
     if config.fetch.proxies is None:
         return
     from weft.fetch.proxies.pool import check
@@ -276,7 +276,7 @@ def _check_proxies(config: Config, complain: Callable[[str], None]) -> None:
 
 
 def _check_installed(config: Config) -> None:
-    """That the servers that are asked for can be had. What only they need is not imported without."""
+    """Checks that the required servers are installed. Their modules are only imported then."""
     if config.pods.on_redis:
         from weft.crawl.pods.redis_pods import check_servers
 
@@ -286,13 +286,13 @@ def _check_installed(config: Config) -> None:
 def _open_pods(
     folder: CrawlFolder, loaded: Loaded, crawl_id: str, seeds: Sequence[str], complain: Callable[[str], None]
 ) -> RedisPods | None:
-    """The pods on Redis, taken for this crawl."""
+    """The pods on Redis, claimed for this crawl."""
     section = loaded.config.pods
     if not section.on_redis:
         return None
     if section.seen_filter == "bloom":
         share = f"{section.bloom_error_rate:.2%}"
-        complain(f"seen_filter is bloom: about {share} of the URLs will be taken for known ones, and never crawled")
+        complain(f"seen_filter is bloom: about {share} of the URLs will be mistaken for known ones, and never crawled")
     from weft.crawl.pods.redis_pods import RedisPods
 
     pods = RedisPods(loaded.config, folder, crawl_id)
@@ -316,7 +316,8 @@ def _check_pods(folder: CrawlFolder, loaded: Loaded) -> None:
 
 
 def _check_seen_filter(folder: CrawlFolder, loaded: Loaded) -> None:
-    """What the pods have seen is in the filter that they were made with, and cannot be taken out of it."""
+    """Checks that the seen filter is unchanged: seen URLs are in the filter that the pods were created with, and cannot
+    be read from it."""
     if not folder.on_redis:
         return
     before, now = folder.config().pods, loaded.config.pods
@@ -332,7 +333,8 @@ def _check_seen_filter(folder: CrawlFolder, loaded: Loaded) -> None:
 
 
 def _check_suffixes(folder: CrawlFolder, recorded: str) -> None:
-    """With another list a domain could be another pod's than the one that has asked it."""
+    """Checks the public suffix list: with another version a domain could belong to another pod than the one that has
+    requested it."""
     here = urls.suffix_list_version()
     if folder.pods > 1 and recorded != here:
         raise BadInput(
@@ -346,7 +348,7 @@ def _counted(pods: int) -> str:
 
 
 def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], None]) -> MetricsEndpoint | None:
-    """Metrics over HTTP. A port that was asked for must be free; the usual one may be another crawl's."""
+    """The metrics endpoint. A port that was set must be free; the default one may be in use by another crawl."""
     port = loaded.config.log.prometheus_port
     if not port:
         return None
@@ -363,19 +365,20 @@ def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], Non
 
 
 def _kept(record: SettingsRecord, asked: Loaded) -> dict[str, Any]:
-    """What the crawl was run with; a recrawl is not held to the number of pages, which are all there already."""
+    """The settings that a resumed crawl continues with; a recrawl drops `max_pages`, because the pages exist
+    already."""
     return {key: value for key, value in record.values.items() if key != "max_pages" or not asked.config.run.recrawl}
 
 
 def _keep(folder: CrawlFolder, loaded: Loaded) -> Mapping[str, tuple[Any, Any]]:
-    """Records the settings of a resume; returns what it changes."""
+    """Records the settings of a resume; returns the changed ones."""
     before = folder.settings_record().revision
     record = folder.keep_settings(loaded.kept(), loaded.kept_defaults())
     return record.changes[-1].changed if record.revision > before else {}
 
 
 def _is_failed_start(folder: CrawlFolder, loaded: Loaded) -> bool:
-    """Whether the crawl that is there stored no page and was not stopped on purpose: the same command starts again."""
+    """Whether the existing crawl stored no page and was not stopped by a user: then the same command starts again."""
     status = current_status(folder)
     if is_part(loaded.config) or (status.state in ("interrupted", "limit") and status.note in _ON_PURPOSE):
         return False
@@ -386,17 +389,17 @@ def _is_failed_start(folder: CrawlFolder, loaded: Loaded) -> bool:
     try:
         return store.stats(0).pages == 0
     except WeftError:
-        return False  # what cannot be read may hold pages
+        return False  # an unreadable index may have pages
     finally:
         store.abandon()
 
 
 def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:
-    """Sees that nothing is there; a crawl that is started over is deleted, what it left in databases too."""
+    """Checks that there is no crawl; with `fresh` the existing one is deleted, including its databases."""
     if not folder.exists() and folder.holds_pages():
         raise BadInput(f"{folder.home}: holds pages, but no engine.json: choose another data dir")
     try:
-        before = folder.go_on()
+        before = folder.open_existing()
     except NoCrawl:
         return
     if not loaded.config.run.fresh and not _is_failed_start(folder, loaded):

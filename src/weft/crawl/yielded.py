@@ -1,13 +1,14 @@
-"""Which pages `weft.crawl` has yielded, so that a resumed crawl yields every page once, also those that were stored and
-not yielded when the program ended.
+"""Records which pages `weft.crawl` has yielded, so that a resumed crawl yields every page once, including those that
+were stored and not yielded when the program ended.
 
-    DATA/crawls/crawl/yielded.json    the last batch of each index that was yielded whole, and what was yielded
-                                      behind it
+    DATA/crawls/crawl/yielded.json    the last batch of each index that was yielded completely, and the pages that were
+                                      yielded after it
 
-A page counts as yielded when the next one is asked for: one whose processing failed comes again. The file is written
-before the crawl runs, once a second and when the loop ends: after a kill the pages of the last second may come once
-more, none is missed. An index is named by the number of its data dir, so that a crawl may be moved, or resumed from
-another folder. Where the file, or an index that is to be made again, cannot be read, every page comes again.
+A page counts as yielded when the next one is requested: if the program fails while processing it, it is yielded again.
+The file is written before the crawl runs, once a second and when the loop ends: after a kill the pages of the last
+second may be repeated, none is missed. An index is identified by the number of its data dir, so that a crawl may be
+moved, or resumed from another folder. If the file, or an index that is to be rebuilt, cannot be read, every page is
+yielded again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class _Position(Struct):
 
 
 class Yielded:
-    """Where the readers of a crawl are."""
+    """The position of the readers of a crawl."""
 
     def __init__(self, data_dirs: list[Path], known: dict[Path, int], items: set[int]) -> None:
         self._data_dirs = data_dirs
@@ -44,7 +45,7 @@ class Yielded:
 
     @classmethod
     def of(cls, data_dirs: list[Path], *, resume: bool) -> Yielded:
-        """The position of a crawl that is not running yet; without one, what is stored is taken for yielded."""
+        """The position of a crawl that is not running yet; without a file, stored pages count as yielded."""
         kept = _read(_path(data_dirs)) if resume else _Position()
         if kept is None:
             position = cls(data_dirs, _stored(data_dirs), set())
@@ -54,11 +55,11 @@ class Yielded:
         return position
 
     def new(self, store: PageStore) -> Iterator[Row]:
-        """The rows that are new, in the order of their commits; each counts as yielded when the next is asked for."""
+        """Yields the new rows in the order of their commits; a row counts as yielded when the next one is requested."""
         taken: list[int] = []
 
         def passed() -> None:
-            self._items.difference_update(taken)  # from now on the batch says it
+            self._items.difference_update(taken)  # from now on the batch covers them
             taken.clear()
 
         for row in store.new_rows(self._known, passed):
@@ -70,15 +71,15 @@ class Yielded:
             taken.append(row.item)
 
     def write(self) -> None:
-        """Keeps the position. Where that cannot be written, pages may come twice after a restart."""
+        """Stores the position. If that fails, pages may be repeated after a restart."""
         self._write_at = time.monotonic() + WRITE_EVERY_S
         batches = {f"{self._data_dirs.index(path.parent)}/{path.name}": batch for path, batch in self._known.items()}
         _write(_path(self._data_dirs), _Position(batches, self._items))
 
 
 def note_rebuild(data_dirs: list[Path]) -> None:
-    """Before indexes are made again: their batches get other numbers, so the items are kept that were yielded. Where
-    the indexes cannot be read, every page comes again."""
+    """Prepares a rebuild: the batches of a rebuilt index get other numbers, so the yielded items are stored instead. If
+    the indexes cannot be read, every page is yielded again."""
     kept = _read(_path(data_dirs))
     if kept is not None:
         _write(_path(data_dirs), _Position(items=_items(data_dirs, kept)))
@@ -103,13 +104,13 @@ def _items(data_dirs: list[Path], kept: _Position) -> set[int]:
 
 
 def _known(data_dirs: list[Path], kept: _Position) -> dict[Path, int]:
-    places = {str(number): folder for number, folder in enumerate(data_dirs)}
+    folders = {str(number): folder for number, folder in enumerate(data_dirs)}
     split = [(*key.partition("/")[::2], batch) for key, batch in kept.batches.items()]
-    return {places[number] / name: batch for number, name, batch in split if number in places}
+    return {folders[number] / name: batch for number, name, batch in split if number in folders}
 
 
 def _read(path: Path) -> _Position | None:
-    """What is kept; None without a file. One that cannot be read is as one of which nothing was yielded."""
+    """The stored position; None without a file. A file that cannot be read counts as one without yielded pages."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Position)
     except FileNotFoundError:

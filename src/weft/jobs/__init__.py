@@ -1,1 +1,1 @@
-"""The scrape service: submit a task, get its id at once, watch it, take what it has."""
+"""The scrape service: accepts tasks, runs them in the background, and serves their status, events and results."""

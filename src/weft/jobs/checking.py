@@ -1,5 +1,5 @@
-"""Checks what callers have written, field by field, against declared types: all that is wrong is reported at once, each
-problem with the name of its field. For the bodies of requests and for site files."""
+"""Validates request bodies and site files field by field against declared types. All problems are reported at once,
+each with the name of its field."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _IN_ORDER = {frozenset(map(str, some)): list(map(str, some)) for some in _CHOICE
 
 
 def components_of(kinds: Iterable[Any], ref_template: str = "{name}") -> tuple[list[Schema], dict[str, Schema]]:
-    """JSON schemas of types, and the components that these refer to: choices in the order of their declaration, and
-    times as texts, also where the type is a number that a document has as one."""
+    """JSON schemas of types, and the components that they refer to. Enum values are in declaration order; times are
+    texts, even where the type is a number that is serialised as text."""
     schemas, components = msgspec.json.schema_components(kinds, ref_template=ref_template)
     for schema in (*schemas, *components.values()):
         _adjust(schema)
@@ -47,13 +47,13 @@ def _adjust(schema: Any) -> None:
 
 
 def schemas_of(kind: Any) -> tuple[dict[str, Schema], dict[str, Schema]]:
-    """The fields of a declared type as JSON schemas, and the components that these refer to."""
+    """The fields of a declared type as JSON schemas, and the components that they refer to."""
     _, components = components_of([kind])
     return components[kind.__name__]["properties"], components
 
 
 def words_of(schema: Schema, components: Mapping[str, Schema]) -> str:
-    """What a field accepts, in words; empty where its parts must be told apart."""
+    """A description of what a field accepts; empty if its parts must be described one by one."""
     variants = [components[one["$ref"]] if "$ref" in one else one for one in schema.get("anyOf", [schema])]
     if "const" in schema or len(schema.get("enum", ())) == 1:
         only = schema.get("const", schema.get("enum", [None])[0])
@@ -64,33 +64,33 @@ def words_of(schema: Schema, components: Mapping[str, Schema]) -> str:
 
 
 def unknown(name: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
-    """What is said of a field that there is not."""
+    """The message for an unknown field, with a suggestion if a known name is similar."""
     near = names.nearest(name[:100], known)
     return f"{NO_FIELD}; did you mean {near!r}?" if near else NO_FIELD
 
 
 def misfits(
-    given: Mapping[str, Any], types: Mapping[str, Any], words: Mapping[str, str], shown: Callable[[Any], str]
+    given: Mapping[str, Any], types: Mapping[str, Any], words: Mapping[str, str], quote: Callable[[Any], str]
 ) -> Iterator[tuple[str, str]]:
-    """Values that their fields do not accept, each with the field's name. `words`: what a field accepts; one without
-    is checked part by part. `shown`: a value as it is quoted."""
+    """The fields with values that they do not accept, as (field, problem). `words`: what a field accepts; a field
+    without words is checked part by part. `quote`: formats a value for the message."""
     for name, value in given.items():
         if name in types:
             try:
                 msgspec.convert(value, types[name])
             except msgspec.ValidationError as error:
                 use = words.get(name)
-                yield (name, f"{shown(value)} is not accepted; use {use}") if use else _part(name, types[name], error)
+                yield (name, f"{quote(value)} is not accepted; use {use}") if use else _part(name, types[name], error)
 
 
 def _part(name: str, kind: Any, error: msgspec.ValidationError) -> tuple[str, str]:
-    """What is wrong within a value, and where."""
+    """The path of the wrong part within a value, and the problem."""
     what, _, at = str(error).partition(" - at `$")
     steps = _STEP.findall(at.rstrip("`"))
     if (named := _NAMED.match(what)) is not None:
         schema = _within(kind, steps)
-        said = unknown(named[2], tuple(schema.get("properties", ()))) if "unknown" in named[1] else "is missing"
-        return ".".join([name, *steps, named[2]]), said
+        problem = unknown(named[2], tuple(schema.get("properties", ()))) if "unknown" in named[1] else "is missing"
+        return ".".join([name, *steps, named[2]]), problem
     if what.startswith("Invalid enum value"):
         *others, last = map(repr, _within(kind, steps).get("enum", ["another value"]))
         what = f"input should be {', '.join(others)} or {last}" if others else f"input should be {last}"
@@ -103,9 +103,9 @@ def _part(name: str, kind: Any, error: msgspec.ValidationError) -> tuple[str, st
     return ".".join([name, *steps]), what
 
 
-def _type_words(found: re.Match[str]) -> str:
-    kinds = found[1].split(" | ")
-    return " or ".join(words for kind, words in _WORDS.items() if kind in kinds) or found[0]
+def _type_words(match: re.Match[str]) -> str:
+    kinds = match[1].split(" | ")
+    return " or ".join(words for kind, words in _WORDS.items() if kind in kinds) or match[0]
 
 
 def _within(kind: Any, steps: list[str]) -> Schema:

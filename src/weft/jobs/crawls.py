@@ -1,4 +1,4 @@
-"""How a task becomes a crawl of the engine, and what the crawl's standing says about the task. Pure."""
+"""Converts a task into a crawl of the engine, and the crawl's snapshot into the task's status. Pure functions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _MESSAGES: Mapping[EndReason, str] = {
 
 
 def engine_settings(config: ServiceConfig) -> dict[str, Any]:
-    """The settings of the service's engine: what all tasks share."""
+    """The settings of the service's engine, which all tasks share."""
     fetch = {
         name: getattr(config.fetch, attribute)
         for attribute, name in zip(FetchSection.__struct_fields__, FetchSection.__struct_encode_fields__, strict=True)
@@ -68,7 +68,7 @@ def engine_settings(config: ServiceConfig) -> dict[str, Any]:
         | proxy
         | cluster
         | {
-            "proxies": None,  # a task asks for them
+            "proxies": None,  # a task sets them if it wants them
             "logins": config.logins.logins,
             "headers": {exact_name(key): value for key, value in config.fetch.headers.items()},
             "auth": {exact_host(host): login for host, login in config.fetch.auth.items()},
@@ -86,7 +86,7 @@ def engine_settings(config: ServiceConfig) -> dict[str, Any]:
 
 
 def proxies_of(config: ServiceConfig) -> str:
-    """The file of the service's proxies, as its engine uses it; empty if there are none."""
+    """The path of the proxy file that the service's engine uses; empty if there is none."""
     listed, section = config.fetch.proxies, config.proxy
     if listed is not None and section.test_url is None:
         return listed
@@ -94,22 +94,23 @@ def proxies_of(config: ServiceConfig) -> str:
 
 
 def has_proxies(config: ServiceConfig) -> bool:
-    """Whether there are as many as `min_proxies` asks for; where they are not tested all that are listed count."""
+    """Whether there are at least `min_proxies` usable proxies; if proxies are not tested, all listed ones count."""
     path = proxies_of(config)
     if not path or path == config.fetch.proxies:
         return bool(path)
-    found = live.read(Path(path))
-    return found is not None and len(found.proxies) >= config.proxy.least
+    proxies = live.read(Path(path))
+    return proxies is not None and len(proxies.proxies) >= config.proxy.least
 
 
 def check_proxies(spec: TaskSpec, proxies: str) -> None:
-    """BadInput for an order that wants proxies where there are none: it must not go out directly."""
+    """Raises BadInput if a task wants proxies and there are none: its requests must not go out directly."""
     if spec.proxies and not proxies:
         raise BadInput(f"proxies: {NO_PROXIES}")
 
 
 def check_rendering(spec: TaskSpec, config: ServiceConfig) -> None:
-    """BadInput for an order that wants what no browser here can or may do: a page must not come as a shell instead."""
+    """Raises BadInput if a task wants rendering that this service cannot or may not do: it must not silently get pages
+    without it."""
     mode, wishes = spec.render or config.fetch.render, spec.render_options
     if mode == "never":
         if wishes:
@@ -140,20 +141,21 @@ def check_workers(spec: TaskSpec, config: ServiceConfig) -> None:
 
 
 def check_login(spec: TaskSpec, config: ServiceConfig) -> None:
-    """BadInput for an order that names a login which this service does not have."""
+    """Raises BadInput if a task names a login that this service does not have."""
     if spec.login and spec.login not in config.logins.logins:
         raise BadInput(f"login: this service has no login {spec.login!r}; its operator configures them (`logins`)")
 
 
 def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str, Any]:
-    """The settings of a task's crawl: the same each time they are asked for, since the engine knows it by them.
+    """The settings of a task's crawl. They must be the same at every call: the engine compares them when it opens the
+    crawl again.
 
     `proxies`: see `proxies_of`.
     """
     check_proxies(task.spec, proxies)
     spec = task.spec
-    found: dict[str, Any] = {
-        # A batch asks for its own URLs wherever they lead; nothing that they link to is followed.
+    settings: dict[str, Any] = {
+        # A batch fetches its own URLs on any site; links are not followed.
         "scope": "any" if spec.is_batch else spec.scope,
         "seeded_urls_only": spec.is_batch,
         "politeness_delay_seconds": max(jobs.delay_s, spec.delay_s or 0.0),
@@ -163,37 +165,37 @@ def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str
         "exclude": list(spec.exclude),
     }
     if not spec.is_batch:
-        found["max_depth"] = spec.max_depth
+        settings["max_depth"] = spec.max_depth
     if spec.strip_query:
-        found["strip_query"] = list(spec.strip_query)
+        settings["strip_query"] = list(spec.strip_query)
     if not spec.trap_rules:
-        found["trap_rules"] = False
+        settings["trap_rules"] = False
     if spec.login:
-        found["login"] = {"name": spec.login}  # the engine knows it: what it consists of may change
+        settings["login"] = {"name": spec.login}  # by name: the engine has the credentials, which may change
     if spec.proxies:
-        found |= {"proxies": proxies, "workers": "local"}
+        settings |= {"proxies": proxies, "workers": "local"}
     elif spec.workers:
-        found["workers"] = spec.workers
+        settings["workers"] = spec.workers
     if spec.extract:
-        found["extract"] = spec.extract
+        settings["extract"] = spec.extract
     if spec.render:
-        found["render"] = spec.render
-        found |= {f"render_{name}": value for name, value in spec.render_options.items()}
-        if "render_wait_for" in found:
-            found["render_wait_for"] = str(found["render_wait_for"])
+        settings["render"] = spec.render
+        settings |= {f"render_{name}": value for name, value in spec.render_options.items()}
+        if "render_wait_for" in settings:
+            settings["render_wait_for"] = str(settings["render_wait_for"])
     if spec.max_pages is not None:
-        found["max_pages"] = spec.max_pages
-    return found
+        settings["max_pages"] = spec.max_pages
+    return settings
 
 
-def progress_of(standing: CrawlSnapshot) -> tuple[JobProgress, dict[str, int]]:
-    """How far a crawl is, and its failures and refusals by class: of one snapshot."""
-    left = standing.left if standing.state is CrawlState.ENDED else standing.queued
-    return counted(standing.ends, left + standing.set_aside, standing.in_flight)
+def progress_of(snapshot: CrawlSnapshot) -> tuple[JobProgress, dict[str, int]]:
+    """The progress of a crawl, and its failures and refusals by class, from one snapshot."""
+    left = snapshot.left if snapshot.state is CrawlState.ENDED else snapshot.queued
+    return counted(snapshot.ends, left + snapshot.set_aside, snapshot.in_flight)
 
 
 def counted(ends: Mapping[str, int], queued: int, in_flight: int) -> tuple[JobProgress, dict[str, int]]:
-    """The same of URLs that have ended, by `CrawlSnapshot.ends`."""
+    """The progress and classes of URLs that have ended, from `CrawlSnapshot.ends`."""
     outcomes: Counter[UrlOutcome] = Counter()
     classes: Counter[str] = Counter()
     for name, count in ends.items():
@@ -215,24 +217,25 @@ def counted(ends: Mapping[str, int], queued: int, in_flight: int) -> tuple[JobPr
 
 
 def unstarted(task: Task) -> JobProgress:
-    """How far a task is that the engine does not know."""
+    """The progress of a task that the engine does not know."""
     return JobProgress(queued=task.url_count)
 
 
 def status_of(
-    task: Task, standing: CrawlSnapshot | None, now: float, waiting_before: int | None = None, lost: int = 0
+    task: Task, snapshot: CrawlSnapshot | None, now: float, waiting_before: int | None = None, lost: int = 0
 ) -> TaskSnapshot:
-    """How a task stands, with its crawl's standing while it runs. `lost`: its pages whose bytes are gone since."""
+    """The status of a task; `snapshot` is its crawl's while it runs. `lost`: pages whose stored bytes are damaged or
+    missing."""
     if lost:
-        said = f"{lost:,} of its {task.progress.completed:,} pages cannot be read any more: their files are damaged"
-        task = replace(task, message=f"{task.message}; {said}" if task.message else said)
+        warning = f"{lost:,} of its {task.progress.completed:,} pages cannot be read any more: their files are damaged"
+        task = replace(task, message=f"{task.message}; {warning}" if task.message else warning)
     progress, classes, number, rate, memory = task.progress, task.errors_by_class, task.last_number, 0.0, 0
-    waiting_for, waiting_until = waiting(task, standing)
+    waiting_for, waiting_until = waiting(task, snapshot)
     if not task.is_terminal:
         progress, classes, number = unstarted(task), {}, 0
-        if standing is not None:
-            (progress, classes), number, rate = progress_of(standing), standing.number, standing.rate
-            memory = standing.memory_bytes
+        if snapshot is not None:
+            (progress, classes), number, rate = progress_of(snapshot), snapshot.number, snapshot.rate
+            memory = snapshot.memory_bytes
     return TaskSnapshot(
         task=task, progress=progress, errors_by_class=classes, duration_s=task.duration_s(now),
         remaining_s=task.remaining_s(now), waiting_before=waiting_before, number=number, pages_per_s=round(rate, 2),
@@ -240,27 +243,27 @@ def status_of(
     )  # fmt: skip
 
 
-def waiting(task: Task, standing: CrawlSnapshot | None) -> tuple[str, float | None]:
+def waiting(task: Task, snapshot: CrawlSnapshot | None) -> tuple[str, float | None]:
     """What a task waits for, and until when."""
-    if standing is None:
+    if snapshot is None:
         return waiting_of(task)
-    return waiting_of(task, standing.waiting_for, standing.waiting_until)
+    return waiting_of(task, snapshot.waiting_for, snapshot.waiting_until)
 
 
-def finish_of(task: Task, standing: CrawlSnapshot) -> tuple[TaskState, TaskFinish]:
-    """The end of a task whose crawl has ended."""
-    progress, classes = progress_of(standing)
-    reason = _REASONS[standing.reason or EndReason.FAILED]
+def finish_of(task: Task, snapshot: CrawlSnapshot) -> tuple[TaskState, TaskFinish]:
+    """The final state and counts of a task whose crawl has ended."""
+    progress, classes = progress_of(snapshot)
+    reason = _REASONS[snapshot.reason or EndReason.FAILED]
     state, reason = ending(progress, reason, task.spec.partial_results_ok)
-    messages = (_MESSAGES.get(standing.reason or EndReason.FAILED, ""), standing.pause_reason, _trap_text(standing))
+    messages = (_MESSAGES.get(snapshot.reason or EndReason.FAILED, ""), snapshot.pause_reason, _trap_text(snapshot))
     message = "; ".join(filter(None, messages))
     return state, TaskFinish(
-        reason=reason, progress=progress, errors_by_class=classes, last_number=standing.number, message=message
+        reason=reason, progress=progress, errors_by_class=classes, last_number=snapshot.number, message=message
     )
 
 
-def _trap_text(standing: CrawlSnapshot) -> str:
-    count = standing.ends.get(end_name(0, Reason.TRAP), 0)
+def _trap_text(snapshot: CrawlSnapshot) -> str:
+    count = snapshot.ends.get(end_name(0, Reason.TRAP), 0)
     if not count:
         return ""
     number = f"{count:,} links were" if count > 1 else "1 link was"
@@ -272,7 +275,7 @@ def _trap_text(standing: CrawlSnapshot) -> str:
 def finish_without(
     task: Task, reason: FinishReason, progress: JobProgress | None = None, message: str = "", **more: Any
 ) -> tuple[TaskState, TaskFinish]:
-    """The end of a task that the engine does not know, or that it cannot tell about."""
+    """The end of a task whose crawl the engine does not have or cannot report on."""
     progress = progress or unstarted(task)
     state, reason = ending(progress, reason, task.spec.partial_results_ok)
     return state, TaskFinish(reason=reason, progress=progress, message=message, **more)

@@ -1,8 +1,8 @@
 """The scrape service on one machine: tasks in a SQLite file, all of them run by one engine in a process of its own.
 
-Every worker process holds one of these (`open_service`); the runner inside works in the one that has the lease. What a
-caller asks is written to the store first and told to the engine second, so that a kill in between is made good by the
-runner; only a cancel asks the engine first, because the task's last counts are the engine's.
+Every worker process holds one of these (`open_service`); the runner in it works in the worker that has the lease. A
+command is written to the store first and sent to the engine second: if the worker is killed in between, the runner
+sends it. Only a cancel asks the engine first, because the engine has the task's final counts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from weft.jobs.errors import EngineAway, TaskFinished
 from weft.jobs.health import Monitor
 from weft.jobs.layout import ENGINE, STORE, has_room
 from weft.jobs.model import STARTED, Task, new_task_id
-from weft.jobs.reading.documents import check_order
+from weft.jobs.reading.documents import check_formats
 from weft.jobs.reading.events import TaskEvents
 from weft.jobs.reading.overview import Overview
 from weft.jobs.reading.results import StoredResults
@@ -59,13 +59,13 @@ from weft.jobs.webhooks.dispatcher import Dispatcher
 from weft.jobs.webhooks.webhook_service import Webhooks
 from weft.scraping import FinishReason, TaskState
 
-FRESH_S = 0.05  # so old may a standing be that is shown
-LOST_S = 5.0  # so old may the number of a task's lost pages be
-STATUS_S = 3.0  # so long is an engine waited for that is being started again
+FRESH_S = 0.05  # maximum age of a snapshot in an answer
+LOST_S = 5.0  # maximum age of the number of a task's lost pages
+STATUS_S = 3.0  # how long a status waits for an engine that is restarting
 
 
 class EmbeddedJobService:
-    """See `service.JobService`."""
+    """Implements `service.JobService`; see there."""
 
     def __init__(self, config: ServiceConfig, *, clock: Callable[[], float] = time.time) -> None:
         data_dir = Path(config.server.data_dir)
@@ -80,7 +80,7 @@ class EmbeddedJobService:
         self._events = TaskEvents(self.store, self.engine, self._engine_dir)
         self.events, self.stored = self._events.events, self._events.stored
         holder = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        # A link of its own: while the runner waits for an engine it cannot look at the deadlines of other tasks.
+        # A link of its own: while the runner waits for an engine it cannot check the deadlines of other tasks.
         self._runners_engine = EngineLink(self._engine_dir, patience_s=ENGINE_S)
         sites = SiteScheduler(
             self.store, self._runners_engine, self._engine_dir, has_proxies=partial(has_proxies, config), clock=clock
@@ -100,12 +100,12 @@ class EmbeddedJobService:
             self.store, self._engine_dir, config.fetch, lambda: self.runner.epoch, clock=clock
         )
         self._running: list[asyncio.Task[None]] = []
-        self._standings: dict[str, tuple[float, asyncio.Future[CrawlSnapshot | None]]] = {}
-        self._lost: dict[str, tuple[float, int]] = {}  # when it was asked, and how many pages a task has lost
-        self._seen: dict[str, CrawlSnapshot] = {}  # the last standing of each task that was shown
+        self._snapshots: dict[str, tuple[float, asyncio.Future[CrawlSnapshot | None]]] = {}
+        self._lost: dict[str, tuple[float, int]] = {}  # task → when it was read, and the number of its lost pages
+        self._seen: dict[str, CrawlSnapshot] = {}  # the last snapshot of each task that was returned
 
     async def start(self) -> None:
-        """Begins this worker's part: its runner, which may get the lease, its webhooks and its event streams."""
+        """Starts this worker's part: its runner, which may get the lease, its webhooks and its event streams."""
         await asyncio.to_thread(self.store.sites.note_proxies, bool(proxies_of(self._config)))
         self._running = [
             asyncio.create_task(self._dispatcher.run(), name="webhooks"),
@@ -114,9 +114,9 @@ class EmbeddedJobService:
         self._events.start()
 
     async def close(self) -> None:
-        """Ends it."""
+        """Stops the runner, the webhooks and the event streams, and closes the store."""
         await self._events.close()
-        for running in self._running:  # webhooks first: they need the lease to write down how far they are
+        for running in self._running:  # webhooks first: they need the lease to store their progress
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         await self.engine.close()
@@ -128,24 +128,25 @@ class EmbeddedJobService:
     # ── submitting ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def submit(self, submission: Submission) -> Submitted:
-        """Keeps a new task."""
-        found = await asyncio.to_thread(self._checked_order, submission)
+        """Stores a new task; see `JobService.submit`."""
+        urls = await asyncio.to_thread(self._checked_urls, submission)
         now, spec = self._clock(), submission.spec
         task = Task(
-            id=new_task_id(), owner=submission.owner, url=found[0], url_count=len(found), spec=spec, created_at=now
+            id=new_task_id(), owner=submission.owner, url=urls[0], url_count=len(urls), spec=spec, created_at=now
         )
         done = await asyncio.to_thread(
-            self.store.submit, task, found, idempotency=submission.idempotency,
+            self.store.submit, task, urls, idempotency=submission.idempotency,
             max_pending=self._config.jobs.max_pending,
         )  # fmt: skip
         self.runner.wake()
         return done
 
-    def _checked_order(self, submission: Submission) -> list[str]:
-        """The URLs of an order whose rules, formats and proxies can be had. In a thread: there may be 10,000 URLs."""
+    def _checked_urls(self, submission: Submission) -> list[str]:
+        """The canonical URLs of a submission, whose rules, formats, proxies and rendering are checked. Run it in a
+        thread: there may be 10,000 URLs."""
         self._check_room()
         urls = self._checked(submission.urls)
-        check_order(submission.spec)
+        check_formats(submission.spec)
         check_proxies(submission.spec, proxies_of(self._config))
         check_rendering(submission.spec, self._config)
         check_workers(submission.spec, self._config)
@@ -160,35 +161,35 @@ class EmbeddedJobService:
         *,
         idempotency: Idempotency | None = None,
     ) -> Task:
-        """Adds URLs to a batch."""
+        """Adds URLs to a batch; see `JobService.append`."""
         task = self.store.task(task_id, owner)
         if not task.spec.is_batch:
             raise BadInput("only a batch can be appended to")
         self._check_room()
-        found = await asyncio.to_thread(self._checked, urls)
+        checked = await asyncio.to_thread(self._checked, urls)
         if idempotency is None:
-            return await self._append(task, found)
+            return await self._append(task, checked)
         known = self.store.remembered(task.owner, idempotency, self._clock())
         if known is not None:
             return known
-        longer = await self._append(task, found)
+        longer = await self._append(task, checked)
         await asyncio.to_thread(self.store.remember, longer, idempotency)
         return longer
 
-    async def _append(self, task: Task, found: Sequence[str]) -> Task:
+    async def _append(self, task: Task, urls: Sequence[str]) -> Task:
         task_id = task.id
         if task.state is TaskState.PENDING:
-            if (longer := await asyncio.to_thread(self.store.append, task_id, found)) is not None:
+            if (longer := await asyncio.to_thread(self.store.append, task_id, urls)) is not None:
                 return longer
             task = self.store.task(task_id, None)
         if task.is_terminal:
             raise TaskFinished(task_id, task.state, "appended to")
         try:
-            await self._opened(task)
-            await self.engine.seed(task_id, found)
+            await self._open_crawl(task)
+            await self.engine.seed(task_id, urls)
         except BadInput:
-            standing = await self._find(task_id)
-            if standing is None or standing.state is CrawlState.ENDED:
+            snapshot = await self._live_snapshot(task_id)
+            if snapshot is None or snapshot.state is CrawlState.ENDED:
                 raise TaskFinished(task_id, "ended", "appended to") from None
             raise
         except Gone as gone:
@@ -196,74 +197,75 @@ class EmbeddedJobService:
         return self.store.task(task_id, None)
 
     def _check_room(self) -> None:
-        """DiskFull before a task is accepted that could store no page: SQLite may still have room in its own file."""
+        """Raises DiskFull before a task is accepted that could store no page: SQLite may still have room in its own
+        file."""
         if not has_room(self._engine_dir.parent):
             raise DiskFull(self._engine_dir.parent)
 
     def _check_site(self, file: SiteFile) -> None:
-        """BadInput for a site whose runs would be refused as orders are."""
+        """Raises BadInput for a site whose runs would be refused as tasks."""
         self._check_room()
         self._checked(file.start_urls)
         check_proxies(file.spec, proxies_of(self._config))
         check_login(file.spec, self._config)
 
     def _checked(self, given: Sequence[str]) -> list[str]:
-        """The URLs in their canonical form, each once; BadInput for the first that cannot be asked for."""
-        found = list(dict.fromkeys(url_rules.seed(url) for url in given))
-        if not found:
+        """The URLs in canonical form, without duplicates; raises BadInput for the first one that may not be fetched."""
+        checked = list(dict.fromkeys(url_rules.seed(url) for url in given))
+        if not checked:
             raise BadInput("urls: give at least one URL")
         fetch = self._config.fetch
         try:
-            check_email(found, fetch)
-        except BadInput:  # it speaks to whoever starts a crawl, and a caller of the service cannot do anything
+            check_email(checked, fetch)
+        except BadInput:  # its message is for a person who starts a crawl: replaced by one for callers of the service
             raise BadInput(
-                f"{found[0]}: the service has no address at which sites can reach you: start it with `weft serve "
+                f"{checked[0]}: the service has no address at which sites can reach you: start it with `weft serve "
                 "--email you@example.com`"
             ) from None
-        for url in found:
+        for url in checked:
             if (why := why_not_public(url_rules.host_of(url), fetch.allow_private, fetch.resolve)) is not None:
                 raise BadInput(f"{url}: its address is not public ({why})")
-        return found
+        return checked
 
-    async def _opened(self, task: Task) -> CrawlSnapshot:
-        """The task's crawl, which the runner may not have opened yet."""
-        if (standing := await self._find(task.id)) is not None:
-            return standing
+    async def _open_crawl(self, task: Task) -> CrawlSnapshot:
+        """The snapshot of the task's crawl; opens the crawl if the runner has not done so yet."""
+        if (snapshot := await self._live_snapshot(task.id)) is not None:
+            return snapshot
         urls = await asyncio.to_thread(self.store.urls, task.id)
         settings = crawl_settings(task, self._config.jobs, proxies_of(self._config))
         flight = task.spec.max_concurrent_articles
         return await self.engine.open(task.id, urls, settings, deadline=task.deadline_at, in_flight=flight)
 
-    # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── status ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def status(self, task_id: str, owner: str | None = None) -> TaskSnapshot:
-        """How it stands."""
+        """The status of a task; see `JobService.status`."""
         task = self.store.task(task_id, owner)
-        standing = None
+        snapshot = None
         if task.state in STARTED:
-            standing = await self._standing(task_id)
-            task = self.store.task(task_id, owner)  # it may have ended since: its own counts are final then
+            snapshot = await self._snapshot(task_id)
+            task = self.store.task(task_id, owner)  # it may have ended since: its stored counts are final then
         waiting = self.store.waiting_before(task) if task.state is TaskState.PENDING else None
         lost = await self._lost_pages(task) if task.is_terminal and task.progress.completed else 0
-        return status_of(task, standing, self._clock(), waiting, lost)
+        return status_of(task, snapshot, self._clock(), waiting, lost)
 
     async def _lost_pages(self, task: Task) -> int:
-        """How many of an ended task's pages are lost; kept for a while, since only a start of the engine changes it."""
+        """How many pages of an ended task are lost; cached, since only a start of the engine changes the number."""
         now, (asked_at, lost) = time.monotonic(), self._lost.get(task.id, (float("-inf"), 0))
         if now - asked_at > LOST_S:
             try:
                 lost = await self._stored.lost_pages(task)
-            except WeftError:  # the index cannot be read now: `results` says so
+            except WeftError:  # the index cannot be read now: `results` reports that
                 return lost
             if len(self._lost) > 1000:
                 self._lost.clear()
             self._lost[task.id] = now, lost
         return lost
 
-    # ── steering ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── commands ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def cancel(self, task_id: str, owner: str | None = None) -> Task:
-        """Ends it."""
+        """Cancels a task; see `JobService.cancel`."""
         task = self.store.task(task_id, owner)
         if task.state is TaskState.PENDING:
             state, finish = finish_without(task, FinishReason.CANCELLED)
@@ -272,26 +274,27 @@ class EmbeddedJobService:
         if task.is_terminal:
             return task
         try:
-            standing = await self._find(task_id)
-            if standing is not None:
-                standing = await self.engine.cancel(task_id)
+            snapshot = await self._live_snapshot(task_id)
+            if snapshot is not None:
+                snapshot = await self.engine.cancel(task_id)
         except Gone as gone:
             raise EngineAway(str(gone)) from None
-        if standing is None:  # it was given its slot a moment ago: whoever opens its crawl will find it ended
+        # it was given its slot a moment ago: the process that opens its crawl will see the task's end
+        if snapshot is None:
             state, finish = finish_without(task, FinishReason.CANCELLED)
         else:
-            state, finish = finish_of(task, standing)
+            state, finish = finish_of(task, snapshot)
         return await self._move(task, state, STARTED, finish) or self.store.task(task_id, owner)
 
     async def pause(self, task_id: str, owner: str | None = None) -> Task:
-        """RUNNING → PAUSED."""
-        return await self._switch(task_id, owner, TaskState.RUNNING, TaskState.PAUSED, "paused", "pause")
+        """RUNNING → PAUSED; see `JobService.pause`."""
+        return await self._change_state(task_id, owner, TaskState.RUNNING, TaskState.PAUSED, "paused", "pause")
 
     async def resume(self, task_id: str, owner: str | None = None) -> Task:
-        """PAUSED → RUNNING."""
-        return await self._switch(task_id, owner, TaskState.PAUSED, TaskState.RUNNING, "resumed", "resume")
+        """PAUSED → RUNNING; see `JobService.resume`."""
+        return await self._change_state(task_id, owner, TaskState.PAUSED, TaskState.RUNNING, "resumed", "resume")
 
-    async def _switch(
+    async def _change_state(
         self, task_id: str, owner: str | None, before: TaskState, after: TaskState, what: str, verb: str
     ) -> Task:
         task = self.store.task(task_id, owner)
@@ -302,11 +305,11 @@ class EmbeddedJobService:
                 raise TaskFinished(task_id, now.state, what)
             task = moved
         if after is TaskState.RUNNING and not task.holds_slot:
-            return task  # the runner resumes it when it has given it a slot
+            return task  # the runner resumes it when it has a slot
         try:
             await self.engine.call(verb, name=task_id)
         except (BadInput, Gone):
-            pass  # not opened yet, or ended, or no engine: the runner sees what the store says, and tells it
+            pass  # not opened yet, ended, or no engine: the runner compares it with the store, and sends the command
         return task
 
     async def _move(
@@ -316,38 +319,38 @@ class EmbeddedJobService:
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _find(self, task_id: str) -> CrawlSnapshot | None:
+    async def _live_snapshot(self, task_id: str) -> CrawlSnapshot | None:
         try:
             return await self.engine.find(task_id)
         except Gone as gone:
             raise EngineAway(str(gone)) from None
 
-    async def _standing(self, task_id: str) -> CrawlSnapshot | None:
-        """How its crawl stands, asked once for all who want to know at the same time."""
-        now, (asked_at, answer) = time.monotonic(), self._standings.get(task_id, (0.0, None))
+    async def _snapshot(self, task_id: str) -> CrawlSnapshot | None:
+        """The snapshot of a task's crawl; concurrent callers share one request to the engine."""
+        now, (asked_at, answer) = time.monotonic(), self._snapshots.get(task_id, (0.0, None))
         if answer is None or now - asked_at > FRESH_S:
             answer = asyncio.ensure_future(self.engine.find(task_id, STATUS_S))
-            # Whoever waits for it sees what went wrong; nobody may be left who does.
+            # Every waiting caller gets the exception; without a caller asyncio must not log it as never retrieved.
             answer.add_done_callback(lambda done: None if done.cancelled() else done.exception())
-            if len(self._standings) > 1000:
-                self._standings = {name: one for name, one in self._standings.items() if now - one[0] < FRESH_S}
+            if len(self._snapshots) > 1000:
+                self._snapshots = {name: one for name, one in self._snapshots.items() if now - one[0] < FRESH_S}
                 self._seen.clear()
-            self._standings[task_id] = now, answer
+            self._snapshots[task_id] = now, answer
         try:
-            standing = await asyncio.shield(answer)
+            snapshot = await asyncio.shield(answer)
         except Gone as gone:
             if task_id in self._seen:
                 return self._seen[task_id]
             raise EngineAway(str(gone)) from None
-        if standing is not None:
-            self._seen[task_id] = standing
-        return standing
+        if snapshot is not None:
+            self._seen[task_id] = snapshot
+        return snapshot
 
     def _committed(self, task: Task) -> TaskFinish | None:
-        """What a task has on the disk, while no engine can tell."""
-        if (found := self._stored.committed(task)) is None:
+        """The end of a task from what is on the disk; used while the engine does not answer."""
+        if (committed := self._stored.committed(task)) is None:
             return None
-        ends, number = found
+        ends, number = committed
         progress, classes = counted(ends, 0, 0)
         if (seen := self._seen.get(task.id)) is not None:
             left = progress_of(seen)[0].discovered - progress.ended

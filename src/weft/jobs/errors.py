@@ -1,18 +1,18 @@
-"""What the scrape service refuses, divided by what the caller does about it.
+"""Errors of the scrape service, divided by what the caller does about them.
 
 WeftError
 └── JobError
     ├── TaskUnknown      no such task, or another key's: 404
-    ├── NoWebhook        the task was ordered without one: 404
+    ├── NoWebhook        the task was submitted without one: 404
     ├── SiteUnknown      no such site, or another key's (a BadInput, too): 404
     ├── SiteConflict     the site's name is taken, or it is in use (a BadInput, too): 409
-    ├── BadSite          what a site's file says cannot be (a BadInput, too): 422
+    ├── BadSite          a site's file has invalid values (a BadInput, too): 422
     ├── TaskFinished     the task has ended, or is in a state that does not allow this: 409
-    ├── KeyReused        the idempotency key stands for another request: 409
-    ├── QueueFull        as many tasks wait as may: 429, again after `retry_after_s`
-    ├── StoreDamaged     the file of tasks is not as it was written: 500, somebody must repair it
+    ├── KeyReused        the idempotency key was used for another request: 409
+    ├── QueueFull        the maximum number of tasks wait: 429, again after `retry_after_s`
+    ├── StoreDamaged     the file of tasks is damaged: 500, an operator must repair it
     ├── EngineAway       the engine does not answer now: 503, again after `retry_after_s`
-    └── LeaseLost        another runner has taken over: stop, and change nothing more
+    └── LeaseLost        another runner has the lease: stop, and change nothing more
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from weft.errors import BadInput, WeftError
 
 
 class JobError(WeftError):
-    """The root of what the scrape service refuses."""
+    """The base of all errors of the scrape service."""
 
 
 class TaskUnknown(JobError):
-    """There is no such task, or it is another key's: nobody learns which."""
+    """There is no such task, or it belongs to another key; the error does not reveal which."""
 
     def __init__(self, task_id: str) -> None:
         super().__init__(f"there is no task {task_id[:64]!r}")
@@ -37,15 +37,15 @@ class TaskUnknown(JobError):
 
 
 class NoWebhook(JobError):
-    """The task was ordered without a webhook."""
+    """The task was submitted without a webhook."""
 
     def __init__(self, task_id: str) -> None:
-        super().__init__(f"the task {task_id[:64]} was ordered without a webhook")
+        super().__init__(f"the task {task_id[:64]} was submitted without a webhook")
         self.task_id = task_id
 
 
 class SiteUnknown(JobError, BadInput):
-    """There is no such site, or it is another key's: nobody learns which."""
+    """There is no such site, or it belongs to another key; the error does not reveal which."""
 
     def __init__(self, name: str, hint: str = "") -> None:
         super().__init__(f"there is no site {name[:100]!r}{hint}")
@@ -53,11 +53,11 @@ class SiteUnknown(JobError, BadInput):
 
 
 class SiteConflict(JobError, BadInput):
-    """What a site is now does not allow what was asked."""
+    """The current state of a site does not allow the request."""
 
 
 class BadSite(JobError, BadInput):
-    """What a site's file says cannot be: `problems` has fields, and what is wrong with each."""
+    """A site's file has invalid values; `problems`: the fields, and what is wrong with each."""
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         super().__init__("; ".join(f"{field}: {what}" for field, what in problems))
@@ -65,7 +65,7 @@ class BadSite(JobError, BadInput):
 
 
 class TaskFinished(JobError):
-    """The task's state does not allow what was asked."""
+    """The task's state does not allow the request."""
 
     def __init__(self, task_id: str, state: str, what: str) -> None:
         super().__init__(f"the task {task_id} is {state}: it cannot be {what}")
@@ -74,7 +74,7 @@ class TaskFinished(JobError):
 
 
 class KeyReused(JobError):
-    """An idempotency key came again with another request."""
+    """An idempotency key was used before with another request."""
 
     def __init__(self, task_id: str) -> None:
         super().__init__("this idempotency key was used for another request: use a new one")
@@ -82,7 +82,7 @@ class KeyReused(JobError):
 
 
 class QueueFull(JobError):
-    """As many tasks wait as may."""
+    """The maximum number of tasks wait already."""
 
     def __init__(self, waiting: int, retry_after_s: float) -> None:
         super().__init__(f"{waiting:,} tasks wait already, which is all there is room for: try again later")
@@ -90,7 +90,7 @@ class QueueFull(JobError):
 
 
 class StoreDamaged(JobError):
-    """The file of tasks is damaged, or lacks what it must have: nothing about tasks is known."""
+    """The file of tasks is damaged, or lacks tables that it must have; nothing about tasks is known."""
 
     exit_code = 2
 
@@ -103,7 +103,7 @@ class StoreDamaged(JobError):
 
 
 class EngineAway(JobError):
-    """The engine does not answer; it is being started again."""
+    """The engine does not answer; it is restarting."""
 
     def __init__(self, why: str, retry_after_s: float = 2.0) -> None:
         super().__init__(f"the engine does not answer now: {why}")
@@ -111,7 +111,7 @@ class EngineAway(JobError):
 
 
 class LeaseLost(JobError):
-    """A step of a runner that is none any more was refused."""
+    """A step of a runner that has lost its lease was refused."""
 
     def __init__(self, epoch: int) -> None:
         super().__init__(f"the runner of epoch {epoch} has been replaced")

@@ -1,7 +1,7 @@
-"""How the service as a whole is: whether it makes progress, what it does, what it cannot reach.
+"""The health of the service as a whole: whether it makes progress, what it does, what it cannot reach.
 
-Healthy means that a runner renews its lease and that the engine answers: a process that is there and does nothing is
-neither. Figures are of the tasks that ended last and of those that run.
+Healthy means that a runner renews its lease and that the engine answers; a process that exists and does nothing is not
+healthy. Counts are of running tasks and of those that ended last.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from weft.jobs.store.sqlite import SqliteJobStore
 from weft.scraping import TERMINAL, TaskState
 from weft.telemetry import read_snapshot
 
-FRESH_S = 1.0  # so old may an answer be: many may ask
-ANSWER_S = 1.5  # an engine that takes longer is stalled; whoever asks for /healthz waits 2 s
-IDLE_S = 10.0  # tasks may wait so long for a slot that is free
+FRESH_S = 1.0  # maximum age of a cached answer: many callers may ask
+ANSWER_S = 1.5  # an engine that takes longer counts as stalled; callers of /healthz wait for 2 s
+IDLE_S = 10.0  # longest wait of a task while a slot is free
 DISK_FULL = f"the disk is full: less than {LEAST_ROOM_BYTES >> 20} MB are free, and no task is accepted"
-LAST_TASKS = 200  # whose figures are told
-# What a problem begins with that a new worker solves; the engine has its own supervision, a full disk needs a person.
+LAST_TASKS = 200  # that ended last: their counts are included
+# Beginnings of the problems that a new worker solves. The engine has a supervisor of its own, and a full disk needs an
+# operator.
 NO_BROWSER = "pages cannot be rendered"
 NO_SANDBOX = "browsers run without their sandbox (`browser_sandbox: false`)"
 NO_RUNNER, STANDSTILL = WORKERS_FAULTS = ("no runner", "standstill")
 
 
 class Monitor:
-    """Looks at store and engine for one worker."""
+    """Reads store and engine, and reports the health, for one worker."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Monitor:
         self._standstill = Standstill()
 
     async def health(self) -> Health:
-        """How it is, or was a moment ago."""
+        """The current health, at most FRESH_S old."""
         async with self._lock:
             if self._last is None or time.monotonic() - self._looked_at > FRESH_S:
                 self._last = await self._read_health()
@@ -78,12 +79,12 @@ class Monitor:
         problems += self._standstill.problems(lanes, self._started(), time.monotonic())
         refusing: tuple[str, ...] = () if has_room(self._data_dir) else (DISK_FULL,)
         problems += refusing
-        standings, blocked, browsers = await self._engines(problems)
+        snapshots, blocked, browsers = await self._query_engine(problems)
         if trouble := self._browser_trouble(browsers):
             problems.append(trouble)
             refusing += (trouble,) * (self._fetch.render != "never")
         ended = self._store.listing(states=TERMINAL, limit=LAST_TASKS).tasks
-        progress, classes = _total(ended, standings)
+        progress, classes = _total(ended, snapshots)
         counts = self._store.counts()
         by_state: Counter[str] = Counter()
         for (_, state), count in counts.items():
@@ -99,7 +100,7 @@ class Monitor:
             errors_by_class=dict(classes),
             tasks_by_state=dict(by_state),
             success_rate=progress.success_rate,
-            pages_per_s=round(sum(one.rate for one in standings), 2),
+            pages_per_s=round(sum(one.rate for one in snapshots), 2),
             page_seconds_p50=page_seconds(self._metrics, 0.5),
             page_seconds_p95=page_seconds(self._metrics, 0.95),
             task_seconds_p50=quantile(times, 0.5),
@@ -109,30 +110,30 @@ class Monitor:
         )
 
     def _browser_trouble(self, status: BrowserStatus) -> str:
-        """Why pages cannot be rendered, where tasks are rendered, or the service's settings say that they are."""
+        """Why pages cannot be rendered, if tasks or the service's settings ask for it; empty if they can."""
         if status.trouble:
             return f"{NO_BROWSER}: {status.trouble}"
         if self._fetch.render != "never" and (why := browser_trouble(self._fetch)):
             return f"{NO_BROWSER}: {why}"
         return ""
 
-    async def _engines(self, problems: list[str]) -> tuple[list[CrawlSnapshot], list[Blocked], BrowserStatus]:
+    async def _query_engine(self, problems: list[str]) -> tuple[list[CrawlSnapshot], list[Blocked], BrowserStatus]:
         engine = self._engine
         try:
             async with asyncio.timeout(ANSWER_S):
-                standings, blocked, browsers = await asyncio.gather(engine.live(), engine.blocked(), engine.browsers())
+                snapshots, blocked, browsers = await asyncio.gather(engine.live(), engine.blocked(), engine.browsers())
         except (TimeoutError, Gone):
             problems.append(f"the engine has not answered in {ANSWER_S:g} s")
             return [], [], BrowserStatus()
-        problems += sorted({f"the engine stands still: {one.note}" for one in standings if one.note})
-        return standings, blocked, browsers
+        problems += sorted({f"the engine makes no progress: {one.note}" for one in snapshots if one.note})
+        return snapshots, blocked, browsers
 
     def _started(self) -> dict[str, int]:
         """How many tasks of each lane have left their queue."""
-        found: Counter[str] = Counter()
+        started: Counter[str] = Counter()
         for (lane, state), count in self._store.counts().items():
-            found[str(lane)] += 0 if state is TaskState.PENDING else count
-        return found
+            started[str(lane)] += 0 if state is TaskState.PENDING else count
+        return started
 
     def _lane(self, lane: Lane, slots: int) -> LaneHealth:
         counts, without = self._store.counts(), self._store.waiting()
@@ -146,14 +147,15 @@ class Monitor:
 
 
 class Standstill:
-    """Sees lanes in which tasks could have a free slot and none is started: a runner that lives and does nothing."""
+    """Detects lanes in which tasks wait for a free slot and none is started: a runner that lives and does nothing."""
 
     def __init__(self) -> None:
-        self._since: dict[str, tuple[float, int]] = {}  # since when a lane waits, and how many were started then
+        # lane → since when it waits, and how many tasks were started by then
+        self._since: dict[str, tuple[float, int]] = {}
 
     def problems(self, lanes: Mapping[str, LaneHealth], started: Mapping[str, int], now_s: float) -> list[str]:
-        """One for each lane that has stood still for too long."""
-        found = []
+        """A problem for each lane that has started nothing for too long."""
+        stalled = []
         for name, lane in lanes.items():
             count = started.get(name, 0)
             since_s, before = self._since.get(name, (now_s, count))
@@ -161,17 +163,17 @@ class Standstill:
                 since_s = now_s
             self._since[name] = since_s, count
             if now_s - since_s > IDLE_S:
-                found.append(
+                stalled.append(
                     f"{STANDSTILL}: {lane.pending} tasks of lane {name} wait, {lane.available} slots are free, and "
                     f"none was started for {now_s - since_s:.0f} s"
                 )
-        return found
+        return stalled
 
 
-def _total(ended: Sequence[Task], standings: Sequence[CrawlSnapshot]) -> tuple[JobProgress, Counter[str]]:
+def _total(ended: Sequence[Task], snapshots: Sequence[CrawlSnapshot]) -> tuple[JobProgress, Counter[str]]:
     completed = failed = 0
     classes: Counter[str] = Counter()
-    live = [progress_of(standing) for standing in standings]
+    live = [progress_of(snapshot) for snapshot in snapshots]
     for progress, by_class in (*((task.progress, task.errors_by_class) for task in ended), *live):
         completed, failed = completed + progress.completed, failed + progress.failed
         classes.update(by_class)
@@ -179,7 +181,7 @@ def _total(ended: Sequence[Task], standings: Sequence[CrawlSnapshot]) -> tuple[J
 
 
 def page_seconds(metrics: Path, share: float) -> float | None:
-    """The time of a page below which a share of them lies, from the engine's figures; None before there are any."""
+    """A quantile of the time per page, from the engine's metrics; None without data."""
     snapshot = read_snapshot(metrics)
     for series in snapshot.series if snapshot is not None else ():
         if series.name == "weft_fetch_seconds" and series.labels.get("kind") == "page":
@@ -188,7 +190,7 @@ def page_seconds(metrics: Path, share: float) -> float | None:
 
 
 def bucketed(bounds: Sequence[float], counts: Sequence[float], share: float) -> float | None:
-    """A quantile of what was counted by size, as if each bucket were filled evenly; the last one has no end."""
+    """A quantile of bucketed counts, with values spread evenly in a bucket; the last bucket has no upper bound."""
     wanted, below, start = share * sum(counts), 0.0, 0.0
     for bound, count in zip(bounds, counts, strict=False):
         if count and below + count >= wanted:
@@ -198,5 +200,5 @@ def bucketed(bounds: Sequence[float], counts: Sequence[float], share: float) -> 
 
 
 def quantile(ordered: Sequence[float], share: float) -> float | None:
-    """The value below which a share of them lies; None of none."""
+    """A quantile of sorted values; None if there are none."""
     return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 4) if ordered else None

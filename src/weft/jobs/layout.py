@@ -1,4 +1,4 @@
-"""Where the service keeps what in its data dir, and whether there is room for more."""
+"""The files of the service in its data dir, and whether the disk has room."""
 
 import sqlite3
 from contextlib import closing
@@ -16,12 +16,12 @@ def has_room(data_dir: Path) -> bool:
 
 
 def crawls_in(engine_dir: Path) -> int:
-    """How many crawls of tasks an engine has; 0 where it has no index, or one that cannot be read."""
-    found = 0
+    """How many crawls of tasks the engine has; 0 if it has no index, or none that can be read."""
+    total = 0
     for path in engine_dir.glob("index-*.db"):
         try:
             with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
-                found += db.execute("SELECT count(*) FROM crawls").fetchone()[0]
+                total += db.execute("SELECT count(*) FROM crawls").fetchone()[0]
         except sqlite3.Error:
             continue
-    return found
+    return total

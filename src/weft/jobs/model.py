@@ -1,10 +1,10 @@
-"""What a task is: its order, its states, how far it is, and why pages failed. Plain frozen values, no I/O.
+"""Tasks: their specification, states, progress, and the classes of their errors. Plain frozen values, no I/O.
 
     PENDING ──► RUNNING ⇄ PAUSED ──► COMPLETED | PARTIAL | FAILED | CANCELLED
        └──────────────────────────────► FAILED (expired) | CANCELLED
 
-Invariants: a state is only ever changed by one atomic step of the store (`store/contract.py`), never back; a terminal
-state is final; in every answer `discovered = completed + gone + failed + refused + queued + in_flight`.
+Invariants: a state changes only in an atomic step of the store (`store/contract.py`), never back; a terminal state is
+final; in every answer `discovered = completed + gone + failed + refused + queued + in_flight`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from weft.patterns import has_control, is_url_pattern
 from weft.records import Reason
 from weft.scraping import TERMINAL, ErrorClass, FinishReason, Scope, TaskState
 
-MAX_PATTERNS_CHARS = 10_000  # of one of these lists: the engine compiles it between two requests
+MAX_PATTERNS_CHARS = 10_000  # of one list: the engine compiles it between two requests
 NO_PROXIES = "this service has none; leave the field out, or start it with `--proxies FILE`"
 
 
 def problem_of_globs(patterns: Sequence[str]) -> str:
-    """What is wrong with the globs that a caller sends as `include` or `exclude`; empty if nothing is."""
+    """What is wrong with the globs in `include` or `exclude`; empty if nothing is."""
     if any(pattern.startswith("re:") or is_url_pattern(pattern) for pattern in patterns):
         return "regular expressions are not accepted: use globs, like /docs/*"
     if any(map(has_control, patterns)):
@@ -40,8 +40,8 @@ def problem_of_globs(patterns: Sequence[str]) -> str:
 
 LIVE = frozenset(TaskState) - TERMINAL
 STARTED = frozenset({TaskState.RUNNING, TaskState.PAUSED})
-FOR_SLOT = "slot"  # what a task waits for that could run
-FOR_RESUME = "resume"  # what one waits for that is paused
+FOR_SLOT = "slot"  # `waiting_for` of a task that could run
+FOR_RESUME = "resume"  # `waiting_for` of a paused task
 # state -> the states that may follow it
 NEXT: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.PENDING: frozenset({TaskState.RUNNING, TaskState.FAILED, TaskState.CANCELLED}),
@@ -51,7 +51,7 @@ NEXT: Mapping[TaskState, frozenset[TaskState]] = {
 
 
 class Lane(StrEnum):
-    """Which places a task takes: each lane has its own number of them."""
+    """The group of slots that a task uses: each lane has its own limit."""
 
     TASK = "task"  # max_concurrent_tasks
     SCRAPE = "scrape"  # single pages and maps: max_concurrent_scrapes
@@ -59,7 +59,7 @@ class Lane(StrEnum):
 
 
 class UrlOutcome(StrEnum):
-    """What became of one URL of a task. A redirect is none: its target stands for it."""
+    """The outcome of one URL of a task. A redirect has none: its target is counted instead."""
 
     COMPLETED = "completed"
     GONE = "gone"  # 404, 410
@@ -86,8 +86,8 @@ _ERRORS: Mapping[str, ErrorClass] = {
     "http_5xx": ErrorClass.HTTP_5XX,
     str(Reason.ROBOTS): ErrorClass.ROBOTS,
 }
-# Not asked for, because of the site or of a limit of ours: the page is missing, and nobody decided that it should be.
-# The other reasons apply what the caller, the site's owner or the service's operator has decided.
+# Not fetched because of the site or one of our limits: the page is missing although the caller wanted it. The other
+# reasons are decisions of the caller, the site's owner or the service's operator.
 _LOSSES = frozenset({Reason.BREAKER, Reason.RETRY_AFTER, Reason.ROBOTS_UNREACHABLE, Reason.DROPPED, Reason.BUDGET})
 
 
@@ -96,9 +96,9 @@ def error_class(status: int, error: str) -> ErrorClass | None:
     kind = error.partition(":")[0]
     if not kind and status < 400:
         return None
-    if kind.startswith("redirect to "):  # a page whose target is refused for a reason
+    if kind.startswith("redirect to "):  # a redirect whose target was rejected
         return _ERRORS.get(kind.removeprefix("redirect to "), ErrorClass.BLOCKED)
-    if status >= 400 and kind in _REASONS | {""}:  # 503 with a Retry-After that nobody waits for is a 503
+    if status >= 400 and kind in _REASONS | {""}:  # a 503 whose Retry-After is too long counts as a 503
         return _http_class(status)
     if kind in CAUSED:
         return _cause_class(error.partition(": ")[2])
@@ -106,7 +106,7 @@ def error_class(status: int, error: str) -> ErrorClass | None:
 
 
 def _cause_class(cause: str) -> ErrorClass:
-    """The class of what made a site unreachable: of its robots.txt, or of the failure that opened its breaker."""
+    """The class of what made a site unreachable: its robots.txt, or the failure that opened its breaker."""
     kind = cause.partition(":")[0]
     if kind.startswith("HTTP ") and kind[5:].isdecimal():
         return _http_class(int(kind[5:]))
@@ -118,12 +118,12 @@ def _http_class(status: int) -> ErrorClass:
 
 
 def error_text(status: int, error: str) -> str:
-    """What is reported of a URL without a page: never empty."""
+    """The error that is reported for a URL without a page; never empty."""
     return error or f"HTTP {status}"
 
 
 def outcome(status: int, error: str) -> UrlOutcome | None:
-    """What a row counts as; None for a redirect, which counts as its target does."""
+    """How a row is counted; None for a redirect, because its target is counted."""
     what = error_class(status, error)
     if what is None:
         return None if 300 <= status < 400 and status != 304 else UrlOutcome.COMPLETED
@@ -135,53 +135,54 @@ def outcome(status: int, error: str) -> UrlOutcome | None:
 
 
 class JobProgress(Struct, frozen=True, kw_only=True):
-    """How far a task is: one consistent snapshot. A URL that redirects is not counted, its target is."""
+    """The progress of a task: one consistent snapshot. Redirects are not counted; their targets are."""
 
     completed: int = 0
     gone: int = 0
     failed: int = 0
     refused: int = 0
-    robots_blocked: int = 0  # of the refused
-    queued: int = 0  # at the end: what was left
+    robots_blocked: int = 0  # a subset of `refused`
+    queued: int = 0  # at the end of the task: URLs that were left
     in_flight: int = 0
 
     @property
     def discovered(self) -> int:
-        """Every URL of the task that is known."""
+        """Every known URL of the task."""
         return self.ended + self.queued + self.in_flight
 
     @property
     def ended(self) -> int:
-        """URLs for which nothing more will be done."""
+        """URLs that have ended."""
         return self.completed + self.gone + self.failed + self.refused
 
     def counts(self, max_pages: int | None) -> dict[str, int | float]:
-        """All of it as answers have it, with the sum, and how far that is."""
+        """The counts as answers contain them, with their sum and the percentage."""
         own = {name: getattr(self, name) for name in self.__struct_fields__}
         return {"discovered": self.discovered, **own, "percent": self.percent(max_pages)}
 
     def within(self, max_pages: int | None) -> int:
-        """How many URLs are to be done: those that are known, but no more pages than a task may scrape."""
+        """How many URLs are to be fetched: the known ones, limited by the task's `max_pages`."""
         if max_pages is None:
             return self.discovered
         return max(self.ended, min(self.discovered, max_pages + self.ended - self.completed))
 
     def percent(self, max_pages: int | None) -> float:
-        """How much of that has ended; 0 while nothing is known."""
+        """The percentage of these that has ended; 0 while no URL is known."""
         whole = self.within(max_pages)
         return round(100 * self.ended / whole, 1) if whole else 0.0
 
     @property
     def success_rate(self) -> float | None:
-        """Completed of those that were completed or failed; None while there is neither."""
+        """The share of completed URLs among completed and failed ones; None if there are none."""
         judged = self.completed + self.failed
         return round(self.completed / judged, 4) if judged else None
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a caller has ordered, checked by the front door. The URLs are kept beside it (`SqliteJobStore.urls`)."""
+    """What a caller has submitted, validated by the route that received it. The URLs are stored separately
+    (`SqliteJobStore.urls`)."""
 
-    max_depth: int = 2  # links from a URL of the order; 0: these alone
+    max_depth: int = 2  # links from a submitted URL; 0: only the submitted URLs
     timeout_s: float = 1800.0
     max_concurrent_articles: int = 10
     retry_attempts: int = 3
@@ -192,72 +193,73 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     scope: Scope = "domain"
-    trap_rules: bool = True  # links that seem to be part of an endless space are left out
+    trap_rules: bool = True  # reject links that seem to be part of an endless space
     strip_query: tuple[str, ...] = ()  # query parameters to drop from URLs: globs
-    delay_s: float | None = None  # between requests to one site, where the order asks for more than the service's
-    extract: dict[str, Any] = {}  # rules, as they were given: see extract/rules/field_rules.py
+    delay_s: float | None = None  # between requests to one site; only if it is longer than the service's
+    extract: dict[str, Any] = {}  # extraction rules, as submitted: see extract/rules/field_rules.py
     formats: tuple[str, ...] = ()
     format_options: dict[str, Any] = {}  # include_tags, exclude_tags, only_main_content, links
     webhook: dict[str, Any] | None = None
-    render: str = ""  # never, auto, always; empty: what the service is set to
+    render: str = ""  # never, auto, always; empty: the service's default
     render_options: dict[str, Any] = {}  # see scraping.RenderWishes
     workers: str = ""  # local, cluster, prefer-cluster; empty: what the service is set to
     proxies: bool = False  # all requests go through the service's proxies
     login: str = ""  # the name of one of the service's logins
-    is_batch: bool = False  # the URLs that were given and no others; may be appended to
+    is_batch: bool = False  # fetch only the given URLs; more may be appended
     lane: Lane = Lane.TASK
-    revisits: str = ""  # a site: what is known of its pages goes along, and those that have not changed are not read
-    kind: str = "scrape"  # which front door it came through: shown, and decides nothing
-    extra: dict[str, Any] = {}  # what that front door wants back, opaque to all others
+    revisits: str = ""  # name of a site: its known pages are passed on, and unchanged ones are not read again
+    kind: str = "scrape"  # the interface it was submitted over: for display only
+    extra: dict[str, Any] = {}  # opaque data that this interface wants back
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """One task as the store keeps it. Times are of the wall clock."""
+    """One task as the store has it. Times are wall clock."""
 
     id: str
-    owner: str  # the id of the API key that it belongs to; empty: submitted without keys
+    owner: str  # id of the API key; empty: submitted without keys
     url: str  # the first of its URLs
     url_count: int
     spec: TaskSpec
     state: TaskState = TaskState.PENDING
     finish_reason: FinishReason | None = None
-    message: str = ""  # what went wrong, for a person
+    message: str = ""  # what went wrong, for people
     created_at: float
     started_at: float | None = None
     deadline_at: float | None = None  # started_at + timeout_s; None while PENDING
     finished_at: float | None = None
-    progress: JobProgress = JobProgress()  # final once the task is; while it runs the engine knows better
+    # final in a terminal state; while the task runs the engine's progress is current
+    progress: JobProgress = JobProgress()
     errors_by_class: dict[str, int] = {}
-    last_number: int = 0  # of its last event, once it is terminal
-    # Of a RUNNING or PAUSED task that holds no slot: FOR_RESUME, FOR_SLOT, or what the engine says that it waits for,
-    # and until when. Empty: it holds one.
+    last_number: int = 0  # of its last event, in a terminal state
+    # Of a RUNNING or PAUSED task without a slot: FOR_RESUME, FOR_SLOT, or what the engine reports that it waits for,
+    # and until when. Empty: the task holds a slot.
     waiting_for: str = ""
     waiting_until: float | None = None
-    gave_up_at: float = 0.0  # when its crawl paused itself last, as far as this task has followed it
-    version: int = 1  # grows with every step
+    gave_up_at: float = 0.0  # the last time its crawl paused itself, as far as the task's state reflects it
+    version: int = 1  # incremented by every step
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """Whether the state is final."""
         return self.state.is_terminal
 
     @property
     def holds_slot(self) -> bool:
-        """Whether it takes one of the slots of its lane."""
+        """Whether it occupies a slot of its lane."""
         return self.state in STARTED and not self.waiting_for
 
     def duration_s(self, now: float) -> float:
-        """How long it has run; 0 while PENDING."""
+        """How long it has run so far; 0 while PENDING."""
         return 0.0 if self.started_at is None else max(0.0, (self.finished_at or now) - self.started_at)
 
     def remaining_s(self, now: float) -> float | None:
-        """Until its deadline; None before it has started and after it has ended."""
+        """The time until its deadline; None before its start and after its end."""
         return None if self.deadline_at is None or self.is_terminal else max(0.0, self.deadline_at - now)
 
 
 def waiting_of(task: Task, cause: str = "", until: float | None = None) -> tuple[str, float | None]:
-    """What a task waits for and until when (to the second), as far as known; `cause` and `until`: as the engine has it
-    of a task that holds a slot."""
+    """What a task waits for and until when (to the second), as far as known. `cause` and `until`: the engine's, for a
+    task that holds a slot."""
     if task.is_terminal:
         return "", None
     if task.state is not TaskState.RUNNING:
@@ -267,7 +269,7 @@ def waiting_of(task: Task, cause: str = "", until: float | None = None) -> tuple
 
 
 def waiting_text(task: Task, waiting_for: str, until: float | None) -> str:
-    """The same for a person; empty if it waits for nothing."""
+    """What a task waits for, as a message; empty if it waits for nothing."""
     if task.state is TaskState.PENDING or not waiting_for:
         return ""
     if waiting_for == FOR_RESUME:
@@ -281,18 +283,17 @@ def waiting_text(task: Task, waiting_for: str, until: float | None) -> str:
 
 
 def new_task_id() -> str:
-    """An id that cannot be guessed, and that is a name of a crawl."""
+    """A random id that cannot be guessed and is a valid name of a crawl."""
     return secrets.token_hex(16)
 
 
 def ending(progress: JobProgress, reason: FinishReason, partial_results_ok: bool) -> tuple[TaskState, FinishReason]:
-    """In which state a task ends for which reason, given what became of its URLs.
+    """The final state and reason of a task, from the outcomes of its URLs.
 
-    By itself (done, max_pages): COMPLETED when no page failed, PARTIAL when some did and some did not, FAILED when
-    none was scraped or nothing could be asked for. 404, 410 and what robots.txt says are outcomes: a task that met
-    nothing else is COMPLETED. At the deadline, out of memory, or done with URLs left, it is PARTIAL, with or without
-    results.
-    `partial_results_ok: false` makes FAILED of PARTIAL.
+    Ended by itself (done, max_pages): COMPLETED when no page failed; PARTIAL when some failed and some did not; FAILED
+    when no page was scraped or no request could be sent. 404, 410 and refusals by robots.txt are not failures: a task
+    with nothing else is COMPLETED. At the deadline, out of memory, or done with URLs left, it is PARTIAL, with or
+    without results. With `partial_results_ok: false` PARTIAL becomes FAILED.
     """
     if reason is FinishReason.CANCELLED:
         return TaskState.CANCELLED, reason

@@ -1,4 +1,4 @@
-"""The service's proxies on the dashboard: a panel (dashboard/panels.py). Without their passwords."""
+"""The panel of the dashboard (dashboard/panels.py) with the service's proxies, without their passwords."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from weft.jobs.crawls import proxies_of
 from weft.records import PanelTable
 
 _COLUMNS = ("Proxy", "Answers in", "Anonymity", "TLS", "Tier", "Country")
-MOST = 20  # rows: a list may have thousands, and other panels stand below
+MOST = 20  # rows: a list may have thousands, and other panels follow
 _TLS = {None: "", True: "yes", False: "no"}
 
 
 class ProxiesPanel:
-    """Those that have passed their last test, the fastest first; of a list that is not tested, all."""
+    """The proxies that have passed their last test, fastest first; all of them if they are not tested."""
 
     title = "Proxies"
 
@@ -26,7 +26,7 @@ class ProxiesPanel:
         self._least = config.proxy.least
 
     def table(self) -> PanelTable:
-        """How they are now."""
+        """The current proxies."""
         if not live.is_live_file(self._path):
             proxies = read_list(self._path).proxies
             rows = tuple((one.name, "", "", "", str(one.tier), one.country) for one in proxies[:MOST])
@@ -46,11 +46,11 @@ class ProxiesPanel:
             for one in proxies_there[:MOST]
         )
         tested = found.tested if found is not None else 0
-        said = f"{len(proxies_there):,} of {tested:,} usable, {self._least:,} needed."
+        note = f"{len(proxies_there):,} of {tested:,} usable, {self._least:,} needed."
         if job is not None and job.status in UNDER_WAY:
-            said += f" They are being tested: {job.completed_chunks:,} of {job.total_chunks:,} chunks."
+            note += f" They are being tested: {job.completed_chunks:,} of {job.total_chunks:,} chunks."
         elif job is not None and job.error:
-            said += f" The last test failed: {job.error}."
+            note += f" The last test failed: {job.error}."
         if len(proxies_there) > MOST:
-            said += f" The fastest {MOST} are shown; `weft proxies list` has all."
-        return PanelTable(_COLUMNS, rows, said)
+            note += f" The fastest {MOST} are shown; `weft proxies list` has all."
+        return PanelTable(_COLUMNS, rows, note)

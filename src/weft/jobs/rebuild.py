@@ -1,9 +1,8 @@
-"""`weft rebuild` of a service's folder: the engine's index from its WARC files, then the file of tasks from what can be
-read of the old one and from the engine's crawls. The service must not run.
+"""`weft rebuild` of a service's folder: rebuilds the engine's index from its WARC files, then the file of tasks from
+the readable rows of the old one and from the engine's crawls. The service must not run.
 
-A task that only the engine knows comes back with its pages, its counts and its end; its formats are the default ones,
-its webhook and its site are lost, and its owner, unless there is a single API key. The damaged file is kept beside the
-new one.
+A task that only the engine has is restored with its pages, counts and end; it gets the default formats, its webhook and
+site are lost, and so is its owner, unless there is a single API key. The damaged file is kept beside the new one.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from weft.store.index import schema
 from weft.store.repair.rebuild import Rebuilt
 
 FORMATS = ("markdown", "metadata")
-SEEDS_AMONG = 200  # first rows of a crawl that are looked at for its seeds
+SEEDS_AMONG = 200  # first rows of a crawl that are searched for its seeds
 _INSERT = """INSERT INTO tasks (id, owner, lane, state, created_at, finished_at, record)
     VALUES (?, ?, ?, ?, ?, ?, ?)"""
 _MADE_AGAIN = "made again from its pages: what else it was ordered with is lost"
@@ -50,29 +49,29 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class RebuiltService(Struct, frozen=True):
-    """What was done."""
+    """What was rebuilt."""
 
-    index: Rebuilt | None  # None: the engine's index is whole
-    tasks_kept: int | None  # None: the file of tasks is whole
+    index: Rebuilt | None  # None: the engine's index was intact
+    tasks_kept: int | None  # None: the file of tasks was intact
     tasks_from_crawls: int = 0
-    kept_as: str = ""  # the damaged file of tasks
+    kept_as: str = ""  # path of the damaged file of tasks
 
 
 def is_service(data_dir: Path) -> bool:
-    """Whether a folder is a service's."""
+    """Whether a folder is a service's data dir."""
     return EngineFolder([data_dir / ENGINE]).exists()
 
 
 def damage_in(data_dir: Path) -> list[str]:
-    """What of a service's files cannot be used, without changing any; nothing where there is no service."""
-    found = []
+    """Which of a service's files are damaged, without changing any; empty if there is no service."""
+    damaged = []
     if (problem := Keyring(data_dir / KEYS_FILE).problem) is not None:
-        found.append(str(problem))
+        damaged.append(str(problem))
     if not is_service(data_dir):
-        return found
+        return damaged
     path, engine, remedy = data_dir / STORE, data_dir / ENGINE, f"`weft rebuild {quote(str(data_dir))}` makes it again"
     if schema.path_of(engine, SLOT.name).exists() and not is_index_whole(engine, thorough=False):
-        found.append(f"{engine}: the engine's index is damaged: {remedy}")
+        damaged.append(f"{engine}: the engine's index is damaged: {remedy}")
     try:
         if path.exists():
             with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
@@ -80,15 +79,15 @@ def damage_in(data_dir: Path) -> list[str]:
         elif crawls := crawls_in(engine):
             raise StoreDamaged(path, f"is gone, though the engine has {crawls:,} crawls of tasks")
     except (WeftError, sqlite3.Error) as error:
-        found.append(str(error))
-    return found
+        damaged.append(str(error))
+    return damaged
 
 
 def rebuild_service(data_dir: Path, *, watch: Callable[[int, int], None] = lambda _done, _all: None) -> RebuiltService:
-    """Rebuilds what is damaged; Busy while the engine runs."""
+    """Rebuilds what is damaged; raises Busy while the engine runs."""
     engine = data_dir / ENGINE
     if not is_service(data_dir):
-        raise BadInput(f"{data_dir} holds no service")
+        raise BadInput(f"{data_dir} is not the data dir of a service")
     index = None if is_index_whole(engine) else rebuild_engine(engine, watch=watch)
     lock = hold_engine(engine)
     try:
@@ -103,8 +102,8 @@ def rebuild_service(data_dir: Path, *, watch: Callable[[int, int], None] = lambd
 
 
 def _name_crawls(path: Path, engine: Path) -> None:
-    """Gives crawls whose names were lost with the index the names of their tasks: by their first URL and their times,
-    the older crawl to the older task where several would do."""
+    """Names crawls whose names were lost with the index after their tasks, by first URL and times; of several matches
+    the older crawl gets the older task."""
     with EngineReader(engine) as reader:
         names = {name for _, name, _ in reader.crawls()}
         nameless = sorted(number for number, name, _ in reader.crawls() if name == recovered_name(number))
@@ -126,15 +125,15 @@ def _is_seed(row: Row, task: Task) -> bool:
 
 
 def _old_tasks(path: Path) -> list[Task]:
-    """The tasks that can be read of a file, whole or damaged."""
-    found: dict[str, Task] = {}
+    """The tasks that can be read from a file, intact or damaged."""
+    tasks: dict[str, Task] = {}
     with closing(sqlite3.connect(path)) as db:
-        for order in ("", "ORDER BY 1 DESC"):
-            for (record,) in _readable(db, f"SELECT record FROM tasks {order}"):  # noqa: S608
+        for direction in ("", "ORDER BY 1 DESC"):
+            for (record,) in _readable(db, f"SELECT record FROM tasks {direction}"):  # noqa: S608
                 with suppress(msgspec.MsgspecError, UnicodeDecodeError):
                     task = msgspec.msgpack.decode(record, type=Task)
-                    found[task.id] = task
-    return list(found.values())
+                    tasks[task.id] = task
+    return list(tasks.values())
 
 
 def _is_whole(path: Path) -> bool:
@@ -147,7 +146,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _rebuilt(path: Path, engine: Path, index: Rebuilt | None) -> RebuiltService:
-    new, aside = path.with_name(f"{path.name}.rebuilt"), path.with_name(f"{path.name}.damaged-{time.time():.0f}")
+    new, kept_as = path.with_name(f"{path.name}.rebuilt"), path.with_name(f"{path.name}.damaged-{time.time():.0f}")
     for suffix in ("", "-wal", "-shm"):
         Path(f"{new}{suffix}").unlink(missing_ok=True)
     with closing(opened(new)) as db:
@@ -167,20 +166,20 @@ def _rebuilt(path: Path, engine: Path, index: Rebuilt | None) -> RebuiltService:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     for suffix in ("", "-wal", "-shm"):
         if (old := Path(f"{path}{suffix}")).exists():
-            old.rename(f"{aside}{suffix}")
+            old.rename(f"{kept_as}{suffix}")
     new.rename(path)
-    return RebuiltService(index, len(known), len(made), str(aside))
+    return RebuiltService(index, len(known), len(made), str(kept_as))
 
 
 def _copy(path: Path, new: sqlite3.Connection) -> None:
-    """Copies the rows of a damaged file that can be read, table by table, from both ends up to the damage."""
+    """Copies the readable rows of a damaged file, table by table, from both ends up to the damage."""
     listed = new.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
     tables = [name for (name,) in listed.fetchall()]
     try:
         with closing(sqlite3.connect(path)) as old:
             for table in tables:
-                for order in ("", "ORDER BY 1 DESC"):
-                    for row in _readable(old, f"SELECT * FROM {table} {order}"):  # noqa: S608
+                for direction in ("", "ORDER BY 1 DESC"):
+                    for row in _readable(old, f"SELECT * FROM {table} {direction}"):  # noqa: S608
                         marks = ", ".join("?" * len(row))
                         new.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)  # noqa: S608
     except sqlite3.Error:
@@ -193,7 +192,7 @@ def _copy(path: Path, new: sqlite3.Connection) -> None:
 
 
 def _only_key(data_dir: Path) -> str:
-    """The id of the one API key that is valid: the tasks can be no other's. Empty where there are none or several."""
+    """The id of the only valid API key, which owns all tasks; empty if there are none or several."""
     try:
         valid = [key.id for key in Keyring(data_dir / KEYS_FILE).all() if key.revoked_at is None]
     except WeftError:
@@ -230,7 +229,7 @@ def _task_of(reader: EngineReader, number: int, name: str, record: TenantRecord)
     )  # fmt: skip
     if record.state is not CrawlState.ENDED:
         return replace(task, state=TaskState.PAUSED if record.state is CrawlState.PAUSED else TaskState.RUNNING)
-    state, finish = finish_of(task, record.last) if record.last is not None else _counted(reader, number, task)
+    state, finish = finish_of(task, record.last) if record.last is not None else _final_state(reader, number, task)
     return replace(
         task, state=state, finished_at=record.ended_at or record.opened_at, finish_reason=finish.reason,
         progress=finish.progress, errors_by_class=finish.errors_by_class, last_number=finish.last_number,
@@ -238,7 +237,7 @@ def _task_of(reader: EngineReader, number: int, name: str, record: TenantRecord)
     )  # fmt: skip
 
 
-def _counted(reader: EngineReader, number: int, task: Task) -> tuple[TaskState, TaskFinish]:
+def _final_state(reader: EngineReader, number: int, task: Task) -> tuple[TaskState, TaskFinish]:
     progress, classes = counted(reader.ends(number), 0, 0)
     last = reader.last_number(number) + 1
     return finish_without(task, FinishReason.ERROR, progress, errors_by_class=classes, last_number=last)

@@ -1,21 +1,21 @@
-"""Gives slots to tasks that wait, and ends those whose crawls have ended: a loop in whichever worker has the lease.
+"""Assigns slots to waiting tasks, and ends tasks whose crawls have ended: a loop in the worker that has the lease.
 
-The store is the truth about tasks that wait and that have ended, the engine about those that run; the runner keeps
-nothing that decides anything. After a crash of a worker or of the engine it looks at both, and goes on:
+The store is the truth about waiting and ended tasks, the engine about running ones; the runner itself has no state that
+decides anything. After a crash of a worker or of the engine it compares the two, and continues:
 
     RUNNING in the store, unknown to the engine      → opened (idempotent), or ended if its deadline has passed
     RUNNING in the store, waiting for seeds there    → opened again, which sends all of its URLs
     RUNNING or PAUSED in the store, ended there      → its terminal state, in one step
-    PAUSED in the store, running there (or converse) → the engine is told again: the store has what the caller wants
+    PAUSED in the store, running there (or converse) → the command is sent again: the store has the caller's wish
     RUNNING in the store, has paused itself there    → PAUSED in the store, with the reason; once for each such pause
     without a slot in the store, running there       → held there
     not running in the store, open in the engine     → cancelled there
     past its deadline, and no engine answers         → ended with what is committed
 
-A task that can do nothing for a while gives its slot up. The engine holds its crawl first, then the store takes the
-slot back, in one step. After a kill between the two the crawl is held and the task has its slot: the next look resumes
-it. So nothing is requested for a task without a slot, and no slot is lost. A slot is given again in the opposite order:
-in the store first, then the crawl is resumed.
+A task that cannot make progress for a while releases its slot. The engine holds its crawl first, then the store takes
+the slot back, in one step. After a kill between the two the crawl is held and the task has its slot: the next turn
+resumes it. So nothing is requested for a task without a slot, and no slot is lost. A slot is assigned again in the
+opposite order: in the store first, then the crawl is resumed.
 
 Steps carry the lease's epoch, so that a runner that was replaced, and does not know it yet, changes nothing.
 """
@@ -42,22 +42,22 @@ from weft.telemetry import Log
 
 LEASE_S = 3.0
 RENEW_S = 1.0
-TRY_S = 0.5  # between two attempts to get the lease: it is taken over within LEASE_S + TRY_S
-POLL_S = 0.05  # between two looks whether somebody has submitted something
-STANDINGS_S = 0.2  # between two looks at what runs
-WAITING_S = 1.0  # between two looks at what holds no slot, which may be many
-LONG_WAIT_S = 10.0  # a task that can do nothing for longer than this gives its slot up
+TRY_S = 0.5  # interval between attempts to get the lease: it changes hands within LEASE_S + TRY_S
+POLL_S = 0.05  # interval between checks for newly submitted tasks
+SNAPSHOTS_S = 0.2  # interval between checks of running tasks
+WAITING_S = 1.0  # interval between checks of tasks without a slot, which may be many
+LONG_WAIT_S = 10.0  # a task that cannot make progress for longer than this releases its slot
 ORPHANS_S = 5.0
 EXPIRY_S = 10.0
-ENGINE_S = 1.0  # the engine may take so long for an answer before others' deadlines are looked at
+ENGINE_S = 1.0  # limit for an answer of the engine, before the deadlines of other tasks are checked
 OVERDUE_S = 2.5  # past a deadline that the engine has not kept: it is dead or stuck
 DELETED_AT_ONCE = 100
-CLEANUP_SHARE = 0.1  # of the retention: tasks are kept so much longer at most
+CLEANUP_SHARE = 0.1  # of the retention: the longest delay of a deletion
 log = Log("weft.jobs.runner")
 
 
 class JobRunner:
-    """One worker's runner; it does nothing while another has the lease."""
+    """One worker's runner; it does nothing while another worker has the lease."""
 
     def __init__(
         self,
@@ -71,15 +71,15 @@ class JobRunner:
         proxies: str = "",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`committed`: what a task has on the disk, for when no engine can tell. `sites`: what is done for sites at
-        each look, by the epoch of the lease (sites/scheduler.py). `proxies`: see `crawls.proxies_of`."""
+        """`committed`: the end of a task from what is on the disk, while the engine does not answer. `sites`: called
+        regularly with the epoch of the lease (sites/scheduler.py). `proxies`: see `crawls.proxies_of`."""
         self._store = store
         self._engine = engine
         self._jobs = jobs
         self._holder = holder
         self._committed = committed
         self._sites = sites
-        self._looking: asyncio.Task[None] | None = None  # at sites
+        self._sites_turn: asyncio.Task[None] | None = None  # runs `sites`
         self._proxies = proxies
         self._clock = clock
         self._epoch: int | None = None
@@ -87,7 +87,7 @@ class JobRunner:
         self._marker: object = None
         self._slots = {Lane.TASK: jobs.max_tasks, Lane.SCRAPE: jobs.max_scrapes, Lane.SITE: jobs.max_sites}
         self._per_owner = {Lane.TASK: jobs.max_tasks_per_key}
-        self._next = dict.fromkeys(("standings", "waiting", "sites", "orphans", "expiry", "cleanup"), 0.0)  # monotonic
+        self._next = dict.fromkeys(("snapshots", "waiting", "sites", "orphans", "expiry", "cleanup"), 0.0)  # monotonic
         # Tasks with a retention of a minute must not be kept for an hour because the interval is one.
         self._cleanup_s = min(jobs.cleanup_s, jobs.retention_hours * 3600 * CLEANUP_SHARE)
 
@@ -102,11 +102,11 @@ class JobRunner:
         return self._epoch
 
     def wake(self) -> None:
-        """Something was submitted here."""
+        """Starts the next turn at once: a task was submitted in this worker."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Until it is cancelled; the lease is given back then."""
+        """Runs until it is cancelled, and releases the lease then."""
         lease = asyncio.create_task(self._keep_lease(), name="runner-lease")
         try:
             while True:
@@ -121,12 +121,12 @@ class JobRunner:
                 except WeftError as error:  # a full disk, an engine that is away: the next turn tries again
                     log.error("a turn failed", error=error)
                     await asyncio.sleep(TRY_S)
-                except Exception:  # a mistake of ours: without a runner no task would ever end
+                except Exception:  # a bug: without a runner no task would ever end
                     log.error("a turn failed", exc_info=True)
                     await asyncio.sleep(TRY_S)
                 await self._pause()
         finally:
-            await self._sites_looked_at()
+            await self._wait_for_sites()
             lease.cancel()
             await asyncio.gather(lease, return_exceptions=True)
             await asyncio.to_thread(self._store.release, self._holder)
@@ -154,54 +154,54 @@ class JobRunner:
         self._wake.clear()
 
     async def acquire_lease(self) -> bool:
-        """Takes the lease now, for who calls `turn` itself."""
+        """Acquires the lease now, for a caller that calls `turn` itself."""
         lease = await asyncio.to_thread(self._store.lease, self._holder, LEASE_S, now=self._clock())
         self._epoch = None if lease is None else lease.epoch
         return lease is not None
 
     async def turn(self) -> None:
-        """What is due now."""
+        """Does everything that is due now."""
         marker = self._store.marker()
         if marker != self._marker:
             self._marker = marker
             await self._start()
-        if self._is_time("standings", STANDINGS_S):
+        if self._is_due("snapshots", SNAPSHOTS_S):
             await self._monitor()
-        if self._sites is not None and self._is_time("sites", STANDINGS_S):
-            self._look_at_sites(self._sites)
-        if self._is_time("expiry", EXPIRY_S):
+        if self._sites is not None and self._is_due("sites", SNAPSHOTS_S):
+            self._start_sites_turn(self._sites)
+        if self._is_due("expiry", EXPIRY_S):
             await self._expire()
-        if self._is_time("orphans", ORPHANS_S):
+        if self._is_due("orphans", ORPHANS_S):
             await self._end_orphans()
-        if self._is_time("cleanup", self._cleanup_s):
-            await self._sites_looked_at()  # the report of a site's run is made of what may be deleted
+        if self._is_due("cleanup", self._cleanup_s):
+            await self._wait_for_sites()  # the report of a site's run is made from tasks that may be deleted
             await self._clean_up()
 
-    def _is_time(self, what: str, every_s: float) -> bool:
+    def _is_due(self, what: str, every_s: float) -> bool:
         now = time.monotonic()
         if now < self._next[what]:
             return False
         self._next[what] = now + every_s
         return True
 
-    def _look_at_sites(self, look: Callable[[int], Awaitable[None]]) -> None:
-        """Beside the other work: the report of a large site's run takes a while."""
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._looked_at(look, self._fence()), name="sites")
+    def _start_sites_turn(self, sites_turn: Callable[[int], Awaitable[None]]) -> None:
+        """Starts the sites' turn in the background: the report of a large site's run takes a while."""
+        if self._sites_turn is None or self._sites_turn.done():
+            self._sites_turn = asyncio.create_task(self._run_sites_turn(sites_turn, self._fence()), name="sites")
 
-    async def _looked_at(self, look: Callable[[int], Awaitable[None]], fence: int) -> None:
+    async def _run_sites_turn(self, sites_turn: Callable[[int], Awaitable[None]], fence: int) -> None:
         try:
-            await look(fence)
+            await sites_turn(fence)
         except LeaseLost:
-            pass  # the next step of a task finds out, too
+            pass  # the next step of a task raises it, too
         except WeftError as error:
-            log.error("sites could not be looked at", error=error)
-        except Exception:  # a mistake of ours: tasks go on all the same
-            log.error("sites could not be looked at", exc_info=True)
+            log.error("sites could not be processed", error=error)
+        except Exception:  # a bug: tasks continue nevertheless
+            log.error("sites could not be processed", exc_info=True)
 
-    async def _sites_looked_at(self) -> None:
-        if self._looking is not None:
-            await asyncio.wait([self._looking])
+    async def _wait_for_sites(self) -> None:
+        if self._sites_turn is not None:
+            await asyncio.wait([self._sites_turn])
 
     # ── starting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -215,7 +215,8 @@ class JobRunner:
             await self._settle_all([task for task in tasks if task.started_at != at])  # these had started before
 
     async def _open(self, task: Task) -> None:
-        """Has the engine run it. If the engine is away the next look finds it missing there, and tries again."""
+        """Opens the task's crawl in the engine. If the engine is away, the next turn finds the crawl missing, and tries
+        again."""
         if task.deadline_at is not None and task.deadline_at <= self._clock():
             await self._end(task, *finish_without(task, FinishReason.DEADLINE))
             return
@@ -229,7 +230,7 @@ class JobRunner:
         except Gone:
             log.info("the engine is away", task=task.id)
         except BadInput as error:
-            if task.deadline_at is not None and task.deadline_at <= self._clock():  # it has passed on the way
+            if task.deadline_at is not None and task.deadline_at <= self._clock():  # it has passed in the meantime
                 await self._end(task, *finish_without(task, FinishReason.DEADLINE))
                 return
             log.error("the engine refuses a task", task=task.id, error=error)
@@ -238,54 +239,54 @@ class JobRunner:
         log.info("task started", task=task.id, urls=task.url_count)
 
     def _visits(self, task: Task) -> dict[str, PastVisit]:
-        """What is known of its pages, of a task that does not read those that have not changed."""
+        """What is known of a site's pages, for a run that skips unchanged pages."""
         known = self._store.sites.pages(task.spec.revisits) if task.spec.revisits else {}
         return {url: page for url, page in known.items() if page.digest}
 
     # ── what runs ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _monitor(self) -> None:
-        with_slot = not self._is_time("waiting", WAITING_S)
+        with_slot = not self._is_due("waiting", WAITING_S)
         await self._settle_all(await asyncio.to_thread(self._store.started, with_slot=with_slot))
 
     async def _settle_all(self, tasks: Sequence[Task]) -> None:
         if not tasks:
             return
         try:
-            standings = await self._engine.standings([task.id for task in tasks])
+            snapshots = await self._engine.standings([task.id for task in tasks])
         except Gone:
             await asyncio.gather(*(self._end_overdue(task) for task in tasks))
             return
-        await asyncio.gather(*(self._settle(task, standings.get(task.id)) for task in tasks))
+        await asyncio.gather(*(self._settle(task, snapshots.get(task.id)) for task in tasks))
 
-    async def _settle(self, task: Task, standing: CrawlSnapshot | None) -> None:
-        if standing is None:
+    async def _settle(self, task: Task, snapshot: CrawlSnapshot | None) -> None:
+        if snapshot is None:
             await self._settle_unknown(task)
-        elif standing.state is CrawlState.ENDED:
-            await self._end(task, *finish_of(task, standing))
+        elif snapshot.state is CrawlState.ENDED:
+            await self._end(task, *finish_of(task, snapshot))
         elif task.deadline_at is not None and self._clock() > task.deadline_at + OVERDUE_S:
             await self._end_overdue(task)
         elif task.state is TaskState.PAUSED:
-            if standing.state is not CrawlState.PAUSED:
+            if snapshot.state is not CrawlState.PAUSED:
                 await self._command(task, self._engine.pause)
-            elif task.holds_slot and not standing.in_flight:
+            elif task.holds_slot and not snapshot.in_flight:
                 await self._release_slot(task, FOR_RESUME)
         else:
-            await self._settle_running(task, standing)
+            await self._settle_running(task, snapshot)
 
     async def _settle_unknown(self, task: Task) -> None:
-        """Of a task whose crawl the engine does not have."""
+        """Opens the crawl of a task that the engine does not have; ends the task if its deadline has passed."""
         if task.deadline_at is not None and task.deadline_at <= self._clock():
             await self._end(task, *finish_without(task, FinishReason.DEADLINE))
         elif task.state is TaskState.PAUSED and task.holds_slot:
             await self._release_slot(task, FOR_RESUME)
-        elif task.holds_slot and await self._is_still(task):
+        elif task.holds_slot and await self._is_unchanged(task):
             await self._open(task)
 
-    async def _settle_running(self, task: Task, standing: CrawlSnapshot) -> None:
-        is_stopped = standing.state is CrawlState.PAUSED or standing.is_held
-        if standing.pause_reason and standing.gave_up_at != task.gave_up_at:
-            await self._give_up(task, standing)
+    async def _settle_running(self, task: Task, snapshot: CrawlSnapshot) -> None:
+        is_stopped = snapshot.state is CrawlState.PAUSED or snapshot.is_held
+        if snapshot.pause_reason and snapshot.gave_up_at != task.gave_up_at:
+            await self._give_up(task, snapshot)
             return
         if task.waiting_for and not is_stopped:
             await self._command(task, self._engine.hold)
@@ -293,32 +294,34 @@ class JobRunner:
             await self._release_slot(task, FOR_SLOT)
         elif task.holds_slot and is_stopped:
             await self._command(task, self._engine.resume)
-        elif task.holds_slot and standing.waiting_for == WAITING_FOR_SEEDS:  # its worker died with some of them unsent
+        # its worker died before all of them were sent
+        elif task.holds_slot and snapshot.waiting_for == WAITING_FOR_SEEDS:
             await self._open(task)
-        elif task.holds_slot and _is_long(standing, self._clock()):
+        elif task.holds_slot and _is_long(snapshot, self._clock()):
             held = await self._command(task, self._engine.hold)
-            if held is not None and not held.in_flight:  # else it had something to do after all, and is resumed
-                await self._release_slot(task, standing.waiting_for, standing.waiting_until)
+            if held is not None and not held.in_flight:  # otherwise it has become active, and is resumed
+                await self._release_slot(task, snapshot.waiting_for, snapshot.waiting_until)
 
-    async def _give_up(self, task: Task, standing: CrawlSnapshot) -> None:
-        """Its crawl has paused itself; so it stays until a caller resumes it."""
-        log.warning("task paused", task=task.id, why=standing.pause_reason)
+    async def _give_up(self, task: Task, snapshot: CrawlSnapshot) -> None:
+        """Pauses a task whose crawl has paused itself; it stays paused until a caller resumes it."""
+        log.warning("task paused", task=task.id, why=snapshot.pause_reason)
         await asyncio.to_thread(
-            self._store.give_up, task.id, standing.gave_up_at, standing.pause_reason, at=self._clock(),
+            self._store.give_up, task.id, snapshot.gave_up_at, snapshot.pause_reason, at=self._clock(),
             version=task.version, fence=self._fence(),
         )  # fmt: skip
 
     async def _command(self, task: Task, verb: Callable[[str], Awaitable[CrawlSnapshot]]) -> CrawlSnapshot | None:
-        """Has the engine follow the store; None if the task has changed, has ended, or no engine answers.
+        """Sends a command, so that the engine follows the store; None if the task has changed or ended, or no engine
+        answers.
 
-        A caller's wish is written to the store before the engine is told, so the store is read last.
+        A caller's wish is written to the store before the command is sent, so the store is read last.
         """
-        if not await self._is_still(task):
+        if not await self._is_unchanged(task):
             return None
         try:
             return await verb(task.id)
         except (BadInput, Gone) as error:
-            log.info("not told", task=task.id, error=error)
+            log.info("command not sent", task=task.id, error=error)
             return None
 
     async def _release_slot(self, task: Task, waiting_for: str, until: float | None = None) -> None:
@@ -328,7 +331,7 @@ class JobRunner:
         if released is not None:
             log.info("task waits without a slot", task=task.id, waiting_for=waiting_for, until=until)
 
-    async def _is_still(self, task: Task) -> bool:
+    async def _is_unchanged(self, task: Task) -> bool:
         now = await asyncio.to_thread(self._store.get, task.id)
         return now is not None and now.version == task.version
 
@@ -337,13 +340,13 @@ class JobRunner:
         if task.deadline_at is None or self._clock() <= task.deadline_at + OVERDUE_S:
             return
         log.error("the engine has not kept a deadline", task=task.id)
-        found = await asyncio.to_thread(self._committed, task)
-        if found is None:
+        committed = await asyncio.to_thread(self._committed, task)
+        if committed is None:
             await self._end(task, *finish_without(task, FinishReason.DEADLINE))
             return
         state, finish = finish_without(
-            task, FinishReason.DEADLINE, found.progress, "the engine did not answer at the deadline",
-            errors_by_class=found.errors_by_class, last_number=found.last_number,
+            task, FinishReason.DEADLINE, committed.progress, "the engine did not answer at the deadline",
+            errors_by_class=committed.errors_by_class, last_number=committed.last_number,
         )  # fmt: skip
         await self._end(task, state, finish)
 
@@ -368,21 +371,21 @@ class JobRunner:
             )  # fmt: skip
 
     async def _end_orphans(self) -> None:
-        """Crawls of tasks that were ended while no engine answered, or while one was being opened."""
+        """Cancels crawls of tasks that were ended while no engine answered, or while the crawl was being opened."""
         try:
-            for standing in await self._engine.live():
-                task = await asyncio.to_thread(self._store.get, standing.name)
+            for snapshot in await self._engine.live():
+                task = await asyncio.to_thread(self._store.get, snapshot.name)
                 if task is None or task.is_terminal:
-                    log.info("a crawl without a task", crawl=standing.name)
-                    await self._engine.cancel(standing.name)
+                    log.info("a crawl without a task", crawl=snapshot.name)
+                    await self._engine.cancel(snapshot.name)
                     if task is None:
-                        await self._engine.forget([standing.name])
+                        await self._engine.forget([snapshot.name])
         except Gone:
             self._next["orphans"] = 0.0
 
     async def _clean_up(self) -> None:
-        """Deletes tasks that were kept for long enough: the crawls first, or a kill would leave one without a row.
-        Some of them: other work comes in between, and the next turn continues."""
+        """Deletes tasks at the end of their retention: the crawl first, otherwise a kill would leave one without a row.
+        Deletes some at a time, so that other work is not delayed; the next turn continues."""
         before = self._clock() - self._jobs.retention_hours * 3600
         try:
             tasks = await asyncio.to_thread(self._store.finished_since, before, DELETED_AT_ONCE)
@@ -404,7 +407,7 @@ class JobRunner:
         return self._epoch
 
 
-def _is_long(standing: CrawlSnapshot, now: float) -> bool:
-    """Whether a crawl can do nothing for so long that its task should not keep a slot."""
-    until = standing.waiting_until
-    return bool(standing.waiting_for) and not standing.in_flight and until is not None and until > now + LONG_WAIT_S
+def _is_long(snapshot: CrawlSnapshot, now: float) -> bool:
+    """Whether a crawl cannot make progress for longer than its task should keep a slot."""
+    until = snapshot.waiting_until
+    return bool(snapshot.waiting_for) and not snapshot.in_flight and until is not None and until > now + LONG_WAIT_S

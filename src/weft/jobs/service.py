@@ -1,8 +1,8 @@
-"""The scrape service as its front doors see it: HTTP, the Firecrawl routes, the dashboard, and tests.
+"""The scrape service as its callers see it: the HTTP API, the Firecrawl routes, the dashboard, and tests.
 
-A front door checks what a caller has written (types, limits, rules), makes a `TaskSpec` and `Submission` of it, and
-turns what comes back into its own wire. Nothing here knows HTTP. Every method may be called in any worker process; all
-of them raise `JobError`s (errors.py), and `BadInput` for what a caller can correct.
+A caller validates a request (types, limits, rules), makes a `TaskSpec` and `Submission` of it, and converts the result
+to its own format. Nothing here knows HTTP. Every method may be called in any worker process; all of them raise
+`JobError`s (errors.py), and `BadInput` for what a user can correct.
 
 `owner` is the id of the caller's API key, empty where no keys are used: another owner's task is TaskUnknown.
 """
@@ -21,13 +21,13 @@ from weft.jobs.store.contract import Idempotency, Listing, Submitted, Totals
 from weft.scraping import ErrorClass, TaskState
 from weft.store.export.facts import iso
 
-if TYPE_CHECKING:  # it looks at tasks as this room's callers do
+if TYPE_CHECKING:  # import cycle
     from weft.jobs.sites.site_service import Sites
     from weft.jobs.webhooks.webhook_service import Webhooks
 
 
 class Submission(Struct, frozen=True, kw_only=True):
-    """What a caller has ordered."""
+    """A task to be submitted."""
 
     urls: tuple[str, ...]
     spec: TaskSpec
@@ -36,36 +36,36 @@ class Submission(Struct, frozen=True, kw_only=True):
 
 
 class TaskSnapshot(Struct, frozen=True, kw_only=True):
-    """How a task stands: one consistent answer."""
+    """The status of a task: one consistent answer."""
 
     task: Task
     progress: JobProgress
     errors_by_class: dict[str, int]
     duration_s: float
     remaining_s: float | None
-    waiting_before: int | None = None  # tasks of its owner that get a slot first, while it is PENDING
-    waiting_for: str = ""  # what it can do nothing without: `slot`, `resume`, or what the engine says
-    waiting_until: float | None = None  # wall clock: when that is over, as far as known
+    waiting_before: int | None = None  # tasks of the same owner that are served first, while it is PENDING
+    waiting_for: str = ""  # what it needs to make progress: `slot`, `resume`, or what the engine reports
+    waiting_until: float | None = None  # wall clock: when the wait ends, as far as known
     number: int = 0  # of its last event
-    pages_per_s: float = 0.0  # lately, while it runs
+    pages_per_s: float = 0.0  # recent rate, while it runs
     lost: int = 0  # pages whose stored bytes are damaged or gone
-    memory_bytes: int = 0  # that its crawl takes at most now, where it has a limit
+    memory_bytes: int = 0  # maximum that its crawl may use now, if it has a limit
 
     @property
     def tag(self) -> str:
-        """Equal for two answers that say the same, times that run aside: for an ETag."""
+        """Equal for two answers that differ in nothing but running times: for an ETag."""
         counts = ".".join(str(getattr(self.progress, name)) for name in self.progress.__struct_fields__)
         waiting = crc32(f"{self.waiting_for} {self.waiting_until}".encode())
         return f"{self.task.version}-{self.number}-{counts}-{self.lost}-{waiting:08x}"
 
     @property
     def message(self) -> str:
-        """What a person should know: why it ended as it did, or what it waits for."""
+        """A message for people: why it ended as it did, or what it waits for."""
         return self.task.message or waiting_text(self.task, self.waiting_for, self.waiting_until)
 
 
 class ScrapedResult(Struct, frozen=True, kw_only=True):
-    """One scraped page. `number` is its event's, and the cursor to go on behind it."""
+    """One scraped page. `number` is its event's, and the cursor that continues after it."""
 
     number: int
     url: str
@@ -73,12 +73,12 @@ class ScrapedResult(Struct, frozen=True, kw_only=True):
     title: str
     depth: int
     fetched_at: float
-    document: dict[str, Any]  # url, metadata, the formats and fields that the task has ordered: see documents.py
-    asked_url: str = ""  # what was asked for before redirects led to `url`; empty: that itself
+    document: dict[str, Any]  # url, metadata, and the task's formats and fields: see documents.py
+    asked_url: str = ""  # the URL that was requested before redirects led to `url`; empty: `url` itself
 
     @property
     def whole(self) -> dict[str, Any]:
-        """As documents of ours have it: what its row says wins over what its document says."""
+        """The complete document: values of the row take precedence over those of the document."""
         own = {name: getattr(self, name) for name in ("number", "url", "status", "title", "depth")}
         return {**self.document, **own, "fetched_at": iso(self.fetched_at)}
 
@@ -88,20 +88,20 @@ class Failure(Struct, frozen=True, kw_only=True):
 
     number: int
     url: str
-    status: int  # 0: there was no answer
-    error: str  # the engine's word for it, with its detail
+    status: int  # 0: no answer
+    error: str  # the engine's error, with its detail
     error_class: ErrorClass
     depth: int
     at: float
 
 
 class ResultSlice(Struct, frozen=True, kw_only=True):
-    """What a task has, behind a cursor."""
+    """Results of a task after a cursor."""
 
     results: tuple[ScrapedResult, ...]
-    errors: tuple[Failure, ...]  # of the same stretch of events; empty unless they were asked for
-    cursor: int  # go on from here later: behind everything that this answer has looked at
-    next_cursor: int | None  # the same while there is more *now*; None when there is no more now
+    errors: tuple[Failure, ...]  # of the same range of events; empty unless requested
+    cursor: int  # continue from here later: after everything that this answer covers
+    next_cursor: int | None  # the same if there is more *now*; otherwise None
 
 
 class Records(Struct, frozen=True, kw_only=True):
@@ -113,7 +113,7 @@ class Records(Struct, frozen=True, kw_only=True):
 
 
 class JobEvent(Struct, frozen=True, kw_only=True):
-    """Something that has happened to a task. `number` is the id to resume behind; progress has none.
+    """An event of a task. `number` is the id to resume after; progress has none.
 
     kind      data
     state     state, finish_reason
@@ -129,10 +129,10 @@ class JobEvent(Struct, frozen=True, kw_only=True):
 
 
 class Latest(Struct, frozen=True):
-    """What happened to a task last, newest first."""
+    """The latest events of a task, newest first."""
 
     events: tuple[JobEvent, ...]
-    before: int | None  # what is older than these is asked for with this; None when there is nothing
+    before: int | None  # pass this to get older events; None if there are none
 
 
 class Second(Struct, frozen=True):
@@ -145,11 +145,11 @@ class Second(Struct, frozen=True):
 
 
 class Timeline(Struct, frozen=True):
-    """A stretch of what a task did; a second may be in two stretches, and counts in both."""
+    """A part of a task's history, per second; a second may be split between two parts, which are added."""
 
     seconds: tuple[Second, ...]
-    number: int  # ask for the next stretch behind this
-    is_whole: bool  # whether that was all that there is now
+    number: int  # the next part follows this number
+    is_whole: bool  # whether this was all that there is now
 
 
 class LaneHealth(Struct, frozen=True):
@@ -160,16 +160,16 @@ class LaneHealth(Struct, frozen=True):
     running: int
     paused: int
     pending: int
-    waiting: int = 0  # of those running: they can do nothing for now, and hold no slot
+    waiting: int = 0  # RUNNING tasks without a slot, because they cannot make progress now
     is_claimable: bool = False  # a slot is free, and a task may have it now
 
 
 class Health(Struct, frozen=True, kw_only=True):
-    """How the service as a whole is. `is_healthy` means progress: the runner renews its lease, the engine moves."""
+    """The health of the service. `is_healthy` means progress: the runner renews its lease, the engine moves."""
 
     is_healthy: bool
     problems: tuple[str, ...]
-    refusing: tuple[str, ...] = ()  # why no task is accepted now; of the problems
+    refusing: tuple[str, ...] = ()  # reasons why no task is accepted now; a subset of the problems
     lanes: dict[str, LaneHealth]
     active: tuple[str, ...]  # ids of RUNNING tasks
     blocked_domains: tuple[Blocked, ...]  # hosts, with their ports, whose breakers are open
@@ -182,11 +182,11 @@ class Health(Struct, frozen=True, kw_only=True):
     task_seconds_p50: float | None
     task_seconds_p95: float | None
     totals: Totals = Totals()
-    warnings: tuple[str, ...] = ()  # what a setting makes weaker than it should be
+    warnings: tuple[str, ...] = ()  # consequences of settings that weaken security
 
 
 class JobService(Protocol):
-    """What a front door calls."""
+    """The interface of the scrape service."""
 
     @property
     def sites(self) -> Sites:
@@ -197,15 +197,15 @@ class JobService(Protocol):
         """The webhooks of tasks, and their delivery logs."""
 
     async def submit(self, submission: Submission) -> Submitted:
-        """Keeps a new task; it is durable when this returns. The same idempotency key of the same owner gives the first
-        task again (`is_new` False).
+        """Stores a new task; it is durable when this returns. The same idempotency key of the same owner returns the
+        first task again (`is_new` False).
 
-        KeyReused: the key came with another request. QueueFull: `max_pending_tasks` wait already. BadInput: no URL, or
-        one that is none.
+        Raises KeyReused if the key came with another request, QueueFull if `max_pending_tasks` wait already, BadInput
+        if there is no URL or an invalid one.
         """
 
     async def status(self, task_id: str, owner: str | None = None) -> TaskSnapshot:
-        """How it stands now: the store's word for a task that waits or has ended, the engine's for one that runs."""
+        """The current status: from the store for a task that waits or has ended, from the engine for one that runs."""
 
     async def results(
         self,
@@ -216,14 +216,14 @@ class JobService(Protocol):
         limit: int = 100,
         include_errors: bool = False,
     ) -> ResultSlice:
-        """What it has scraped behind a cursor, also while it runs, in the order of the commits; each page once.
+        """What it has scraped after a cursor, in the order of the commits, also while it runs; each page once.
 
         `limit` counts results and errors together. A cursor is the number of any event; 0 is the beginning.
         """
 
     async def cursor_behind(self, task_id: str, owner: str | None = None, *, pages: int) -> int:
-        """The cursor for `results` that skips a number of pages; behind everything where there are fewer now. The cost
-        does not grow with that number, once the task's pages were counted."""
+        """The cursor for `results` that skips a number of pages; after everything if there are fewer now. The cost does
+        not grow with that number once the task's pages were counted."""
 
     async def records(
         self,
@@ -234,31 +234,31 @@ class JobService(Protocol):
         limit: int = 100,
         include_errors: bool = False,
     ) -> Records:
-        """The same pages as `results` has them, as they came over the wire, with credentials masked; with errors: the
-        responses that came with them. Stretches put together are a WARC file."""
+        """The pages of `results` as they came over the wire, with credentials masked; with errors, also the error
+        responses. Consecutive slices form one WARC file."""
 
     def events(self, task_id: str, owner: str | None = None, *, after: int = 0) -> AsyncIterator[JobEvent]:
-        """Its events behind a number, as they happen: numbered ones each once and in order, and progress at most twice
-        a second in between. Ends behind the event of its terminal state, at once if that lies behind `after`.
+        """Its events after a number, as they happen: numbered ones each once and in order, and progress at most twice
+        a second. Ends after the event of its terminal state, or at once if `after` is not before that.
 
-        TaskUnknown comes with the first step. A reader who stops reading costs nothing and loses nothing: what it asks
-        for next is read from the disk.
+        The first step raises TaskUnknown. A reader that stops reading costs nothing and loses nothing: it continues
+        from the disk.
         """
 
     async def stored(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Sequence[JobEvent]:
-        """Some of its numbered events behind a number that are stored now, in order; also those of the kind `hidden`,
-        which say nothing. Empty: there are no more now."""
+        """Some of its numbered events after a number that are stored now, in order, including those of kind `hidden`,
+        which carry no data. Empty: there are no more now."""
 
     async def cancel(self, task_id: str, owner: str | None = None) -> Task:
-        """Ends it within 2 s; what was scraped is kept. A task that has ended is returned as it is."""
+        """Cancels it within 2 s; what was scraped is kept. A task that has ended is returned unchanged."""
 
     async def pause(self, task_id: str, owner: str | None = None) -> Task:
-        """RUNNING → PAUSED; what is in flight is finished, then the slot is given up; the deadline runs on. A PAUSED
-        task is returned as it is; TaskFinished for any other state."""
+        """RUNNING → PAUSED: requests in flight are finished, then the slot is released; the deadline is not extended. A
+        PAUSED task is returned unchanged; raises TaskFinished for any other state."""
 
     async def resume(self, task_id: str, owner: str | None = None) -> Task:
-        """PAUSED → RUNNING; it continues as soon as a slot is free, before any PENDING task. A RUNNING task is returned
-        as it is; TaskFinished for any other state."""
+        """PAUSED → RUNNING: it continues as soon as a slot is free, before any PENDING task. A RUNNING task is returned
+        unchanged; raises TaskFinished for any other state."""
 
     async def append(
         self,
@@ -268,9 +268,9 @@ class JobService(Protocol):
         *,
         idempotency: Idempotency | None = None,
     ) -> Task:
-        """Adds URLs to a batch task that has not ended, each once; durable when this returns. TaskFinished if it has
-        ended, BadInput if it is no batch. An append with a key that was done already is not done again, and is good
-        also when the task has ended since; KeyReused as for `submit`."""
+        """Adds URLs to a batch task that has not ended, without duplicates; durable when this returns. Raises
+        TaskFinished if it has ended, BadInput if it is not a batch. An append with a key that was used already is not
+        repeated, and succeeds also when the task has ended since; KeyReused as for `submit`."""
 
     async def list(
         self,
@@ -282,13 +282,13 @@ class JobService(Protocol):
         text: str = "",
         host: str = "",
     ) -> Listing:
-        """Tasks, newest first; their `progress` is that of the store: final, or empty for those that have not ended.
+        """Tasks, newest first. Their `progress` is the stored one: final, or empty for those that have not ended.
 
         `text` and `host`: see `SqliteJobStore.listing`.
         """
 
     async def started(self) -> tuple[TaskSnapshot, ...]:
-        """Every task that is RUNNING or PAUSED, of all owners, as of one moment; never waits long for the engine."""
+        """Every task that is RUNNING or PAUSED, of all owners, at one moment; does not wait long for the engine."""
 
     async def counts(self, owner: str | None = None) -> dict[str, int]:
         """How many tasks there are in each state."""
@@ -303,13 +303,13 @@ class JobService(Protocol):
         kinds: Collection[str] = (),
         error_class: str = "",
     ) -> Latest:
-        """Its numbered events, newest first, of some kinds, and errors of one class; without its terminal state."""
+        """Its numbered events of some kinds, and errors of one class, newest first; without its terminal state."""
 
     async def timeline(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Timeline:
-        """What it did over time, behind a number."""
+        """What it did per second, after a number."""
 
     async def health(self) -> Health:
-        """How the service is, for `/scraping/status`, `/healthz` and `/metrics`."""
+        """The health of the service, for `/scraping/status`, `/healthz` and `/metrics`."""
 
     async def close(self) -> None:
-        """Ends this worker's part in it: streams end, a lease is given back."""
+        """Ends this worker's part of the service: streams end, the lease is released."""

@@ -1,5 +1,5 @@
-"""Which URLs may be submitted: checked here where the address is written out, and by the engine's guard at every
-connection, where a name or a redirect leads to one."""
+"""Checks which URLs may be submitted. Addresses in URLs are checked here; names and redirects that lead to private
+addresses are checked by the engine's guard at every connection."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ _METADATA_NAMES = frozenset({"metadata.google.internal", "metadata", "instance-d
 
 
 def check_target(text: str, allow_private: bool) -> str:
-    """The canonical URL; BadUrl where it is none, or leads inside."""
+    """The canonical URL; raises BadUrl if it is invalid, or leads to a private address."""
     if not text.lower().startswith(("http://", "https://")):
-        raise BadUrl(text, "scheme", "is no URL that is scraped: write http://... or https://...")
+        raise BadUrl(text, "scheme", "is not a URL that can be scraped: write http://... or https://...")
     url = urls.seed(text)
     if reason := why_not_public(urls.host_of(url), allow_private):
-        way = "" if reason == METADATA else ", unless the service is started with --allow-private"
-        raise BadUrl(text, "address", f"leads to {_article(reason)} {reason} address, where tasks may not go{way}")
+        exception = "" if reason == METADATA else ", unless the service is started with --allow-private"
+        raise BadUrl(
+            text, "address", f"leads to {_article(reason)} {reason} address, where tasks may not go{exception}"
+        )
     return url
 
 
@@ -29,7 +31,8 @@ def _article(word: str) -> str:
 
 
 def why_not_public(host: str, allow_private: bool, pinned: Mapping[str, str] = MappingProxyType({})) -> str | None:
-    """Why a host may not be asked, as far as its name shows it. `pinned`: the addresses that names are pinned to."""
+    """Why a host may not be requested, as far as its name shows; None if it may. `pinned`: addresses that names are
+    pinned to."""
     name = host.rstrip(".").lower()
     if name in _METADATA_NAMES:
         return METADATA

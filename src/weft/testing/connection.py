@@ -29,7 +29,7 @@ CHUNK_BYTES = 262_144
 
 @dataclass(slots=True)
 class WebReply:
-    """A ready answer: `data` is head and body, the body begins at `body_at`."""
+    """A rendered answer: `data` is head and body, the body begins at `body_at`."""
 
     data: bytes
     body_at: int
@@ -57,8 +57,8 @@ class WebRequest:
         return next((value for key, value in self.headers if key.lower() == name), "")
 
 
-class HungUp(Exception):
-    """Raised when the client has closed the connection."""
+class ClientDisconnected(Exception):
+    """The client has closed the connection."""
 
 
 class WebConnection(asyncio.Protocol):
@@ -80,7 +80,7 @@ class WebConnection(asyncio.Protocol):
         self.status = 0
         self.lost = False
 
-    # -- the transport's side ---------------------------------------------------------------------------------------
+    # -- asyncio.Protocol --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -108,7 +108,7 @@ class WebConnection(asyncio.Protocol):
         if self._timer:
             self._timer.cancel()
         if self._drained and not self._drained.done():
-            self._drained.set_exception(HungUp())
+            self._drained.set_exception(ClientDisconnected())
         if self._current is not None:
             self.finish(self.status, self._note, aborted=True)
 
@@ -123,7 +123,7 @@ class WebConnection(asyncio.Protocol):
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Answers what is complete in the buffer."""
+        """Answers the requests that are complete in the buffer."""
         while not self._busy and not self.lost:
             end = self._buffer.find(b"\r\n\r\n")
             if end < 0:
@@ -218,7 +218,7 @@ class WebConnection(asyncio.Protocol):
             self._send(WebReply(head + body, len(head), flaw.status, flaw.name), flaw.retry_after_s)
 
     def _send(self, answer: WebReply, retry_after_s: float | None = None) -> None:
-        """Hands an answer to the kernel, and logs it when its last byte is there."""
+        """Passes an answer to the kernel, and logs it once the kernel has its last byte."""
         request = self._current
         assert request is not None
         data, status = answer.data, answer.status
@@ -250,7 +250,7 @@ class WebConnection(asyncio.Protocol):
         self.finish(status, note)
 
     def finish(self, status: int, note: str, *, aborted: bool = False, retry_after_s: float | None = None) -> None:
-        """Ends the current request: one line in the log, and on to the next one."""
+        """Logs the current request, and continues with the next one."""
         request, self._current = self._current, None
         if request is None:
             return
@@ -288,7 +288,7 @@ class WebConnection(asyncio.Protocol):
     # -- for answers that take time ---------------------------------------------------------------------------------
 
     def is_open(self) -> bool:
-        """Whether the client still waits for an answer, as the kernel knows it at this moment."""
+        """Whether the client is still connected, according to the kernel."""
         if self._current is None or (self._ending and not self.transport.get_write_buffer_size()):
             return False
         return self._client_is_there()
@@ -313,9 +313,9 @@ class WebConnection(asyncio.Protocol):
         return True
 
     async def send(self, data: bytes, *, last: bool = False) -> None:
-        """Hands bytes over and waits until the kernel has them; raises HungUp when the client is gone."""
+        """Sends bytes and waits until the kernel has them; raises ClientDisconnected if the client has disconnected."""
         if not self._claim_moment():
-            raise HungUp
+            raise ClientDisconnected
         self._ending = last
         self._sent += len(data)
         self.transport.write(data)
@@ -325,10 +325,10 @@ class WebConnection(asyncio.Protocol):
         if self._drained:
             await self._drained
         if self.lost:
-            raise HungUp
+            raise ClientDisconnected
 
     def reset(self, note: str, status: int = 0) -> None:
-        """Closes with a RST instead of a FIN; a client that was quicker has been logged."""
+        """Closes with a RST instead of a FIN; if the client has disconnected before, that is logged already."""
         if self.lost:
             return
         linger = struct.pack("ii", 1, 0)
@@ -339,7 +339,7 @@ class WebConnection(asyncio.Protocol):
         self.transport.abort()
 
     def close(self, status: int, note: str) -> None:
-        """Ends the current request by closing the connection, whatever was promised."""
+        """Ends the current request by closing the connection, even before the announced length."""
         if self._current and self._claim_moment():
             self._current.close = True
             self.finish(status, note)
@@ -364,8 +364,8 @@ class WebConnection(asyncio.Protocol):
     async def _quietly(self, work: Coroutine[None, None, None]) -> None:
         try:
             await work
-        except HungUp:
-            pass  # connection_lost logs it
+        except ClientDisconnected:
+            pass  # connection_lost has logged it
         except TimeoutError:
             self.transport.abort()
 
@@ -397,7 +397,7 @@ def parse(head: bytes, t: float) -> WebRequest | None:
 
 
 def _unchanged(request: WebRequest, answer: WebReply) -> bool:
-    """Whether a conditional request finds the page as the client knows it."""
+    """Whether a conditional request names the current version of the page."""
     tags = request.header("if-none-match")
     if tags:
         return answer.etag in tags or tags == "*"

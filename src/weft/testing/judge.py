@@ -28,7 +28,7 @@ KEYS: dict[str, Key] = {
 
 @dataclass
 class CrawlVerdict:
-    """What was wrong. Every list is empty for a right crawl."""
+    """The faults of a crawl, in lists by kind. Every list is empty for a correct crawl."""
 
     missing: list[str] = field(default_factory=list)
     forbidden: list[str] = field(default_factory=list)
@@ -39,8 +39,8 @@ class CrawlVerdict:
     overlap: list[str] = field(default_factory=list)
     retry_after: list[str] = field(default_factory=list)
     over_budget: list[str] = field(default_factory=list)
-    # Counted, and no faults by themselves.
-    refetches: int = 0  # requests for a URL after its first, retries among them
+    # Counts that are not faults by themselves.
+    refetches: int = 0  # requests for a URL after its first, including retries
     requests: int = 0  # all of them
 
     @property
@@ -71,11 +71,11 @@ def judge(
     places: int = 1,
     complete: bool = True,
 ) -> CrawlVerdict:
-    """Judges a crawl.
+    """Judges a crawl by the requests in the arrival log.
 
-    `key` is what the politeness delay is kept for; `places` how many requests may be in flight per key (above 1 only
-    that number is checked, as the delay then counts between starts, which the server cannot see exactly). With
-    `complete=False` the crawl was stopped early: what it has not requested is not missed.
+    `key`: what the politeness delay applies to; `places`: how many requests may be in flight per key (above 1 only that
+    number is checked, because the delay then counts between starts, which the server cannot see exactly). With
+    `complete=False` the crawl was stopped early: unrequested URLs are not faults.
     """
     log = sorted(arrivals, key=lambda arrival: arrival.t)
     verdict = CrawlVerdict(requests=len(log))
@@ -123,7 +123,7 @@ def _judge_budget(log: list[Arrival], budget: int, verdict: CrawlVerdict) -> Non
 
 
 def _judge_robots(log: list[Arrival], expectation: Expectation, verdict: CrawlVerdict) -> None:
-    """No page before its origin's robots.txt was answered for good, and none that it forbids."""
+    """No page may be requested before its origin's robots.txt was finally answered, and none that it forbids."""
     compiled = {
         host: [(allowed, pattern, compile_pattern(pattern)) for allowed, pattern in view.rules]
         for host, view in expectation.robots.items()
@@ -154,7 +154,7 @@ def _allows(rules: list[tuple[bool, str, re.Pattern[str]]], path: str) -> bool:
 def _judge_delay(
     requests: list[Arrival], expectation: Expectation, delay_s: float, places: int, verdict: CrawlVerdict
 ) -> None:
-    """One key's requests: the gap to the end of the one before, its Retry-After, and how many were open at once.
+    """Checks one key: the gap after the previous request, its Retry-After, and the number of open requests.
 
     A request that was read after its client had disconnected is ignored: it was over, and its answer was not received.
     """

@@ -1,5 +1,4 @@
-"""A name server on loopback, over UDP and TCP, that answers well or badly, as it is configured: for tests and
-benchmarks.
+"""A name server on loopback, over UDP and TCP, with configurable faults: for tests and benchmarks.
 
     with NameServer({"a.example": Says("192.0.2.1")}) as names:
         ... names.address ...          # "127.0.0.1:PORT", as `dns_servers` wants it
@@ -28,11 +27,11 @@ _CODES = {"formerr": 1, "servfail": 2, "absent": 3, "refused": 5}
 
 
 class Says:
-    """What a name is answered with: `addresses`, `ttl_s`, and `how` if not well.
+    """The answer for a name: `addresses`, `ttl_s`, and in `how` a fault.
 
-    `how`: servfail, refused, absent, never; `late` (after `late_s`), `cut` (truncated over UDP, whole over TCP), `loop`
-    (a CNAME that leads back), `alias` (by a CNAME), `garbage` (no DNS), `forged` (first one with a wrong id and the
-    addresses of a stranger, then the right one), `other` (an answer to another question).
+    `how`: servfail, refused, absent, never; `late` (after `late_s`), `cut` (truncated over UDP, complete over TCP),
+    `loop` (a circular CNAME), `alias` (through a CNAME), `garbage` (not DNS), `forged` (first an answer with a wrong id
+    and the addresses of an attacker, then the right one), `other` (an answer to another question).
     """
 
     def __init__(self, *addresses: str, ttl_s: int = 60, how: str = "", late_s: float = 0.0) -> None:
@@ -70,7 +69,7 @@ class NameServer:
 
     @property
     def address(self) -> str:
-        """For `dns_servers`."""
+        """The address for the setting `dns_servers`."""
         return f"127.0.0.1:{self._tcp.getsockname()[1]}"
 
     def __enter__(self) -> Self:
@@ -128,7 +127,7 @@ class NameServer:
             self._udp.sendto(entry[1], entry[2])
 
     def _answers(self, question: _Question, *, is_tcp: bool) -> list[tuple[float, bytes]]:
-        """The messages to send, and how late each."""
+        """The messages to send, each with its delay."""
         says = self._says(question.name)
         right = _message(question, says.addresses, says.ttl_s)
         match says.how:
@@ -179,7 +178,7 @@ def _encoded(name: str) -> bytes:
 def _message(
     question: _Question, addresses: tuple[str, ...], ttl_s: int, flags: int = _ANSWER, alias: str = ""
 ) -> bytes:
-    """An answer with the addresses of the kind that was asked for, owned by the alias if there is one."""
+    """An answer with the addresses of the requested type, owned by the alias if there is one."""
     records, owner = list[bytes](), b"\xc0\x0c"
     if alias:
         records.append(_record(owner, _CNAME, ttl_s, _encoded(alias)))

@@ -1,8 +1,8 @@
-"""Writes a calm web as files and an nginx.conf that serves them just as `weft web` would, for larger runs.
+"""Writes a calm web as files with an nginx.conf that serves them exactly as `weft web` would, for larger runs.
 
-Each answer's body is a file named after the decoded path and the raw query, with `.page` at its end, so that a page
-and a directory of the same name can live side by side. What a file cannot say (status, Location, Content-Type,
-X-Robots-Tag) is in maps, by host and request URI.
+Each answer's body is a file named after the decoded path and the raw query, with the suffix `.page`, so that a page and
+a directory of the same name can coexist. Status, Location, Content-Type and X-Robots-Tag are in maps of the
+configuration, by host and request URI.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEFAULT_TYPE = "text/html; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written."""
+    """The paths and counts of what was written."""
 
     config: Path
     files: int
@@ -34,7 +34,7 @@ class Written:
 
 
 def write(world: World, directory: Path) -> Written:
-    """Writes the whole web under `directory` and gives the place of its nginx.conf."""
+    """Writes the whole web under `directory`; returns the path of its nginx.conf and counts."""
     root = directory.resolve()
     try:
         (root / "logs").mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,8 @@ def _write_pages(world: World, root: Path) -> tuple[int, int, dict[str, list[str
 
 
 def file_name(path: str) -> bytes:
-    """Where nginx looks for a path: `$uri$is_args$args.page`; its $uri is decoded, with runs of slashes merged."""
+    """The file in which nginx looks for a path: `$uri$is_args$args.page`; its $uri is decoded, with runs of slashes
+    merged."""
     plain, mark, query = path.partition("?")
     decoded = unquote_to_bytes(plain)
     while b"//" in decoded:

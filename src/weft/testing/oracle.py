@@ -1,12 +1,12 @@
-"""The oracle: for a synthetic web and a crawl's settings, which URLs a right crawl requests, may request, never does.
+"""The oracle: the URLs that a correct crawl of a synthetic web with given settings must, may and must not request.
 
-It walks the World's own links, each of which knows where it leads, and shares no code with the crawler: no URL parser,
-no robots parser, no HTML parser. The walk is done twice. The strict walk takes only what every order of fetching finds;
-the generous one also what depends on the order (the depth of sitemap entries, links into a scope that a seed's redirect
-opens later). The first gives `must`, what only the second reaches is `may`.
+It follows the World's own links, whose targets are known, and shares no code with the crawler: no URL parser, no robots
+parser, no HTML parser. The walk is done twice. The strict walk finds only what every order of fetching finds; the
+generous one also what depends on the order (the depth of sitemap entries, links into a scope that a seed's redirect
+opens later). The first gives `must`; what only the second reaches is `may`.
 
-Settled here, where the specification leaves room: `include` does not bind seeds, `exclude` binds everything; excluded
-domains count as out of scope; the redirect of a seed under `seeded_urls_only` may be followed.
+Decided here, where the specification leaves room: `include` does not apply to seeds, `exclude` applies to everything;
+excluded domains count as out of scope; the redirect of a seed under `seeded_urls_only` may be followed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SKIPPED_EXTENSIONS = frozenset(
     "opus pdf doc docx xls xlsx ppt pptx odt zip rar 7z tar gz bz2 xz tgz exe msi dmg pkg deb rpm apk app iso bin dat "
     "db sqlite dll so dylib psd ai eps indd sketch fig xd csv json xml sql".split()
 )
-# The oracle's reasons why something that looks like a link is not one.
+# The oracle's reasons for rejecting something that looks like a link.
 _NOT_FOLLOWED = {"nofollow": "nofollow", "nofollow-many": "nofollow", "nofollow-loud": "nofollow"}
 
 
@@ -65,15 +65,15 @@ class CrawlPlan:
 
     @property
     def depends_on_order(self) -> bool:
-        """Whether two right crawls may request different URLs."""
+        """Whether two correct crawls may request different URLs."""
         return self.max_depth is not None or self.scope != "any" or self.seeded_urls_only
 
 
 class Expectation(msgspec.Struct, kw_only=True):
-    """What the oracle says. URLs are canonical.
+    """The requests that a correct crawl makes. URLs are canonical.
 
-    `requests` is how often a URL may be requested at most; URLs not in it may be requested once.
-    `never` gives for each known URL the reasons that a crawl may name for leaving it out.
+    `requests`: how often a URL may be requested at most; URLs not in it may be requested once. `never`: for each known
+    URL the acceptable reasons for rejecting it.
     """
 
     seeds: list[str]
@@ -88,7 +88,8 @@ class Expectation(msgspec.Struct, kw_only=True):
 
 
 class RobotsView(msgspec.Struct, omit_defaults=True):
-    """What the judge needs to know about one origin's robots.txt; `final` is where its text comes from in the end."""
+    """The rules of one origin's robots.txt for the judge; `final` is the URL that its text comes from after
+    redirects."""
 
     rules: list[tuple[bool, str]] = []
     crawl_delay_s: float = 0.0
@@ -97,7 +98,7 @@ class RobotsView(msgspec.Struct, omit_defaults=True):
 
 
 def expect(world: World, plan: CrawlPlan) -> Expectation:
-    """The oracle's word on one crawl."""
+    """The expected requests of one crawl."""
     strict = _Walk(world, plan, generous=False)
     strict.run()
     generous = strict
@@ -157,8 +158,8 @@ class _Walk:
         for seed in self.plan.seeds:
             url = seed
             for _ in range(self.plan.max_redirects):
-                place = self.world.locate(url)
-                resource = self.world.find(*place) if place else None
+                locateded = self.world.locate(url)
+                resource = self.world.find(*locateded) if locateded else None
                 if resource is None or resource.leads_to is None:
                     break
                 url = resource.leads_to
@@ -168,7 +169,8 @@ class _Walk:
     # -- admission --------------------------------------------------------------------------------------------------
 
     def _consider(self, url: str, depth: int, hops: int, how: str, source: str = "") -> None:
-        """Queues a URL, or notes why not. `how` is seed, link, redirect, seed-redirect or sitemap."""
+        """Queues a URL, or records the reason for rejecting it. `how` is seed, link, redirect, seed-redirect or
+        sitemap."""
         known = self.depths.get(url)
         if known is not None and known <= depth:
             return
@@ -187,11 +189,11 @@ class _Walk:
         reasons = []
         if len(url) > plan.max_url_length:
             reasons.append("length")
-        place = self.world.locate(url)
-        if place is None:
+        located = self.world.locate(url)
+        if located is None:
             reasons += ["address", "scope"] if url.startswith(("http://", "https://")) else ["scheme"]
             return reasons
-        site, path = place
+        site, path = located
         if how == "link" and _extension(path) in SKIPPED_EXTENSIONS:
             reasons.append("extension")
         if _excluded_host(site.host, plan) or not self._in_scope(url, how, source):
@@ -219,14 +221,14 @@ class _Walk:
         # Before the seed's redirect is fetched this scope is still closed to links from elsewhere.
         return self.generous or _covers(self.opened, source, self.plan.scope)
 
-    # -- what a fetch brings ----------------------------------------------------------------------------------------
+    # -- results of a fetch -----------------------------------------------------------------------------------------
 
     def _visit(self, url: str, depth: int, hops: int) -> None:
         if self.depths[url] < depth:
             return
-        place = self.world.locate(url)
-        assert place is not None
-        site, path = place
+        located = self.world.locate(url)
+        assert located is not None
+        site, path = located
         first = site.host not in self.entered
         self.entered[site.host] = site
         if first:
@@ -275,7 +277,7 @@ class _Walk:
 
 
 def robots_refusal(site: SyntheticSite, path: str) -> str | None:
-    """Why robots.txt keeps `weft` from a path of a site, if it does."""
+    """Why robots.txt forbids a path of a site to `weft`; None if it does not."""
     if _unreachable(site):
         return "robots-unreachable"
     return None if site.robots.allows(path) else "robots"
@@ -294,7 +296,7 @@ def _host(url: str) -> str:
 
 
 def _scope_key(url: str, scope: str) -> str:
-    """What a seed opens. Each host of this web is a domain of its own, so that domain and host are the same."""
+    """The scope that a seed opens. Each host of this web is a domain of its own, so domain and host are equal."""
     if scope == "any":
         return ""
     if scope == "prefix":
@@ -332,7 +334,8 @@ def _matcher(pattern: str) -> Callable[[str], object]:
 
 
 def _certain_seeds(plan: CrawlPlan, must: set[str]) -> set[str]:
-    """With a budget per domain only seeds are certain, and only where the budget has room for all of them."""
+    """The seeds that must be requested: with a budget per domain only seeds are certain, and only if all of them
+    fit."""
     per_host: dict[str, list[str]] = {}
     for seed in plan.seeds:
         if seed in must:
@@ -342,12 +345,12 @@ def _certain_seeds(plan: CrawlPlan, must: set[str]) -> set[str]:
 
 
 def _request_limits(world: World, plan: CrawlPlan, urls: set[str]) -> dict[str, int]:
-    """How often each URL may be asked for: once, and once more for every failure that the server itself causes."""
+    """How often each URL may be requested: once, plus once for every failure that the server itself causes."""
     limits = {}
     for url in urls:
-        place = world.locate(url)
-        assert place is not None
-        resource = world.find(*place)
+        located = world.locate(url)
+        assert located is not None
+        resource = world.find(*located)
         limit = 1
         if resource.flaw:
             limit = 1 + min(resource.flaw.failures, plan.max_retries)
@@ -364,8 +367,8 @@ def _request_limits(world: World, plan: CrawlPlan, urls: set[str]) -> dict[str, 
 def _in_loop(world: World, url: str) -> bool:
     at: str | None = url
     for _ in range(4):
-        place = world.locate(at) if at else None
-        at = world.find(*place).leads_to if place else None
+        located = world.locate(at) if at else None
+        at = world.find(*located).leads_to if located else None
         if at == url:
             return True
     return False
@@ -409,7 +412,7 @@ _PLAN_KEYS = {"scope", "max_depth", "include", "exclude", "exclude_file", "seede
 
 
 def plan_from_yaml(path: Path, seeds: list[str]) -> CrawlPlan:
-    """A crawl's settings from its YAML file; keys that do not decide what is requested are passed over."""
+    """A crawl's settings from its YAML file; keys that do not affect which URLs are requested are ignored."""
     import yaml
 
     try:
@@ -430,7 +433,7 @@ def plan_from_yaml(path: Path, seeds: list[str]) -> CrawlPlan:
 
 
 def read_domains(path: Path) -> list[str]:
-    """The domains of an exclude file: one a line, `#` begins a comment."""
+    """The domains of an exclude file: one a line; `#` begins a comment."""
     try:
         lines = path.read_text().splitlines()
     except OSError as error:

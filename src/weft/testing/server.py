@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 if __name__ == "__main__":
-    gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
+    gc.disable()  # imports leave no garbage; searching for it would take a tenth of the start-up time
 
 import msgspec
 
@@ -49,7 +49,7 @@ class ServeOptions:
 
 
 class SyntheticServer:
-    """What all connections share: the world, the cache, the attempts counted so far, the log."""
+    """The state that all connections share: the world, the cache, the number of attempts for each URL, the log."""
 
     def __init__(self, world: World, options: ServeOptions, port: int) -> None:
         self.world = world
@@ -79,7 +79,7 @@ class SyntheticServer:
             self._cached_bytes -= len(old.data)
 
     def answer(self, resource: Resource, packed: bool) -> WebReply:
-        """The answer a resource gives when it behaves."""
+        """The regular answer of a resource, without its faults."""
         body = pages.render(resource, self.world.texts)
         fields = pages.headers_of(resource)
         if packed and len(body) > 256:
@@ -92,7 +92,7 @@ class SyntheticServer:
         return WebReply(head + body, len(head), resource.status, resource.kind, etag, resource.modified)
 
     def count_attempt(self, host: str, path: str) -> int:
-        """How often a URL was asked for before."""
+        """Counts a request for a URL; returns how many there were before."""
         before = self.attempts.get((host, path), 0)
         self.attempts[host, path] = before + 1
         return before
@@ -102,7 +102,7 @@ class SyntheticServer:
 
 
 def raise_file_limit(needed: int) -> None:
-    """Lets this process open as many files as it may; refuses a web that would not fit."""
+    """Raises the limit of open files of this process; refuses a web that would exceed it."""
     soft, hard = rlimit.getrlimit(rlimit.RLIMIT_NOFILE)
     if soft < hard:
         rlimit.setrlimit(rlimit.RLIMIT_NOFILE, (hard, hard))
@@ -175,7 +175,7 @@ async def serve(server: SyntheticServer, sockets: list[socket.socket], ready: Ca
     if options.duration_s is not None:
         loop.call_later(options.duration_s, stop.set)
     if options.until_eof:
-        loop.add_reader(0, _heed, server, stop)
+        loop.add_reader(0, _on_stdin, server, stop)
     ready()
     try:
         while not stop.is_set():
@@ -194,9 +194,9 @@ async def serve(server: SyntheticServer, sockets: list[socket.socket], ready: Ca
         server.log.close()
 
 
-def _heed(server: SyntheticServer, stop: asyncio.Event) -> None:
-    """Who has started this process asks with a byte for a complete log, and gets an answer when it is; the end of its
-    pipe ends the server."""
+def _on_stdin(server: SyntheticServer, stop: asyncio.Event) -> None:
+    """Handles standard input: for each byte the log is flushed and a byte sent back; at the end of the pipe the server
+    stops."""
     asked = os.read(0, 1024)
     if not asked:
         stop.set()
@@ -206,7 +206,7 @@ def _heed(server: SyntheticServer, stop: asyncio.Event) -> None:
 
 
 def main() -> None:
-    """The process behind `weft.testing.web`: takes its spec and options as JSON, says its port, serves."""
+    """The entry point of a server process: reads its spec and options as JSON, prints its port, serves."""
     gc.freeze()
     gc.enable()
     spec, options = msgspec.json.decode(sys.argv[1], type=tuple[WorldSpec, ServeOptions])
@@ -216,7 +216,7 @@ def main() -> None:
         print(msgspec.json.encode({"error": str(error)}).decode(), flush=True)
         sys.exit(error.exit_code)
     run(server, sockets, lambda: print(msgspec.json.encode({"port": server.port}).decode(), flush=True))
-    gc.freeze()  # the interpreter's end would look through everything for cycles, several times
+    gc.freeze()  # at exit the interpreter would search everything for cycles, several times
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""TLS for the synthetic web: the ready-made test certificates, and the listener that never ends a handshake.
+"""TLS for the synthetic web: the test certificates, and a listener that never completes a handshake.
 
 The PEM files under certs/ are made by certs/make.sh and protect nothing: their keys are public.
 """
@@ -11,9 +11,9 @@ from pathlib import Path
 
 CERTS = Path(__file__).parent / "certs"
 CA_FILE = CERTS / "ca.pem"
-# Addresses that leaf.pem is valid for; names under weft-web.test are valid without number.
+# Addresses that leaf.pem is valid for; names under weft-web.test are valid in any number.
 CERTIFIED_ADDRESSES = 100
-# Where hosts with a TLS fault live when hosts are names (which otherwise share 127.0.0.1).
+# Addresses of hosts with a TLS fault when hosts have names (other hosts share 127.0.0.1).
 FAULT_ADDRESSES = {
     "tls-stall": "127.0.0.2",
     "tls-expired": "127.0.0.3",
@@ -24,7 +24,7 @@ STALL_S = 600.0
 
 
 def server_context(fault: str | None = None) -> ssl.SSLContext:
-    """The context of a listener: the good leaf, or the one with the fault of a tls-… behaviour."""
+    """The server context of a listener: with the valid certificate, or with the fault of a tls-… behaviour."""
     name = "leaf" if fault is None else fault.removeprefix("tls-")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTS / f"{name}.pem")
@@ -33,12 +33,12 @@ def server_context(fault: str | None = None) -> ssl.SSLContext:
 
 
 def client_context() -> ssl.SSLContext:
-    """A client's context that trusts the test authority alone."""
+    """A client context that trusts only the test authority."""
     return ssl.create_default_context(cafile=str(CA_FILE))
 
 
 class Stall(asyncio.Protocol):
-    """Reads and never answers, so that a TLS handshake never ends."""
+    """Reads and never answers, so that a TLS handshake never completes."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

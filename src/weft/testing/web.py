@@ -1,4 +1,4 @@
-"""The synthetic web for tests: starts a server in a process of its own, and puts the judge beside it.
+"""The synthetic web for tests: starts a server in a process of its own, and provides the judge.
 
     with synthetic_web(hosts=30, pages=300, profile="messy") as web:
         crawl(web.seeds)
@@ -56,36 +56,37 @@ class SyntheticWeb:
 
     @property
     def resolve(self) -> dict[str, str]:
-        """Host names and the addresses to pin them to; empty when hosts are addresses."""
+        """Host names and the addresses to resolve them to; empty if hosts are addresses."""
         return self.world.resolve()
 
     def arrivals(self) -> list[Arrival]:
-        """The requests that were answered so far; after `stop` also those that never were."""
+        """The requests answered so far; after `stop` also those that were never answered."""
         with self._asking:
             self._complete_log()
         return read_arrivals(self.arrivals_path)
 
     def _complete_log(self) -> None:
-        """Has a running server write what it holds back."""
+        """Makes a running server flush its log."""
         stdin, stdout = self._process.stdin, self._process.stdout
         if self._process.poll() is None and stdin is not None and stdout is not None:
-            with suppress(BrokenPipeError):  # it is ending, and writes all then
+            with suppress(BrokenPipeError):  # it is ending, and writes everything
                 stdin.write(b"\n")
                 stdin.flush()
                 stdout.readline()
 
     def expect(self, **plan: Any) -> Expectation:
-        """The oracle's word for a crawl of this web; `plan` as in CrawlPlan, by default from this web's seeds."""
+        """The oracle's expectation for a crawl of this web; `plan` as in CrawlPlan, with this web's seeds by
+        default."""
         plan.setdefault("seeds", tuple(self.seeds))
         return expect(self.world, CrawlPlan(**plan))
 
     def judge(self, delay_s: float, key: str | Key = "host", **plan: Any) -> CrawlVerdict:
-        """Stops the server, so that the log is complete, and judges what it saw."""
+        """Stops the server, so that the log is complete, and judges the requests in it."""
         self.stop()
         return judge(self.arrivals(), self.expect(**plan), delay_s, key)
 
     def stop(self) -> int:
-        """Ends the server and gives its exit code; a second call does nothing."""
+        """Stops the server and returns its exit code; a second call does nothing."""
         if self._process.poll() is None:
             self._process.terminate()
         try:
@@ -104,7 +105,7 @@ def synthetic_web(
     cache_bytes: int = 256 << 20,
     **spec: Any,
 ) -> Iterator[SyntheticWeb]:
-    """A synthetic web for the length of a block. `spec` as in WorldSpec; the port is a free one unless given."""
+    """Runs a synthetic web for the duration of a block. `spec` as in WorldSpec; by default on a free port."""
     wanted = WorldSpec(**{"port": 0, **spec})
     with tempfile.TemporaryDirectory(prefix="weft-web-") as scratch:
         log = arrivals or Path(scratch) / "arrivals.jsonl"
@@ -130,8 +131,8 @@ def start(spec: WorldSpec, options: ServeOptions) -> subprocess.Popen[bytes]:
 def _port_of(process: subprocess.Popen[bytes]) -> int:
     assert process.stdout is not None
     line = process.stdout.readline()
-    said = msgspec.json.decode(line or b'{"error": "the server ended before it listened"}')
-    if "error" in said:
+    reply = msgspec.json.decode(line or b'{"error": "the server ended before it listened"}')
+    if "error" in reply:
         process.wait()
-        raise Busy(said["error"])
-    return int(said["port"])
+        raise Busy(reply["error"])
+    return int(reply["port"])

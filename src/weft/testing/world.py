@@ -1,7 +1,7 @@
 """A synthetic web as a pure function from host and path to a resource.
 
-`World` owns no sockets and no time. The server asks it what to answer, the oracle asks it what a right crawl does;
-both get the same Resource. It depends on its WorldSpec alone: not on hash seeds, clocks, or the order of questions.
+`World` owns no sockets and no time. The server asks it for answers, the oracle for the requests of a correct crawl;
+both get the same Resource. It depends on its WorldSpec alone: not on hash seeds, clocks, or the order of calls.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ class World:
         return site, slash + path if slash else "/"
 
     def resolve(self) -> dict[str, str]:
-        """Host names and the addresses they are served on (a crawl's `resolve` key); empty when hosts are addresses."""
+        """Host names and the addresses they are served on (a crawl's `resolve` key); empty if hosts are addresses."""
         return {site.host: site.address for site in self.sites} if self.spec.names else {}
 
     def neighbour(self, site: SyntheticSite) -> SyntheticSite:
-        """The host that a site's redirects to elsewhere lead to."""
-        place = self._places.get(site.index, 0)
-        return self._trunk[(place + 1) % len(self._trunk)]
+        """The host that a site's redirects to other hosts lead to."""
+        position = self._positions.get(site.index, 0)
+        return self._trunk[(position + 1) % len(self._trunk)]
 
     @cached_property
-    def _places(self) -> dict[int, int]:
+    def _positions(self) -> dict[int, int]:
         return {site.index: place for place, site in enumerate(self._trunk)}
 
     def fixtures(self, site: SyntheticSite) -> HostFixtures:
@@ -83,7 +83,7 @@ class World:
             self._shelves[site.index] = shelf
         return shelf
 
-    # -- what is there ------------------------------------------------------------------------------------------
+    # -- resources -----------------------------------------------------------------------------------------------
 
     def find(self, site: SyntheticSite, path: str) -> Resource:
         """The resource at a path; for an unknown path the site's error page."""
@@ -113,7 +113,7 @@ class World:
             language=site.language.code,
             title=title(site.language, key, number),
             key=mix(key, edition),
-            # a page in UTF-16 is made at half its size
+            # a page in UTF-16 is made at half its size, because its encoding doubles it
             size=linking.SIZES[(key >> 12) % 1024] // (2 if charset == "utf-16" else 1),
             flaw=self._flaw(site, number),
             modified=1_700_000_000 + key % 10_000_000 + edition * _DAY_S,
@@ -139,7 +139,7 @@ class World:
         return 0
 
     def _flaw(self, site: SyntheticSite, number: int) -> Flaw | None:
-        """Pages 1 to 4 of a host carry its flavour's flaws, where it has them."""
+        """The fault of a page: pages 1 to 4 of a host have those of its flavour."""
         return _FLAWS.get((site.flavour, number)) if number else None
 
     def _robots(self, site: SyntheticSite, path: str) -> Resource:
@@ -156,7 +156,7 @@ class World:
         return resource
 
     def _visitor(self, site: SyntheticSite, path: str) -> Resource | None:
-        """A page that only another host's redirect leads to."""
+        """A page that only a redirect of another host leads to."""
         number = path.removeprefix("/visitors/")
         if number == path or not number.isdigit() or int(number) >= len(self.ordinary):
             return None
@@ -170,7 +170,7 @@ class World:
     def every_resource(self, site: SyntheticSite) -> list[Resource]:
         """All finite resources of a site: ordinary pages, fixtures, sitemaps and robots.txt."""
         pages = [self.page(site, number) for number in range(site.count)]
-        before = self._trunk[self._places.get(site.index, 0) - 1]
+        before = self._trunk[self._positions.get(site.index, 0) - 1]
         visitors = [self._visitor(site, f"/visitors/{before.index}")]
         robots = [self._robots(site, "/robots.txt")]
         if site.robots.answer == "moved":

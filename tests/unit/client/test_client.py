@@ -176,7 +176,7 @@ def test_a_service_that_is_full_is_waited_for_as_it_asks(tmp_path: Path) -> None
 )
 def test_an_address_that_is_none_is_told_at_once(url: str) -> None:
     for make in (Weft, AsyncWeft):
-        with pytest.raises(BadInput, match="is no address of a service"):
+        with pytest.raises(BadInput, match="is not the URL of a service"):
             make(url)
     with pytest.raises(BadInput, match="API key"):
         Weft(key="a\nb")

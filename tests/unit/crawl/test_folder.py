@@ -28,7 +28,7 @@ def begun(path: Path) -> CrawlFolder:
     made = CrawlFolder([path])
     made.hold()
     made.start(SEEDS, settings=SETTINGS)
-    made.let_go()
+    made.release()
     return CrawlFolder([path])
 
 

@@ -21,7 +21,7 @@ def test_a_crawl_is_listed_for_as_long_as_its_process_holds_it(tmp_path: Path) -
     assert (status.pages, pid) == (1234, os.getpid())
     rows = [row for row in MachineCrawls().table().rows if row[0] == str(home)]
     assert rows == [(str(home), "running", "1,234", "5", "2.5", str(os.getpid()))]
-    folder.let_go()
+    folder.release()
     assert home not in running_crawls()
 
 

@@ -132,7 +132,7 @@ def test_damaged_files_of_a_service_are_a_problem(tmp_path: Path) -> None:
     before = sorted(path.name for path in tmp_path.rglob("*"))
     found = doctor.stored_data(tmp_path)
     assert (found.verdict, found.found) == (CheckState.PROBLEM, "3 damaged")
-    assert f"weft rebuild {tmp_path}" in found.advice and "is no file of API keys" in found.advice
+    assert f"weft rebuild {tmp_path}" in found.advice and "is not a file of API keys" in found.advice
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 

@@ -1,1 +1,1 @@
-"""Commands that start, watch and steer crawls."""
+"""Commands that start, monitor and control crawls."""

@@ -1,4 +1,4 @@
-"""`weft pause|resume|edit|seed|cancel CRAWL_DIR`: what can be asked of a crawl from another terminal."""
+"""`weft pause|resume|edit|seed|cancel CRAWL_DIR`: controls a running crawl from another terminal."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from weft.cli.terminal.settings import SettingsCommand, config_flags, given
 
 
 class EditCommand(SettingsCommand):
-    """The flags of the settings that can be changed."""
+    """The flags of the settings that can be changed while a crawl runs."""
 
     all_of = frozenset({"scope", "limits", "politeness"})
 
     def _answer(self, flag: str) -> str:
-        """A flag of `weft crawl` may be meant that cannot be changed."""
+        """The error for an unknown flag; a flag of `weft crawl` that cannot be changed gets a message of its own."""
         from weft.config import keys, own_names
 
         if flag.lstrip("-").replace("-", "_") in own_names(keys()):
-            return ": it cannot be changed while a crawl runs; stop the crawl, and give it to `weft crawl --resume`"
+            return ": it cannot be changed while a crawl runs; stop the crawl, and set it with `weft crawl --resume`"
         return super()._answer(flag)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Nothing beyond the flags."""
+        """Writes nothing: the notes on flags of `weft crawl` do not apply."""
 
 
 def folder_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The folder, which crawl in it, and how the answer is printed."""
+    """Adds the arguments for the folder and the crawl in it, and the flags of the output."""
     return click.argument("crawl_dir", metavar="DIR")(which_crawl(output_flags(command)))
 
 
 @click.command()
 @folder_flags
 def pause(crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
-    """Have a crawl request nothing until `weft resume`. What is in flight is finished; nothing is lost.
+    """Pause a crawl until `weft resume`. Requests in flight are finished; nothing is lost.
 
     A paused crawl stays paused when its processes die. Paused time does not count for --max-duration.
     """
-    _give("pause", "Paused", crawl_dir, crawl, more, as_json, quiet)
+    _send("pause", "Paused", crawl_dir, crawl, more, as_json, quiet)
 
 
 @click.command()
 @folder_flags
 def resume(crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
-    """Continue a crawl that `weft pause` has paused. (One that has ended continues with `weft crawl --resume`.)"""
-    _give("resume", "Resumed", crawl_dir, crawl, more, as_json, quiet)
+    """Continue a crawl that `weft pause` has paused. (A crawl that has ended continues with `weft crawl --resume`.)"""
+    _send("resume", "Resumed", crawl_dir, crawl, more, as_json, quiet)
 
 
 @click.command()
 @folder_flags
 def cancel(crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
-    """End a crawl now and for good: what is in flight is aborted, what is queued is dropped. Its pages stay."""
-    _give("cancel", "Cancelled", crawl_dir, crawl, more, as_json, quiet)
+    """Cancel a crawl for good: requests in flight are aborted, queued URLs are dropped. Its pages are kept."""
+    _send("cancel", "Cancelled", crawl_dir, crawl, more, as_json, quiet)
 
 
 @click.command()
@@ -66,8 +66,8 @@ def cancel(crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bo
 def seed(
     crawl_dir: str, urls: tuple[str, ...], crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool
 ) -> None:
-    """Add URLs to a crawl. They extend its scope as the first ones did; credentials do not go to their sites."""
-    _give("seed", "Added", crawl_dir, crawl, more, as_json, quiet, given=list(urls))
+    """Add URLs to a crawl. They extend its scope as its first seeds do; credentials are not sent to their sites."""
+    _send("seed", "Added", crawl_dir, crawl, more, as_json, quiet, given=list(urls))
 
 
 def _edit_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,38 +85,38 @@ def edit(crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bool
     \b
     weft edit ./weft-data --exclude '/private/*' --delay 2
 
-    A list replaces the one before it; --exclude '' excludes nothing. What an exclusion takes out of the queue comes
-    back when the exclusion is taken back.
+    A list replaces the one before it; --exclude '' excludes nothing. URLs that an exclusion removes from the queue
+    return when the exclusion is removed.
     """
     settings = given(values)
     if not settings:
         raise click.UsageError("nothing to change: give at least one of the flags that `weft edit --help` lists")
-    _give("edit", "Changed", crawl_dir, crawl, more, as_json, quiet, settings=settings)
+    _send("edit", "Changed", crawl_dir, crawl, more, as_json, quiet, settings=settings)
 
 
-def _give(
+def _send(
     verb: str, done: str, crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool,
     **arguments: Any,
 ) -> None:  # fmt: skip
-    """Gives a command and prints what has become of it."""
+    """Sends a command and prints its outcome."""
     from weft.crawl.commands import command, engine_command
     from weft.errors import BadInput
 
     if engine_dir(crawl_dir) != crawl_dir:
-        raise BadInput(f"{crawl_dir}: holds the tasks of a service, which changes them itself: see `weft jobs --help`")
+        raise BadInput(f"{crawl_dir}: holds the tasks of a service, which controls them itself: see `weft jobs --help`")
     with report_in([crawl_dir], more) as report:
         folder = report.folder
         if report.is_engines:
             result = engine_command(folder, verb, crawl, **arguments)
         else:
-            report.crawls(crawl)  # refuses another's name
+            report.crawls(crawl)  # raises BadInput for an unknown name
             result = command(folder, verb, **arguments)
     if as_json:
         print_document(result)
         return
     if quiet:
         return
-    lines = [f"{done}: {_about(verb, result)}"]
+    lines = [f"{done}: {_outcome_text(verb, result)}"]
     for url, reason in result.get("refused_urls", {}).items():
         lines.append(f"Refused: {url}: {reason}")
     if verb == "cancel":
@@ -124,11 +124,11 @@ def _give(
     elif not result["is_running"]:
         lines.append(f"No process runs this crawl now. Continue it: {resume_command(folder.data_dirs)}")
     elif not result["is_in_force"]:
-        lines.append("It is recorded; some processes of the crawl have not read it yet, and will.")
+        lines.append("The change is recorded; some processes of the crawl have not read it yet, but will.")
     click.echo(shown(as_flags("\n".join(lines))))
 
 
-def _about(verb: str, result: dict[str, Any]) -> str:
+def _outcome_text(verb: str, result: dict[str, Any]) -> str:
     if verb == "edit":
         changes = (
             f"{key}: {new}" if old is None else f"{key}: {old} -> {new}"

@@ -1,4 +1,4 @@
-"""`weft crawl`: start or resume a crawl, with a live display on a terminal and plain lines elsewhere."""
+"""`weft crawl`: starts or resumes a crawl, with a live display on a terminal and plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from weft.engine.loop.progress import CrawlStatus
 
 OUTCOMES = (0, 3, 130)  # exit codes of a crawl that has run
-CANCELLED = "cancelled"  # the state of a crawl that has ended for good
+CANCELLED = "cancelled"  # the state of a crawl that was ended for good
 
 
 @click.command(cls=SettingsCommand, context_settings={"max_content_width": 120})
@@ -74,7 +74,7 @@ def start(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Prepares a crawl and runs it; gives the exit code. `out`: where a spider's items go."""
+    """Prepares a crawl and runs it; returns the exit code. `out`: the file for a spider's items."""
     from weft.crawl.start import prepare
     from weft.errors import BadInput, Occupied
 
@@ -83,20 +83,21 @@ def start(
     def say(text: str) -> None:
         click.echo(f"weft: {as_flags(text)}", err=True)
 
-    told: list[str] = []
+    announcements: list[str] = []
     typed = Typed(urls, flags, config_file)
     try:
-        prepared = prepare(urls, typed.flags, config_file, complain=say, announce=told.append)
+        prepared = prepare(urls, typed.flags, config_file, complain=say, announce=announcements.append)
     except Occupied as taken:
         dirs = typed.flags.get("data_dirs", [taken.home])
-        raise BadInput(f"{taken}\nGo on:      {resume(dirs)}\nStart over: {typed.fresh(dirs)}") from None
-    for text in () if quiet or as_json else told:  # after all that can be refused: that is one message
+        raise BadInput(f"{taken}\nContinue:   {resume(dirs)}\nStart over: {typed.fresh(dirs)}") from None
+    # printed only after everything that can be refused: a refusal is a single message
+    for text in () if quiet or as_json else announcements:
         say(text)
     try:
         output = output_of(prepared, out, overwrite=overwrite, append=append)
     except BaseException:
         if not flags.get("resume"):
-            prepared.folder.clear()  # it was made for this crawl, which does not begin
+            prepared.folder.clear()  # it was created for this crawl, which does not start
         prepared.close()
         raise
     return run(prepared, typed, no_progress=no_progress, as_json=as_json, quiet=quiet, output=output)
@@ -111,7 +112,7 @@ def run(
     quiet: bool,
     output: ItemOutput | None = None,
 ) -> int:
-    """Runs a prepared crawl under the eyes of a person; gives the exit code. `output`: where its items go."""
+    """Runs a prepared crawl with its display; returns the exit code. `output`: the file for its items."""
     from weft.cli.crawls.display import show_crawl
     from weft.crawl.processes.ends import NOTHING
     from weft.crawl.reports.outcome import CrawlOutcome
@@ -119,7 +120,7 @@ def run(
 
     orchestrator, manager = prepared.orchestrator, ServiceManager.from_environment()
     interrupts = 0
-    is_told = quiet
+    is_announced = quiet
 
     def interrupt(_signal: int, _frame: Any) -> None:
         nonlocal interrupts
@@ -127,15 +128,15 @@ def run(
         orchestrator.stop(at_once=interrupts > 1)
 
     def watch(status: CrawlStatus) -> None:
-        nonlocal is_told
+        nonlocal is_announced
         manager.ready(str(prepared.folder.home))
         if interrupts:
             manager.stopping()
         manager.turn()
-        if interrupts and not is_told:
-            # Not in the handler, which may come while the display is half drawn.
-            is_told = True
-            getattr(show, "say", _say)("stopping: what is in flight comes home first (Ctrl-C again stops at once)")
+        if interrupts and not is_announced:
+            # Not in the signal handler, which may interrupt the display while it is being drawn.
+            is_announced = True
+            getattr(show, "say", _say)("stopping: requests in flight are finished first (Ctrl-C again stops at once)")
         show(status)
         if output is not None:
             output.write()
@@ -155,28 +156,30 @@ def run(
             prepared.close()
         if code == 0 and outcome.is_nothing:
             code = NOTHING
-        _tell(prepared, typed, outcome, code, as_json=as_json, quiet=quiet)
+        _report_end(prepared, typed, outcome, code, as_json=as_json, quiet=quiet)
     finally:
         for number, handler in before.items():
-            # One more Ctrl-C than was needed must not cost the summary or the exit code: this process is about to end.
+            # An additional Ctrl-C must not suppress the summary or the exit code: this process is about to end.
             signal.signal(number, signal.SIG_IGN if interrupts else handler)
     return code
 
 
-def _tell(prepared: Prepared, typed: Typed, outcome: CrawlOutcome, code: int, *, as_json: bool, quiet: bool) -> None:
-    """How it ended: for programs on stdout, for people on stderr."""
+def _report_end(
+    prepared: Prepared, typed: Typed, outcome: CrawlOutcome, code: int, *, as_json: bool, quiet: bool
+) -> None:
+    """Reports the end: for programs on stdout, for people on stderr."""
     status = prepared.orchestrator.status()
     if as_json:
         from weft.crawl.reports.report import document
 
         folder = prepared.folder
-        figures = document(status, folder.pods)
+        status_document = document(status, folder.pods)
         causes = [
             {"cause": one.cause, "urls": one.urls, "message": as_flags(one.message), "hint": as_flags(one.hint)}
             for one in outcome.causes
         ]
-        told = {"causes": causes, "unmatched": [as_flags(one) for one in outcome.unmatched]}
-        print_document({"exit_code": code, "data_dir": str(folder.home), "status": figures} | told)
+        explanation = {"causes": causes, "unmatched": [as_flags(one) for one in outcome.unmatched]}
+        print_document({"exit_code": code, "data_dir": str(folder.home), "status": status_document} | explanation)
     elif code == 2:
         click.echo(shown(f"weft: {as_flags(status.note)}", err=True), err=True)
     elif not quiet:
@@ -187,16 +190,16 @@ def _tell(prepared: Prepared, typed: Typed, outcome: CrawlOutcome, code: int, *,
 
 def _say(text: str) -> None:
     if sys.stderr.isatty():
-        click.echo(err=True)  # the terminal has written ^C
+        click.echo(err=True)  # the terminal shows ^C: start a new line
     click.echo(text, err=True)
 
 
-# URLs that were not asked for because their site cannot be had: to a person they are errors.
+# URLs that were not requested because their site cannot be reached: for the user these are errors.
 GIVEN_UP = (Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER)
 
 
 def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
-    """What a person wants to know at the end; the last line says where the corpus is and how to go on."""
+    """The summary for people; its last line has the location of the corpus and the command to continue."""
     from weft.crawl.processes.ends import NOTHING
     from weft.crawl.reports.changes import changes
 
@@ -214,7 +217,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     ]
     if status.queued:
         lines.append(f"{status.queued:,} {'URL is' if status.queued == 1 else 'URLs are'} left in the queue.")
-    if errors or not outcome.is_nothing:  # what is no error by its kind (robots.txt, a scope) is among the causes
+    if errors or not outcome.is_nothing:  # rejections (robots.txt, scope) are not errors, but listed as causes
         lines.append(f"Errors: {errors or 'none'}. Retries: {status.retries:,}.")
     if prepared.loaded.config.spider.is_given:
         lines.append(f"{items_of(prepared):,} items.")
@@ -230,7 +233,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
             f"Rendered: {status.rendered:,} pages, {each:.1f} s each, {status.parts:,} requests for their parts."
         )
     if (unread := status.shells - status.rendered) > 0:
-        how = " (`--render auto` draws them)" if prepared.loaded.config.fetch.render == "never" else ""
+        how = " (`--render auto` renders them)" if prepared.loaded.config.fetch.render == "never" else ""
         lines.append(f"Pages that need JavaScript: {unread:,}{how}.")
     if status.poisoned:
         lines.append(f"Stored unparsed, because parsing crashed: {', '.join(status.poisoned[:5])}")
@@ -245,7 +248,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
 
 
 def items_of(prepared: Prepared) -> int:
-    """How many items a crawl has."""
+    """The number of a crawl's items."""
     from weft.store.pages import PageStore
 
     store = PageStore.open(prepared.folder.data_dirs, read_only=True)
@@ -256,12 +259,12 @@ def items_of(prepared: Prepared) -> int:
 
 
 def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
-    """The commands that a person wants next, whole; several stand on lines of their own, to be copied."""
+    """The most likely next commands, complete; several are on lines of their own for copying."""
     folder = prepared.folder
     if code in (3, 130) and status.state != CANCELLED:
-        return f" Go on: {_resume(prepared, status)}"
+        return f" Continue: {_resume(prepared, status)}"
     if not outcome.is_nothing:
-        return f" Look into it: {shlex.join(['weft', 'stats', str(folder.home)])}"
+        return f" See: {shlex.join(['weft', 'stats', str(folder.home)])}"
     seeds, first = folder.seeds(), outcome.causes[0]
     if prepared.loaded.config.run.resume:
         typed = Typed.of_resumed(seeds, prepared.loaded.given())
@@ -271,10 +274,10 @@ def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlO
         return f"\nTry again: {resume(folder.data_dirs, needed)}{over}"
     if first.settings or not seeds:
         return over
-    return f"\nLook into it: {shlex.join(['weft', 'explain', str(folder.home), seeds[0]])}{over}"
+    return f"\nSee: {shlex.join(['weft', 'explain', str(folder.home), seeds[0]])}{over}"
 
 
-# What a resume has mended, and what that has cost.
+# Repairs at a resume, with their consequences.
 REPAIRS = {
     "lost_pages": "{:,} pages that cannot be read were queued again",
     "rows_read_back": "{:,} rows that the index had lost were read back from the WARC files",
@@ -285,13 +288,13 @@ REPAIRS = {
 }
 
 
-def _repair(found: tuple[str, int]) -> str:
-    name, count = found
+def _repair(repair: tuple[str, int]) -> str:
+    name, count = repair
     return REPAIRS.get(name, name.replace("_", " ") + " {:,}").format(count)
 
 
 def _resume(prepared: Prepared, status: CrawlStatus) -> str:
-    """The command that goes on; past the limit that stopped the crawl."""
+    """The command that continues a crawl, with a higher limit if a limit has stopped it."""
     limits = prepared.loaded.config.limits
     command = resume(prepared.folder.data_dirs)
     if status.note == "max_pages":

@@ -1,4 +1,4 @@
-"""The live display of a crawl, read from its status file."""
+"""The live display of a crawl, from its status file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LINE_EVERY_S = 5.0
 MOST_PODS = MOST_CRAWLS = 16
-NARROW, WIDE = 60, 96  # columns of a terminal: below these the less important figures are left out
+NARROW, WIDE = 60, 96  # columns of a terminal: narrower ones leave less important values out
 _BARS = " ▁▂▃▄▅▆▇█"
 _STYLES = {"paused": "bold red", "draining": "yellow"}
 
@@ -39,19 +39,19 @@ _STYLES = {"paused": "bold red", "draining": "yellow"}
 def show_crawl(
     home: str, max_pages: int | None = None, *, quiet: bool, plain: bool = False
 ) -> AbstractContextManager[Shower[CrawlStatus]]:
-    """What shows a crawl's status to a person."""
+    """Displays a crawl's status."""
     return showing(CrawlPicture(home, max_pages), RegularLines(status_line, LINE_EVERY_S), quiet=quiet, plain=plain)
 
 
 class Watched(NamedTuple):
-    """A status, and where it is the sum of several crawls, those by name."""
+    """A status; if it is the sum of several crawls, also theirs by name."""
 
     status: CrawlStatus
     crawls: Mapping[str, CrawlStatus]
 
 
 def show_watched(home: str, title: str, *, quiet: bool) -> AbstractContextManager[Shower[Watched]]:
-    """What shows the crawls of a folder to a person."""
+    """Displays the crawls of a folder."""
     picture = CrawlPicture(home, title=title)
 
     def lines(watched: Watched) -> str:
@@ -65,7 +65,7 @@ def show_watched(home: str, title: str, *, quiet: bool) -> AbstractContextManage
 
 
 def status_line(status: CrawlStatus) -> str:
-    """One structured line, for logs and pipes."""
+    """The status as one structured line, for logs and pipes."""
     errors, slowed = sum(status.errors.values()), sum(status.slowed.values())
     return (
         f"state={status.state} pages={status.pages} rate={status.rate:.1f} queued={status.queued} "
@@ -77,7 +77,7 @@ def status_line(status: CrawlStatus) -> str:
 
 
 def waiting_text(status: CrawlStatus) -> str:
-    """What a running crawl waits for, and for how long; empty while it works."""
+    """What a running crawl waits for, and for how long; empty if it does not wait."""
     if status.state != "running" or not status.waiting_for:
         return ""
     left_s = None if status.waiting_until is None else status.waiting_until - time.time()
@@ -85,7 +85,7 @@ def waiting_text(status: CrawlStatus) -> str:
 
 
 class CrawlPicture:
-    """Remembers the last rates and pages of the crawl in `home`."""
+    """Formats the display of the crawl in `home`; keeps the recent rates and pages for its charts."""
 
     def __init__(self, home: str, max_pages: int | None = None, title: str = "weft crawl") -> None:
         self._home = home
@@ -96,7 +96,7 @@ class CrawlPicture:
         self._seen_at = 0.0
 
     def __call__(self, status: CrawlStatus, size: Size, crawls: Mapping[str, CrawlStatus] | None = None) -> Picture:
-        """What is shown of a status; `crawls`: what it is the sum of, by name."""
+        """The display of a status; `crawls`: the crawls that it is the sum of, by name."""
         if status.updated_at != self._seen_at:
             self._seen_at = status.updated_at
             self._rates.append(status.rate)
@@ -137,7 +137,7 @@ def _numbers(status: CrawlStatus, size: Size) -> NamedNumbers:
 
 
 def _pods(status: CrawlStatus, size: Size) -> Grid:
-    """A row for each pod, those with the most queued first where there is no room for all."""
+    """A row for each pod; if there is no room for all, those with the most queued URLs first."""
     some = sorted(sorted(status.pods, key=lambda pod: -pod.queued)[:MOST_PODS], key=lambda pod: pod.pod)
     rows = [
         {
@@ -155,7 +155,7 @@ def _pods(status: CrawlStatus, size: Size) -> Grid:
 
 
 def _crawls(crawls: Mapping[str, CrawlStatus], size: Size) -> Grid:
-    """A row for each crawl, the fastest first where there is no room for all."""
+    """A row for each crawl; if there is no room for all, the fastest first."""
     rows = [
         {
             "crawl": name, "pages": f"{one.pages:,}", "pages/s": f"{one.rate:,.1f}", "queued": f"{one.queued:,}",
@@ -181,7 +181,7 @@ def _troubles(status: CrawlStatus) -> Grid:
 
 
 def spark(values: deque[float] | list[float]) -> str:
-    """A line of small bars."""
+    """A bar chart in one line of text."""
     top = max(values, default=0.0) or 1.0
     return "".join(_BARS[min(8, round(8 * value / top))] for value in values)
 

@@ -1,4 +1,4 @@
-"""Flags of commands that write a spider's items, and the output that they name."""
+"""Flags for a spider's items, and the output file that they name."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def item_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_flags(out: str | None, *, overwrite: bool, append: bool) -> None:
-    """Refuses an output that cannot be, before anything is started."""
+    """Refuses an invalid output before anything is started."""
     from weft.crawl.items.writing import check_output
 
     if out is None and (overwrite or append):
-        raise BadInput("--overwrite and --append are about the file of `--out`: give it, too")
+        raise BadInput("--overwrite and --append need the file of `--out`: give it, too")
     if overwrite and append:
-        raise BadInput("--overwrite and --append: give one of them")
+        raise BadInput("--overwrite and --append cannot be combined")
     if out is not None:
         check_output(out)
 
 
 def output_of(prepared: Prepared, out: str | None, *, overwrite: bool, append: bool) -> ItemOutput | None:
-    """Where the items of a crawl go that is about to run."""
+    """The output for the items of a crawl that is about to run."""
     from weft.crawl.items.writing import open_output
 
     if out is None:

@@ -1,4 +1,4 @@
-"""Whole commands for a person to copy: how a crawl goes on, and how it is started over."""
+"""Complete commands for users to copy: to continue a crawl, and to start it again."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 
 from weft.cli.terminal.messages import with_value
 
-_INTENTS = frozenset({"resume", "fresh", "retry_failed", "recrawl", "data_dirs"})  # of one run, or written anew
-_MOST_SEEDS = 3  # that a command is not too long with
+# of one run only, or written separately
+_INTENTS = frozenset({"resume", "fresh", "retry_failed", "recrawl", "data_dirs"})
+_MOST_SEEDS = 3  # more would make the command too long
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """What a person gave to `weft crawl`."""
+    """The arguments of `weft crawl` as the user gave them."""
 
     urls: Sequence[str] = ()
     flags: Mapping[str, Any] = field(default_factory=dict)
@@ -24,12 +25,12 @@ class Typed:
 
     @classmethod
     def of_resumed(cls, seeds: Sequence[str], settings: Mapping[str, Any]) -> Typed:
-        """What would have to be given to start a resumed crawl as it is set now."""
+        """The arguments that would start a resumed crawl with its current settings."""
         pods = [pod.redis_url or "managed" for pod in settings.get("pods", ())]
         return cls(seeds, dict(settings) | ({"pods": pods} if pods else {}))
 
     def fresh(self, data_dirs: Iterable[str | Path], more: str = "") -> str:
-        """The same crawl from its beginning, with `more` flags."""
+        """The command that starts the same crawl again, with `more` flags."""
         from weft.config import keys
 
         words = ["weft crawl", *map(shlex.quote, _some(self.urls))]
@@ -47,7 +48,7 @@ def _masked(name: str, value: Any) -> Any:
 
 
 def resume(data_dirs: Iterable[str | Path], more: str = "") -> str:
-    """The command that goes on with a crawl."""
+    """The command that continues a crawl."""
     return " ".join(filter(None, ["weft crawl --resume", more, _folders(data_dirs)]))
 
 

@@ -1,4 +1,4 @@
-"""`weft watch DIR`: the live display of crawls that run elsewhere."""
+"""`weft watch DIR`: the live display of crawls that other processes run."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ POLL_S = 0.25
 def watch(crawl_dirs: tuple[str, ...], crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> int:
     """Attach the live display to a running crawl, until it ends. Ctrl-C leaves the crawl alone.
 
-    Of an engine or a service it shows all crawls that run, until the engine ends, or the one that --crawl names.
+    For an engine or a service it shows all running crawls until the engine ends, or the one that --crawl names.
     """
     from weft.cli.crawls.display import Watched, show_watched
     from weft.crawl.reports.report import document
 
     with report_in(crawl_dirs, more) as report:
-        looks = _looks(report, crawl)
+        looks = _status_updates(report, crawl)
         status, each = next(looks)
         if as_json:
             several = [{"crawl": name} | document(one, 1) for name, one in each.items()]
@@ -49,23 +49,23 @@ def watch(crawl_dirs: tuple[str, ...], crawl: str | None, more: tuple[str, ...],
     if not quiet:
         click.echo(f"{status.state}: {status.pages:,} pages, {status.queued:,} URLs queued", err=True)
         if status.state == "interrupted" and not report.is_engines:
-            click.echo(f"Go on: {resume(report.folder.data_dirs)}", err=True)
+            click.echo(f"Continue: {resume(report.folder.data_dirs)}", err=True)
     return 0
 
 
-def _looks(report: ReportFolder, name: str | None) -> Iterator[tuple[CrawlStatus, Mapping[str, CrawlStatus]]]:
-    """The status now, each time it is asked for; of several crawls their sum, and those that run by name."""
+def _status_updates(report: ReportFolder, name: str | None) -> Iterator[tuple[CrawlStatus, Mapping[str, CrawlStatus]]]:
+    """Yields the current status at each iteration; for several crawls their sum, and the running ones by name."""
     from weft.crawl.reports.combined_status import current_status
-    from weft.crawl.reports.engine_status import of_standing, statuses, total_of
+    from weft.crawl.reports.engine_status import status_from_snapshot, statuses, total_of
 
     if not report.is_engines:
-        report.crawls(name)  # BadInput for a wrong name
+        report.crawls(name)  # raises BadInput for an unknown name
     while not report.is_engines:
         yield current_status(report.folder), {}
     while name is not None:
         yield statuses(report, report.crawls(name))[name], {}
     while (live := report.live()) is not None:
-        each = {standing.name: of_standing(standing) for standing in live.values()}
+        each = {snapshot.name: status_from_snapshot(snapshot) for snapshot in live.values()}
         yield total_of(each.values(), is_running=True), each
     ended = statuses(report, report.crawls())
     while True:

@@ -1,1 +1,1 @@
-"""Commands of the pipelines and of the worker pool."""
+"""Commands for pipelines and for the worker pool."""

@@ -1,6 +1,7 @@
-"""`weft pipeline`: items through stages, on the worker pool. What looks at runs is in pipeline_runs.py.
+"""`weft pipeline`: runs items through stages, on the worker pool. Commands that report on runs are in
+pipeline_runs.py.
 
-Progress and what items print go to stderr; with --json one document goes to stdout.
+Progress and the output of items go to stderr; with --json one document goes to stdout.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from weft.supervise import process
 
 @click.group()
 def pipeline() -> None:
-    """Run items through stages; what has not changed is not done again.
+    """Run items through stages; unchanged items are skipped.
 
     A pipeline is a file in pipelines/, an entry of stage-graph.json, or one that ships.
     """
@@ -39,16 +40,16 @@ def pipeline() -> None:
 @output_flags
 def list_(as_json: bool, quiet: bool) -> int:
     """List the pipelines here and those that ship."""
-    found = list(catalogue.listed())
+    listed = list(catalogue.listed())
     if as_json:
-        print_document({"pipelines": [_listed(one) for one in found]})
+        print_document({"pipelines": [_listed(one) for one in listed]})
         return 0
-    width = max((len(one.name) for one in found), default=0)
-    for one in found:
-        said = one.problem or (one.pipeline.spec.description if one.pipeline else "")
-        place = "ships" if one.ships else str(one.path)
-        click.echo(shown(f"{one.name:{width}}  {place}  {said}".rstrip()))
-    if not found and not quiet:
+    width = max((len(one.name) for one in listed), default=0)
+    for one in listed:
+        description = one.problem or (one.pipeline.spec.description if one.pipeline else "")
+        origin = "ships" if one.ships else str(one.path)
+        click.echo(shown(f"{one.name:{width}}  {origin}  {description}".rstrip()))
+    if not listed and not quiet:
         click.echo("there are no pipelines here", err=True)
     return 0
 
@@ -70,22 +71,25 @@ def _listed(one: catalogue.ListedPipeline) -> dict[str, Any]:
 @output_flags
 def show(name: str, as_json: bool, quiet: bool) -> int:  # noqa: ARG001
     """Show the pipeline NAME (or FILE, or FILE:NAME), its stages drawn as a graph."""
-    found = catalogue.find(name)
+    pipeline_found = catalogue.find(name)
     if as_json:
-        document = {"name": found.name, "file": str(found.path), "order": found.order}
-        print_document(document | {"pipeline": msgspec.to_builtins(found.spec)})
+        document = {"name": pipeline_found.name, "file": str(pipeline_found.path), "order": pipeline_found.order}
+        print_document(document | {"pipeline": msgspec.to_builtins(pipeline_found.spec)})
         return 0
-    spec = found.spec
-    lines = [found.name + (f": {spec.description}" if spec.description else ""), f"file    {found.path}"]
+    spec = pipeline_found.spec
+    lines = [
+        pipeline_found.name + (f": {spec.description}" if spec.description else ""),
+        f"file    {pipeline_found.path}",
+    ]
     lines.append(f"items   {spec.items.source or spec.items.file}{_settings(spec.items.settings)}")
-    lines += ["", *picture(spec.stages, found.order), ""]
-    width = max(map(len, found.order))
-    lines += [f"{stage:{width}}  {_stage_text(found, stage)}" for stage in found.order]
+    lines += ["", *picture(spec.stages, pipeline_found.order), ""]
+    width = max(map(len, pipeline_found.order))
+    lines += [f"{stage:{width}}  {_stage_text(pipeline_found, stage)}" for stage in pipeline_found.order]
     if spec.collect is not None:
         lines.append(f"{'':{width}}  then {spec.collect.run}{_settings(spec.collect.settings)}")
-    output = spec.output.directory or OUTPUT / found.name
+    output = spec.output.directory or OUTPUT / pipeline_found.name
     lines += ["", f"output  {output}, {' and '.join(spec.output.formats)}, {spec.output.shard_items:,} items a shard"]
-    lines.append(f"cache   {spec.cache.directory or CACHE / found.name}")
+    lines.append(f"cache   {spec.cache.directory or CACHE / pipeline_found.name}")
     click.echo(shown("\n".join(lines)))
     return 0
 
@@ -113,13 +117,13 @@ def check(name: str, as_json: bool, quiet: bool) -> int:
     """Check FILE (or the file of the pipeline NAME): its form, the graph of its stages, and that every callable can be
     imported.
 
-    The exit code is 2 if there is a problem; all are told, each with its line.
+    The exit code is 2 if there is a problem; all are reported, each with its line.
     """
     file = catalogue.file_of(name)
     problems: list[str] = []
     try:
-        for found in load(file, os.environ).values():
-            problems += [located(file, found.name, problem) for problem in check_callables(found)]
+        for loaded in load(file, os.environ).values():
+            problems += [located(file, loaded.name, problem) for problem in check_callables(loaded)]
     except BadConfig as error:
         problems += error.problems
     if as_json:
@@ -143,7 +147,7 @@ def schema() -> None:
     "--workers", metavar="N", type=int, help="Worker processes. [default: PIPELINE_WORKER_COUNT, else processors - 1]"
 )
 @click.option("--batch-size", metavar="N", type=int, help="Items given to a worker at a time. [default: 50]")
-@click.option("--only", metavar="ID", multiple=True, help="Run this item alone; may be given again.")
+@click.option("--only", metavar="ID", multiple=True, help="Run only this item. Repeatable.")
 @click.option("--from-stage", metavar="STAGE", help="Run this stage, and what depends on it, even if nothing changed.")
 @click.option("--fresh", is_flag=True, help="Run everything, whatever is cached.")
 @click.option(
@@ -151,7 +155,7 @@ def schema() -> None:
     is_flag=False,
     flag_value=LATEST,
     metavar="[RUN_ID]",
-    help="Go on with a run that was interrupted: the latest of this pipeline, or that one.",
+    help="Continue an interrupted run: the latest of this pipeline, or the given one.",
 )
 @click.option("--engine", metavar="NAME", help="What runs the items. [default: local]")
 @click.option("--set", "settings", metavar="STAGE.KEY=VALUE", multiple=True, help="A setting, for this run.")
@@ -164,8 +168,8 @@ def schema() -> None:
 def run(name: str, resume: str | None, as_json: bool, quiet: bool, **options: Any) -> int:
     """Run the pipeline NAME (or FILE, or FILE:NAME).
 
-    Exits with 0 when every item ended well, 1 when some did not, 2 when it could not begin, 130 when interrupted; then
-    --resume goes on. With --only the rows go to the run's own directory, and the output stays as it is.
+    Exits with 0 when every item succeeded, 1 when some did not, 2 when it could not start, 130 when interrupted; then
+    --resume continues. With --only the rows go to the run's own directory, and the output stays as it is.
     """
     asked = RunOptions(
         **{key: value for key, value in options.items() if key not in ("only", "settings")},
@@ -177,10 +181,10 @@ def run(name: str, resume: str | None, as_json: bool, quiet: bool, **options: An
     if resume is not None:
         directory, facts = _to_resume(asked.logs, found.name, resume)
         if facts.finished:
-            raise BadInput(f"run {facts.run_id} has finished: there is nothing to go on with")
+            raise BadInput(f"run {facts.run_id} has finished: there is nothing to continue")
         asked = _as_before(asked, facts)
     else:
-        _tell_interrupted(asked.logs, found.name, quiet=quiet)
+        _report_interrupted(asked.logs, found.name, quiet=quiet)
     found = changed(found, asked.settings, asked.items, asked.directory)
     return _run(PipelineRun(found, asked, directory), name, found, quiet=quiet, as_json=as_json)
 
@@ -198,23 +202,25 @@ def _to_resume(logs: Path, name: str, run_id: str) -> tuple[RunDirectory, run_fa
 
 
 def _as_before(asked: RunOptions, facts: run_facts.RunFacts) -> RunOptions:
-    """A resumed run is what it was when it began; only how it is run may be said anew."""
+    """The options of a resumed run: those it was started with; only options on how it is run may change."""
     for flag, given in (("--only", asked.only), ("--fresh", asked.fresh), ("--from-stage", asked.from_stage),
                         ("--set", asked.settings), ("--items", asked.items), ("--out", asked.directory)):  # fmt: skip
         if given:
-            raise BadInput(f"{flag} cannot be said of a run that is resumed: it goes on as it began")
+            raise BadInput(
+                f"{flag} cannot be changed for a resumed run: it continues with the value it was started with"
+            )
     return msgspec.structs.replace(
         asked, only=facts.only, fresh=facts.fresh, from_stage=facts.from_stage, settings=facts.settings,
         items=facts.items, directory=facts.directory,
     )  # fmt: skip
 
 
-def _tell_interrupted(logs: Path, name: str, *, quiet: bool) -> None:
+def _report_interrupted(logs: Path, name: str, *, quiet: bool) -> None:
     for directory, facts in run_facts.runs(logs):
         if facts.pipeline == name and not facts.only:
             if not quiet and run_facts.state_of(directory, facts) == "interrupted":
                 click.echo(
-                    f"weft: run {facts.run_id} was interrupted; --resume goes on with it. This is a new run.", err=True
+                    f"weft: run {facts.run_id} was interrupted; --resume continues it. This is a new run.", err=True
                 )
             return
 
@@ -226,19 +232,19 @@ def _run(one: PipelineRun, asked: str, found: Pipeline, *, quiet: bool, as_json:
         with stdout_to_stderr(), terminate_like_interrupt():
             summary = one.run(lambda: RunView(title, quiet=quiet))
     except KeyboardInterrupt:
-        # by what it was called by: the name of a file elsewhere than in pipelines/ would not be found
-        click.echo(f"Interrupted; weft pipeline run {shlex.quote(asked)} --resume {run_id} goes on.", err=True)
+        # the name that the user gave: a file elsewhere than in pipelines/ would not be found by the pipeline's name
+        click.echo(f"Interrupted; weft pipeline run {shlex.quote(asked)} --resume {run_id} continues.", err=True)
         if as_json:
             print_document(run_facts.shown(one.facts))
         return 130
     if as_json:
         print_json({"schema": 1} | pipeline_runs.report_of(folder))
     if not quiet:
-        _tell_end(summary)
+        _report_end(summary)
     return 1 if summary.stats.bad else 0
 
 
-def _tell_end(summary: RunSummary) -> None:
+def _report_end(summary: RunSummary) -> None:
     stats = summary.stats
     words = [pipeline_runs.number_of(stats.items, "item")]
     words += filter(None, [pipeline_runs.counts_text(stats.by_status, stats.unchanged)])

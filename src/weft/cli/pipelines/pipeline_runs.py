@@ -1,4 +1,4 @@
-"""`weft pipeline runs|report|why|replay`: what was run, how it went, and one item of it again."""
+"""`weft pipeline runs|report|why|replay`: lists and explains runs, and runs one item again."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ logs_option = click.option(
 @output_flags
 def runs(logs: Path, as_json: bool, quiet: bool) -> int:
     """List the runs of pipelines, newest first."""
-    found = [run_facts.plain(directory, facts) for directory, facts in run_facts.runs(logs)]
+    listed = [run_facts.plain(directory, facts) for directory, facts in run_facts.runs(logs)]
     if as_json:
-        print_document({"runs": found})
+        print_document({"runs": listed})
         return 0
-    id_width, name_width = (max((len(one[key]) for one in found), default=0) for key in ("run_id", "pipeline"))
-    for one in found:
+    id_width, name_width = (max((len(one[key]) for one in listed), default=0) for key in ("run_id", "pipeline"))
+    for one in listed:
         counts = counts_text(one["by_status"], one["unchanged"]) or "nothing yet"
         line = f"{one['run_id']:{id_width}}  {one['state']:11}  {one['pipeline']:{name_width}}  {counts}"
         click.echo(shown(line))
-    if not found and not quiet:
+    if not listed and not quiet:
         click.echo(f"there are no runs of pipelines in {logs}", err=True)
     return 0
 
 
 def counts_text(by_status: Mapping[str, int], unchanged: int) -> str:
-    """How many items ended how; those that were skipped because nothing had changed are told apart."""
+    """How many items ended in each way; items that were skipped because nothing had changed are counted separately."""
     counts = dict(by_status)
     skipped = counts.pop("skipped", 0) - unchanged
     counts |= {"unchanged": unchanged, "skipped": skipped}
@@ -54,12 +54,12 @@ def counts_text(by_status: Mapping[str, int], unchanged: int) -> str:
 
 
 def number_of(count: int, noun: str) -> str:
-    """`1 item`, `2 items`."""
+    """A count with its noun: `1 item`, `2 items`."""
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 
 def report_of(folder: Path) -> dict[str, Any]:
-    """report.json of a run; BadInput where there is none."""
+    """The report.json of a run; raises BadInput if there is none."""
     try:
         return msgspec.json.decode((folder / "report.json").read_bytes(), type=dict[str, Any])
     except (OSError, ValueError) as error:
@@ -74,19 +74,20 @@ def report(run_id: str, logs: Path, as_json: bool, quiet: bool) -> int:
     """Show the report of a run (`latest`: the newest): its stages, their times, its failures."""
     directory, facts = run_facts.find(logs, run_id)
     if not facts.finished and directory.is_running():
-        raise BadInput(f"run {facts.run_id} is still going on; its report comes at its end")
-    found = report_of(directory.path)
+        raise BadInput(f"run {facts.run_id} is still running; its report is written at its end")
+    document = report_of(directory.path)
     if as_json:
-        print_json({"schema": 1} | found)
+        print_json({"schema": 1} | document)
         return 0
-    counts = counts_text(found["by_status"], found["unchanged"])
+    counts = counts_text(document["by_status"], document["unchanged"])
     state = "finished" if facts.finished else "interrupted"
     lines = [
-        f"{found['pipeline']}, run {found['run_id']}, {state} in {found['seconds']:.1f} s: {counts or 'no items'}",
+        f"{document['pipeline']}, run {document['run_id']}, {state} in {document['seconds']:.1f} s: "
+        f"{counts or 'no items'}",
         "",
     ]
-    lines += _stage_table(found["stages"])
-    for failure in found["failures"][:20]:
+    lines += _stage_table(document["stages"])
+    for failure in document["failures"][:20]:
         lines.append(f"{failure['id']} {failure['status']} in {failure['phase']}: {(failure['error'] or '')[:200]}")
     click.echo(shown("\n".join(lines)))
     if not quiet:
@@ -107,12 +108,12 @@ def _stage_table(stages: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def digits(value: float) -> str:
-    """A number in three digits, and never as a power of ten: `1,230`, `12.3`, `0.000053`."""
+    """A number with three significant digits, and never in exponent notation: `1,230`, `12.3`, `0.000053`."""
     if value < 1e-6:
         return "0"
-    places = max(0, 2 - math.floor(math.log10(value)))
-    text = f"{value:,.{places}f}"
-    return text.rstrip("0").rstrip(".") if places else text
+    decimals = max(0, 2 - math.floor(math.log10(value)))
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
 
 
 @click.command("why", short_help="Say why an item's stages were run, or were not.")
@@ -151,7 +152,7 @@ def _why_lines(answer: ItemExplanation) -> list[str]:
 def replay(run_id: str, item: str, logs: Path, as_json: bool, quiet: bool) -> int:
     """Run all stages of one ITEM again, by itself, once, with its output on the terminal.
 
-    Nothing is taken from the cache, and nothing is kept.
+    The cache is not used, and nothing is stored.
     """
     directory, facts = run_facts.find(logs, run_id)
     with stdout_to_stderr():
@@ -163,8 +164,8 @@ def replay(run_id: str, item: str, logs: Path, as_json: bool, quiet: bool) -> in
         )  # fmt: skip
         return 0 if result.good else 1
     for name, outcome in outcomes.items():
-        said = f" ({outcome.error or outcome.reason})" if outcome.error or outcome.reason else ""
-        click.echo(shown(f"{name}: {outcome.status} in {outcome.duration_ms:.1f} ms{said}"))
+        detail = f" ({outcome.error or outcome.reason})" if outcome.error or outcome.reason else ""
+        click.echo(shown(f"{name}: {outcome.status} in {outcome.duration_ms:.1f} ms{detail}"))
     click.echo(shown(f"{result.item_id} {result.status}" if result.good else failure_line(result)))
     if result.traceback and not quiet:
         click.echo(result.traceback, err=True)
@@ -172,7 +173,7 @@ def replay(run_id: str, item: str, logs: Path, as_json: bool, quiet: bool) -> in
 
 
 def _pipeline_of(facts: run_facts.RunFacts) -> Pipeline:
-    found = load(Path(facts.file), os.environ)
-    if facts.pipeline not in found:
+    loaded = load(Path(facts.file), os.environ)
+    if facts.pipeline not in loaded:
         raise BadInput(f"{facts.file} has no pipeline {facts.pipeline!r} any more")
-    return changed(found[facts.pipeline], facts.settings, facts.items, facts.directory)
+    return changed(loaded[facts.pipeline], facts.settings, facts.items, facts.directory)

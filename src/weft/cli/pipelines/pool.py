@@ -38,7 +38,7 @@ _CLOSED = "weft.pool.closed"
 
 
 class Manifest(msgspec.Struct):
-    """run.json: what a run was asked to do, and how it ended."""
+    """run.json: the configuration of a run, and how it ended."""
 
     run_id: str
     function: str
@@ -48,9 +48,9 @@ class Manifest(msgspec.Struct):
     finished: bool = False
     counts: PoolCounts | None = None
     journal_bytes: int = 0
-    """How long the journal was when this was written: one that is shorter later has lost something."""
+    """The length of the journal when this was written: a shorter journal has lost something."""
     items_stamp: list[int] | None = None
-    """Size and time of the items file: another one later may hold other items under the same ids."""
+    """Size and time of the items file: a changed file may have other items under the same ids."""
 
 
 _PRIVATE = ("journal_bytes", "items_stamp")
@@ -59,7 +59,7 @@ _PRIVATE = ("journal_bytes", "items_stamp")
 @click.group()
 @click.pass_context
 def pool(ctx: click.Context) -> None:
-    """Run a Python function over many items, in processes that may die."""
+    """Run a Python function over many items, in worker processes that may crash."""
     ctx.meta[_CLOSED] = process.open_standard_descriptors()
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
@@ -109,14 +109,14 @@ def pool(ctx: click.Context) -> None:
     is_flag=False,
     flag_value=LATEST,
     metavar="[RUN_ID]",
-    help="Go on with a run: what is done is not done again. Without an id, the latest of this function and file.",
+    help="Continue a run; finished items are skipped. Without an id: the latest run of this function and file.",
 )
 @output_flags
 def run(function: str, as_json: bool, quiet: bool, **options: Any) -> int:
     """Run FUNCTION (module:function or script.py:function) over the items of a file.
 
-    FUNCTION is called as function(item, context) in a worker process. Exits with 0 when every item ended well, 1 when
-    some did not, 130 when interrupted; then --resume goes on.
+    FUNCTION is called as function(item, context) in a worker process. Exits with 0 when every item succeeded, 1 when
+    some did not, 130 when interrupted; then --resume continues.
     """
     directory, manifest = _prepare(_full_name(function), options)
     began_s = time.monotonic()
@@ -124,27 +124,27 @@ def run(function: str, as_json: bool, quiet: bool, **options: Any) -> int:
         _run(directory, manifest, options, quiet=quiet)
     except BadInput:
         if options["resume"] is None:
-            shutil.rmtree(directory.path, ignore_errors=True)  # nothing was begun
+            shutil.rmtree(directory.path, ignore_errors=True)  # nothing was started
         raise
-    return _tell_end(directory, manifest, time.monotonic() - began_s, quiet=quiet, as_json=as_json)
+    return _report_end(directory, manifest, time.monotonic() - began_s, quiet=quiet, as_json=as_json)
 
 
 @pool.command("runs", short_help="List the runs, newest first.")
 @click.option("--logs", metavar="DIR", default="logs", show_default=True, help="Where runs are kept.")
 @output_flags
 def runs(logs: str, as_json: bool, quiet: bool) -> int:
-    """List what was run, newest first: how it ended, and over which items."""
-    found = [_listed(path.parent) for path in sorted(Path(logs).glob("*/run.json"), reverse=True)]
+    """List the runs, newest first, with their items files and results."""
+    listed = [_listed(path.parent) for path in sorted(Path(logs).glob("*/run.json"), reverse=True)]
     if as_json:
-        print_document({"runs": found})
+        print_document({"runs": listed})
         return 0
-    for run in found:
+    for run in listed:
         counts = run["counts"]
         done = (
             "nothing yet" if counts is None else f"{counts['done']:,} items, {counts['ok'] + counts['skipped']:,} well"
         )
         click.echo(f"{run['run_id']}  {run['state']:11}  {done}  {run['function']}  {run['items']}")
-    if not found and not quiet:
+    if not listed and not quiet:
         click.echo(
             f"there are no runs of the pool alone in {logs}; weft pipeline runs lists those of pipelines", err=True
         )
@@ -152,7 +152,7 @@ def runs(logs: str, as_json: bool, quiet: bool) -> int:
 
 
 def _listed(folder: Path) -> dict[str, Any]:
-    """A run, for a list: one whose manifest is damaged is in it, too."""
+    """The entry of a run in a list; a run with a damaged manifest is listed, too."""
     directory = RunDirectory(folder)
     try:
         manifest = _load(directory)
@@ -205,16 +205,17 @@ def _config(name: str | None) -> dict[str, Any] | None:
             text = file.read(LONGEST_FILE + 1).decode()
         if len(text) > LONGEST_FILE:
             raise ValueError(f"it is longer than {LONGEST_FILE >> 20} MiB")
-        found = parsed(text)
+        config = parsed(text)
     except (OSError, ValueError) as error:
         raise BadInput(f"--config {name}: {getattr(error, 'strerror', None) or error}") from None
-    if not isinstance(found, dict):
-        raise BadInput(f"--config {name}: it must hold names with values, this is {type(found).__name__}")
-    return found
+    if not isinstance(config, dict):
+        raise BadInput(f"--config {name}: it must be a mapping, not {type(config).__name__}")
+    return config
 
 
 def _full_name(function: str) -> str:
-    """The function's name, from wherever it is called again; workers import from here, and from beside its script."""
+    """The function's full name, which must work from any directory; workers import from here, and from its script's
+    folder."""
     target = CallableTarget.of(function)
     sys.path.insert(0, str(Path.cwd()))
     if target.script is not None:
@@ -236,7 +237,7 @@ def _prepare(function: str, options: dict[str, Any]) -> tuple[RunDirectory, Mani
     if options["resume"] is not None:
         directory, manifest = _to_resume(root, options["resume"], function, items)
         manifest.out = _out_path(options, directory) if options["out"] or not manifest.out else manifest.out
-        _tell_changes(directory, manifest)
+        _warn_of_changes(directory, manifest)
         return directory, manifest
     PoolSettings(**_settings(options) | {"workers": worker_count(options["workers"])})
     directory = RunDirectory.create(root)
@@ -246,23 +247,23 @@ def _prepare(function: str, options: dict[str, Any]) -> tuple[RunDirectory, Mani
     return directory, manifest
 
 
-def _tell_changes(directory: RunDirectory, manifest: Manifest) -> None:
-    """What is not as the run left it; it goes on all the same."""
+def _warn_of_changes(directory: RunDirectory, manifest: Manifest) -> None:
+    """Warns of files that have changed since the run; it continues nevertheless."""
     stamp, before = _stamp(manifest.items), manifest.items_stamp
     if before is not None and stamp is not None and stamp != before:
-        _warn(f"{manifest.items} has changed since the run began; items that are done are not done again")
+        _warn(f"{manifest.items} has changed since the run began; finished items are skipped")
     manifest.items_stamp = stamp
     size = directory.journal.stat().st_size if directory.journal.is_file() else 0
     if 0 < size < manifest.journal_bytes:
         lost = manifest.journal_bytes - size
-        _warn(f"{directory.journal} is {lost} bytes shorter than the run left it; what is missing is done again")
+        _warn(f"{directory.journal} is {lost} bytes shorter than the run left it; the missing items are run again")
 
 
 def _stamp(items: str) -> list[int] | None:
     if items == "-" or not Path(items).is_file():
         return None
-    found = Path(items).stat()
-    return [found.st_size, found.st_mtime_ns]
+    stat = Path(items).stat()
+    return [stat.st_size, stat.st_mtime_ns]
 
 
 def _warn(text: str) -> None:
@@ -275,7 +276,7 @@ def _to_resume(root: Path, run_id: str, function: str, items: str) -> tuple[RunD
         try:
             manifest = _load(directory)
         except BadInput as problem:  # the journal has the results, and the command line the rest
-            _warn(f"{problem}; it is made again from this command")
+            _warn(f"{problem}; it is rebuilt from this command")
             return directory, Manifest(directory.run_id, function, items, "", {})
         if (manifest.function, manifest.items) != (function, items):
             raise BadInput(f"run {run_id} was {manifest.function} over {manifest.items}; resume it with the same")
@@ -340,7 +341,7 @@ def _run(directory: RunDirectory, manifest: Manifest, options: dict[str, Any], *
 
 
 def _write_all(stream: Stream, out: IO[bytes], view: RunView) -> None:
-    """Every result into the file, the view beside it."""
+    """Writes every result to the file, and updates the display."""
     flushed_s = time.monotonic()
     while not stream.finished:
         result = stream.poll(0.1)
@@ -362,7 +363,7 @@ def _line(result: Result) -> bytes:
         return msgspec.json.encode(msgspec.structs.replace(result, value=repr(result.value))) + b"\n"
 
 
-def _tell_end(directory: RunDirectory, manifest: Manifest, seconds: float, *, quiet: bool, as_json: bool) -> int:
+def _report_end(directory: RunDirectory, manifest: Manifest, seconds: float, *, quiet: bool, as_json: bool) -> int:
     counts = manifest.counts
     assert counts is not None
     bad = counts.failed + counts.timeout + counts.crashed
@@ -378,7 +379,7 @@ def _tell_end(directory: RunDirectory, manifest: Manifest, seconds: float, *, qu
                 f"Quarantined items: {directory.quarantine}; again: weft pool replay {directory.run_id} ITEM", err=True
             )
     if not manifest.finished:
-        click.echo(f"Interrupted; the same command with --resume {directory.run_id} goes on.", err=True)
+        click.echo(f"Interrupted; the same command with --resume {directory.run_id} continues.", err=True)
         return 130
     return 1 if bad else 0
 
@@ -409,12 +410,12 @@ def _results_file(name: str, stdout: int) -> Iterator[IO[bytes]]:
         raise
     except OSError as error:
         raise WeftError(
-            f"the results cannot be written to {name}: {error.strerror}; what is done is safe, --resume goes on"
+            f"the results cannot be written to {name}: {error.strerror}; finished items are safe, --resume continues"
         ) from None
 
 
 def _find_item(directory: RunDirectory, item_id: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Function, item and settings for a replay."""
+    """The function, item and settings for a replay."""
     manifest = _load(directory) if directory.manifest.is_file() else None
     settings = manifest.settings if manifest else {}
     if (kept := directory.quarantined(item_id)) is not None:
@@ -440,7 +441,7 @@ def _save(directory: RunDirectory, manifest: Manifest) -> None:
         with path.open("wb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
             file.flush()
-            os.fsync(file.fileno())  # else a power cut may leave the new name with nothing behind it
+            os.fsync(file.fileno())  # otherwise a power cut may leave the new name with an empty file
         path.replace(directory.manifest)
     except OSError as error:
         raise WeftError(f"{directory.manifest} cannot be written: {error.strerror}") from None

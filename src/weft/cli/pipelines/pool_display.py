@@ -1,4 +1,4 @@
-"""The display of a run of the pool: a bar, a row for each worker, the last failures."""
+"""The display of a pool's run: a progress bar, a row for each worker, and the last failures."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from weft.pipelines.pool.view import WatchedStream
 from weft.pipelines.pool.worker.item_log import one_line
 
 _LINE_EVERY_S = 5.0
-_FAILURES_SHOWN = 5
+_MOST_FAILURES = 5
 _FAILURE_LINES = 20
-_WORKERS_SHOWN = 16
+_MOST_WORKERS = 16
 _NUMBERS_WIDTH = 42
-"""What the worker table's columns of numbers take, the space around them included."""
+"""The width of the worker table's numeric columns, with their spacing."""
 _STAGE_WIDTH = 20
 _STYLES = {Status.FAILED: "red", Status.TIMEOUT: "yellow", Status.CRASHED: "bold red"}
 _TALLIES = {"ok": "green", "skipped": "dim", "failed": "red", "timeout": "yellow", "crashed": "bold red"}
 
 
 class RunState(NamedTuple):
-    """How far a run is."""
+    """The progress of a run."""
 
     counts: PoolCounts
     workers: list[WorkerView]
 
 
 class RunView:
-    """Shows a run under a title, until `close`."""
+    """Displays a run under a title, until `close`."""
 
     def __init__(self, title: str, *, quiet: bool) -> None:
         self.picture = RunPicture(title)
@@ -59,11 +59,12 @@ class RunView:
         self._has_lines = self._show is lines
 
     def update(self, stream: WatchedStream) -> None:
-        """As often as you like."""
+        """Displays the current progress; may be called at any rate."""
         self._show(RunState(stream.counts(), stream.workers()))
 
     def failed(self, result: Result) -> None:
-        """An item that did not end well: the last are in the picture, lines are written of the first."""
+        """Adds a failed item: the last ones are in the display; without a terminal the first ones are printed as
+        lines."""
         self.picture.failed(result)
         self._failures += 1
         if self._has_lines and self._failures <= _FAILURE_LINES:
@@ -72,27 +73,28 @@ class RunView:
             say(f"{self._title}: further failures are only in the results")
 
     def close(self, stream: WatchedStream) -> None:
-        """The bar as it ended, without the workers, who have gone; of lines the summary is the last, elsewhere."""
+        """Displays the bar in its final state, without workers; without a terminal the last line is the caller's
+        summary."""
         if not self._has_lines:
             self._show(RunState(stream.counts(), []))
         self._stack.close()
 
 
 class RunPicture:
-    """Remembers the last failures."""
+    """Formats the display of a run; keeps the last failures."""
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._failures: deque[Result] = deque(maxlen=_FAILURES_SHOWN)
+        self._failures: deque[Result] = deque(maxlen=_MOST_FAILURES)
         self._phases: Counter[str] = Counter()
 
     def failed(self, result: Result) -> None:
-        """Shown with the next picture."""
+        """Adds a failure, for the next picture."""
         self._failures.append(result)
         self._phases[result.failure_phase or "?"] += 1
 
     def __call__(self, state: RunState, size: Size) -> Picture:
-        """What is shown of a run."""
+        """The display of a state."""
         counts, width = state.counts, max(20, size.width - FRAME)
         rate = f"{counts.rate:,.0f}/s" if counts.rate >= 10 else f"{counts.rate:.1f}/s"
         tallies = [Styled(f"{number} {name}", style) for name, style in _TALLIES.items()
@@ -104,14 +106,15 @@ class RunPicture:
         if self._phases:
             parts.append(TextLine(fit(f"failures by phase: {phases(self._phases)}", width), "red"))
         if state.workers:
-            room = size.height - len(parts) - len(self._failures) - 4  # the frame, the table's head, the cursor's line
-            parts.append(_workers(state.workers, width, max(1, min(room, _WORKERS_SHOWN))))
+            # minus the frame, the table's head, and the cursor's line
+            room = size.height - len(parts) - len(self._failures) - 4
+            parts.append(_workers(state.workers, width, max(1, min(room, _MOST_WORKERS))))
         parts += [TextLine(failure_line(result), _STYLES.get(result.status, "red")) for result in self._failures]
         return Picture([fit(self._title, width - 4)], parts)
 
 
 def sentence(counts: PoolCounts, *, over: bool = False) -> str:
-    """How far it is, in words."""
+    """The progress in words."""
     words = [f"{_share(counts)} done", f"{counts.ok} ok"]
     for name in ("skipped", "failed", "timeout", "crashed"):
         if number := getattr(counts, name):
@@ -124,12 +127,12 @@ def sentence(counts: PoolCounts, *, over: bool = False) -> str:
 
 
 def phases(counts: Mapping[str, int]) -> str:
-    """How many failed in which phase, most first."""
+    """The number of failures in each phase, most frequent first."""
     return ", ".join(f"{one_line(phase)} {count:,}" for phase, count in sorted(counts.items(), key=lambda one: -one[1]))
 
 
 def failure_line(result: Result) -> str:
-    """One line on an item that did not end well."""
+    """One line about an item that has failed."""
     error = (result.error or "").splitlines()
     text = f"{result.item_id} {result.status} in {result.failure_phase}: {error[0] if error else ''}"
     text = one_line(text)
@@ -150,7 +153,7 @@ def _left(counts: PoolCounts) -> str:
 
 
 def fit(text: str, width: int) -> str:
-    """The text in so many columns; its middle goes first, as long names differ at their ends."""
+    """Shortens a text to a width; its middle is removed, because long names differ at their ends."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) <= width:

@@ -1,4 +1,4 @@
-"""What commands share that run items in worker processes: signals, and where prints go."""
+"""Shared by commands that run items in worker processes: signals, and redirection of stdout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AnyCommand = TypeVar("AnyCommand", bound=Callable[..., Any])
 
 
 def item_log_flags(command: AnyCommand) -> AnyCommand:
-    """`--item-logs MODE`, and `--no-item-logs` for `off`."""
+    """Adds `--item-logs MODE`, and `--no-item-logs` for `off`."""
     command = click.option(
         "--item-logs",
         type=click.Choice(ITEM_LOGS),
@@ -28,14 +28,15 @@ def item_log_flags(command: AnyCommand) -> AnyCommand:
         "--no-item-logs",
         "item_logs",
         flag_value="off",
-        help="Keep no log of items; what they print goes to the terminal.",
+        help="Write no logs of items; their output goes to the terminal.",
     )(command)
 
 
 @contextmanager
 def terminate_like_interrupt() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: in good order, and to be resumed."""
-    before = signal.signal(signal.SIGTERM, handle_interrupt)  # SIGINT itself may be ignored, in a script's background
+    """Makes SIGTERM end a run as Ctrl-C does: cleanly, and resumable."""
+    # SIGINT itself may be ignored, in a script's background job
+    before = signal.signal(signal.SIGTERM, handle_interrupt)
     try:
         yield
     finally:
@@ -44,7 +45,7 @@ def terminate_like_interrupt() -> Iterator[None]:
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[int]:
-    """Redirects what items print to stderr; yields a descriptor of the real stdout."""
+    """Redirects the output of items to stderr; yields a descriptor of the real stdout."""
     kept = os.dup(1)
     os.dup2(2, 1)
     try:

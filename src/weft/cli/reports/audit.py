@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from weft.crawl.reports.audit import Report
 
 
-MOST_CRAWLS = 20  # that are listed
+MOST_CRAWLS = 20  # crawls that are listed
 MOST_VIOLATIONS = 50
 MOST_LOSSES = 20
 
 
 @click.command()
 @click.argument("crawl_dirs", metavar="DIR...", nargs=-1, required=True)
-@click.option("--host", multiple=True, metavar="A,B", help="Only these; *.HOST for it and all under it. Repeatable.")
+@click.option("--host", multiple=True, metavar="A,B", help="Only these; *.HOST for it and all below it. Repeatable.")
 @click.option("--since", default="", metavar="WHEN", help="Only requests since a date, a time, or 90m, 12h, 7d.")
 @click.option("--until", default="", metavar="WHEN", help="Only requests before a date, a time, or 90m, 12h, 7d.")
 @click.option(
@@ -43,10 +43,10 @@ def audit(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Check every request that was made against robots.txt and the settings in force then.
+    """Check every request in the log against robots.txt and the settings in force at its time.
 
     DIR is the data dir of `weft crawl`, of an engine or of a service, also while they run. Each request is judged by
-    its own crawl's settings. The exit code is 1 if one of them was impolite, or if requests that should be there cannot
+    its own crawl's settings. The exit code is 1 if there is a violation, or if some requests cannot
     be judged.
     """
     from weft.crawl.reports.audit import audit as check
@@ -76,10 +76,10 @@ def _range(since: str, until: str) -> tuple[float, float]:
 def _print_summary(report: Report, since: float, *, with_crawls: bool) -> None:
     from weft.store.export.facts import iso
 
-    found = f"{report.found:,} violations" if report.found else "no violation"
+    violations = f"{report.found:,} violations" if report.found else "no violation"
     when = f" from {iso(report.covers[0])} to {iso(report.covers[1])}" if report.covers else ""
     parts = f", and {report.parts:,} for parts of rendered pages," if report.parts else ""
-    click.echo(f"{report.requests:,} requests{parts} to {report.sites:,} sites: {found}.")
+    click.echo(f"{report.requests:,} requests{parts} to {report.sites:,} sites: {violations}.")
     if when:
         click.echo(f"  read: the log{when}")
     if report.deleted and report.deleted_until >= since:
@@ -88,12 +88,12 @@ def _print_summary(report: Report, since: float, *, with_crawls: bool) -> None:
     for hand, count in list(report.hands.items())[:MOST_CRAWLS]:
         click.echo(shown(f"  by worker {hand}: {count:,} requests"))
     if report.cut_off:
-        click.echo(f"  cut off by a kill before robots.txt could turn them away: {report.cut_off:,}")
+        click.echo(f"  cut off by a kill before robots.txt could reject them: {report.cut_off:,}")
     for count, what in (
         (report.unreadable, f"lines of the log cannot be read: {', '.join(report.unreadable_in)}"),
         (report.missing_bytes, "bytes are missing at the end of the log"),
         (report.unproven, "requests were made under a robots.txt that was lost with a damaged frontier"),
-        (report.forgotten, "requests of crawls that were forgotten: their clocks are judged, their robots.txt not"),
+        (report.forgotten, "requests of deleted crawls: their delays are checked, their robots.txt rules are not"),
     ):
         if count:
             click.echo(f"  not covered by this proof: {count:,} {what}")
@@ -106,8 +106,8 @@ def _print_summary(report: Report, since: float, *, with_crawls: bool) -> None:
 
 def _print_crawls(report: Report) -> None:
     for name, of_crawl in sorted(report.crawls.items(), key=lambda item: -item[1].violations)[:MOST_CRAWLS]:
-        found = f"{of_crawl.violations:,} violations" if of_crawl.violations else "no violation"
-        click.echo(shown(f"  {name}: {of_crawl.requests:,} requests, {found}"))
+        violations = f"{of_crawl.violations:,} violations" if of_crawl.violations else "no violation"
+        click.echo(shown(f"  {name}: {of_crawl.requests:,} requests, {violations}"))
     if len(report.crawls) > MOST_CRAWLS:
         click.echo(f"  ... and {len(report.crawls) - MOST_CRAWLS:,} more crawls (--json has all)")
 
@@ -130,7 +130,7 @@ def _print_findings(report: Report) -> None:
 
 
 def _facts(report: Report) -> dict[str, Any]:
-    """For programs; a margin that was never tested is none."""
+    """The report for programs; an infinite margin is left out."""
     from weft.store.export.facts import iso
 
     several = (

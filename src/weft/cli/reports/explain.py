@@ -36,7 +36,7 @@ def explain(
 ) -> None:
     """Say why a URL was, or was not, crawled: one reason, with its evidence. Works while the crawl runs, too.
 
-    Of an engine or a service every crawl that has the URL answers; if none has it, the latest ones do.
+    For an engine or a service, every crawl that has the URL answers; if none has it, the latest ones do.
     """
     from msgspec import to_builtins
     from msgspec.structs import replace
@@ -44,14 +44,18 @@ def explain(
     from weft.crawl.reports.explain import Explanations
 
     with report_in([crawl_dir], more) as report:
-        explanations = Explanations(report, crawl, _shown_search() if search_pages else None)
+        explanations = Explanations(report, crawl, _search_progress() if search_pages else None)
         try:
             answers = [answer for url in urls for answer in explanations.explain(url)]
         finally:
             explanations.close()
     if as_json:
-        said = [replace(one, summary=as_flags(one.summary), evidence=[*map(as_flags, one.evidence)]) for one in answers]
-        facts = [{name: value for name, value in to_builtins(one).items() if name != "crawl" or value} for one in said]
+        with_flags = [
+            replace(one, summary=as_flags(one.summary), evidence=[*map(as_flags, one.evidence)]) for one in answers
+        ]
+        facts = [
+            {name: value for name, value in to_builtins(one).items() if name != "crawl" or value} for one in with_flags
+        ]
         print_document({"urls": facts})
         return
     for answer in answers:
@@ -62,8 +66,8 @@ def explain(
             click.echo(shown(f"    {as_flags(line)}"))
 
 
-def _shown_search() -> Callable[[str, int], None]:
-    """Says now and then how many rows and pages were searched, where somebody looks."""
+def _search_progress() -> Callable[[str, int], None]:
+    """Displays the number of searched rows and pages regularly, on a terminal."""
     last = time.monotonic()
 
     def searched(what: str, number: int) -> None:

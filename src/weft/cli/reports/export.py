@@ -1,4 +1,4 @@
-"""`weft export DIR --format F --out PATH`: a crawl's pages for other programs."""
+"""`weft export DIR --format F --out PATH`: writes a crawl's pages for other programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.store.export.request import FORMATS, LINKS
 if TYPE_CHECKING:
     from weft.store.export.job import Done
 
-SHOWN = 10
+MOST_SHOWN = 10
 SHOW_EVERY_S = 0.2
 
 
@@ -44,13 +44,13 @@ SHOW_EVERY_S = 0.2
               help="In Markdown: keep links, their text alone, or neither.")  # fmt: skip
 @click.option("--fields", multiple=True, metavar="A,B", help="Only these columns, in this order. Repeatable.")
 @click.option("--status", multiple=True, metavar="A,B", help="Only these: 200, 2xx, 0 for no response. Repeatable.")
-@click.option("--host", multiple=True, metavar="A,B", help="Only these; *.HOST for it and all under it. Repeatable.")
+@click.option("--host", multiple=True, metavar="A,B", help="Only these; *.HOST for it and all below it. Repeatable.")
 @click.option(
     "--since", default="", metavar="WHEN", help="Only what was fetched since a date, a time, or 90m, 12h, 7d."
 )
-@click.option("--all-visits", is_flag=True, help="Every visit of a URL, not only the one that stands; gone pages, too.")
+@click.option("--all-visits", is_flag=True, help="Every visit of a URL, not only the current one; gone pages, too.")
 @click.option(
-    "--max-bytes", metavar="N", type=click.IntRange(1), help="Make a folder of WARC files of at most this size."
+    "--max-bytes", metavar="N", type=click.IntRange(1), help="Write a folder of WARC files of at most this size."
 )
 @which_crawl
 @output_flags
@@ -71,16 +71,16 @@ def export(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Write what a crawl holds as JSONL, JSON, CSV, Markdown files, Parquet, WARC or CDXJ.
+    """Write what a crawl has stored as JSONL, JSON, CSV, Markdown files, Parquet, WARC or CDXJ.
 
     \b
     weft export ./weft-data --format jsonl --out pages.jsonl --status 2xx
     weft export ./weft-data --format parquet --out pages.parquet --since 7d
 
-    A URL that was visited several times has one row: its latest good page. Pages that are gone are left out. Of an
+    A URL that was visited several times has one row: its latest good page. Pages that are gone are left out. For an
     engine or a service all crawls are written, with a column `crawl`, unless --crawl names one.
 
-    The output appears when it is whole. An export that was interrupted goes on when it is called again. Pages that
+    The output appears when it is complete. An interrupted export continues when it is called again. Pages that
     cannot be read are left out and named, and the exit code is 1.
     """
     from weft.crawl.reports.page_export import export as run
@@ -92,44 +92,46 @@ def export(
     show = _Line(quiet or as_json or on_terminal or not sys.stderr.isatty())
     with report_in(crawl_dirs, more) as report:
         dirs = [str(path) for path in report.folder.data_dirs]
-    done = run(dirs, order, _shown_on_terminal(format_) if on_terminal else out, crawl=crawl, watch=show)
+    done = run(dirs, order, _visible_stdout(format_) if on_terminal else out, crawl=crawl, watch=show)
     show.clear()
     if done.path is not None and as_json:
         facts = {"path": str(done.path), "rows": done.rows, "resumed_rows": done.resumed}
         print_document(facts | {"unread": done.unread, "unread_pages": done.unread_pages})
     elif done.path is not None and not quiet:
-        gone_on = f" ({done.resumed:,} of them before it was interrupted)" if done.resumed else ""
-        click.echo(f"{done.rows:,} {_units(format_, done.rows)}{gone_on} in {done.path}", err=True)
+        resumed_text = f" ({done.resumed:,} of them before it was interrupted)" if done.resumed else ""
+        click.echo(f"{done.rows:,} {_units(format_, done.rows)}{resumed_text} in {done.path}", err=True)
     if done.unread:
         _report_unread(done, dirs)
     return 1 if done.unread else 0
 
 
 def _units(format_: str, count: int) -> str:
-    """What an export of this format is made of."""
+    """The unit that an export of this format is counted in."""
     unit = {"markdown": "file", "warc": "response", "cdxj": "line"}.get(format_, "row")
     return unit if count == 1 else f"{unit}s"
 
 
-def _shown_on_terminal(format_: str) -> BinaryIO:
-    """Standard output, where what pages hold must do nothing to the terminal."""
+def _visible_stdout(format_: str) -> BinaryIO:
+    """Standard output; on a terminal with control characters of pages escaped."""
     if format_ == "warc":
         raise BadInput("--out - writes compressed records, which a terminal cannot show: give a path, or a pipe")
     return cast(BinaryIO, VisibleStream(sys.stdout.buffer, as_json=format_ != "csv"))
 
 
 def _report_unread(done: Done, dirs: list[str]) -> None:
-    """An error, printed even with --quiet: which pages are missing, and how to get them back."""
+    """Reports pages that are missing, and how to restore them. An error, so it is printed even with --quiet."""
     click.echo(f"weft: {done.unread:,} pages could not be read, their content is not in it:", err=True)
-    for page in done.unread_pages[:SHOWN]:
+    for page in done.unread_pages[:MOST_SHOWN]:
         click.echo(f"      {shown(page, err=True)}", err=True)
-    if done.unread > SHOWN:
-        click.echo(f"      ... and {done.unread - SHOWN:,} more (--json names {len(done.unread_pages):,})", err=True)
+    if done.unread > MOST_SHOWN:
+        click.echo(
+            f"      ... and {done.unread - MOST_SHOWN:,} more (--json names {len(done.unread_pages):,})", err=True
+        )
     if done.unread > done.unparsed:
         command = shlex.join(["weft", "rebuild", *dirs])
         click.echo(f"      `{command}` takes damaged ones out, and a resumed crawl fetches them again.", err=True)
     if done.unparsed:
-        click.echo("      Those that their parser dies on are stored whole: `weft get --body` has them.", err=True)
+        click.echo("      Pages that crash their parser are stored completely: `weft get --body` has them.", err=True)
 
 
 class _Line:
@@ -146,6 +148,6 @@ class _Line:
             click.echo(f"\r\x1b[K{read:,} of {total:,} rows read", err=True, nl=False)
 
     def clear(self) -> None:
-        """Leaves the terminal as it was."""
+        """Erases the line."""
         if not self._silent:
             click.echo("\r\x1b[K", err=True, nl=False)

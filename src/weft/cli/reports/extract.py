@@ -1,4 +1,4 @@
-"""`weft extract DIR --spider FILE -o OUT`: a spider over the stored pages of a crawl, without a request."""
+"""`weft extract DIR --spider FILE -o OUT`: runs a spider on the stored pages of a crawl, without requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def extract(
     weft extract ./weft-data --spider quotes.py -o again.jsonl
     weft extract ./weft-data --failed
 
-    Each page goes to the callback, with the meta, that it was fetched for. With --out the items of all pages are
+    Each page is passed to the callback that it was fetched for, with its meta. With --out the items of all pages are
     written to that file, and what the crawl has committed stays as it is. With --failed only the pages are read whose
     callback has failed, and what it makes of them is committed as if it had not: `weft items` has the items, and
     `weft run --resume` continues with the requests. The crawl may run meanwhile. The exit code is 1 where a callback
@@ -46,7 +46,7 @@ def extract(
     folder = ReportFolder(list(crawl_dirs))
     folder.close()
     if folder.is_engines:
-        raise BadInput(f"{crawl_dirs[0]}: holds the crawls of an engine, which have no spider")
+        raise BadInput(f"{crawl_dirs[0]}: has the crawls of an engine, which have no spider")
     dirs = folder.folder.data_dirs
     if failed:
         if out is not None:
@@ -62,7 +62,7 @@ def extract(
 
 
 def _all(dirs: Sequence[Path], spider: str | None, out: str, *, overwrite: bool, as_json: bool, quiet: bool) -> int:
-    """All pages, into a file."""
+    """Extracts from all pages into a file."""
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.items.extracting import extract_items
     from weft.engine.user_code.describing import describe
@@ -73,7 +73,7 @@ def _all(dirs: Sequence[Path], spider: str | None, out: str, *, overwrite: bool,
     code = code_of(spider) if spider is not None else code_in(config)
     if code is None:
         raise BadInput("the crawl was started without a spider: name one, `--spider FILE.py`")
-    describe(code)  # names what is wrong with it
+    describe(code)  # raises what is wrong with it
     made = extract_items(dirs, config, code, out, overwrite=overwrite)
     if as_json:
         print_document({"path": out, "pages": made.pages, "items": made.items, "failed": made.failed})
@@ -83,7 +83,7 @@ def _all(dirs: Sequence[Path], spider: str | None, out: str, *, overwrite: bool,
 
 
 def _failed(dirs: Sequence[Path], spider: str | None, *, as_json: bool, quiet: bool) -> int:
-    """The pages that have failed, for the crawl."""
+    """Extracts from the pages that have failed, and commits the items to the crawl."""
     from weft.cli.crawls.suggestions import resume
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.items.failed import extract_failed
@@ -98,7 +98,7 @@ def _failed(dirs: Sequence[Path], spider: str | None, *, as_json: bool, quiet: b
              "failed": made.failed}
         )  # fmt: skip
     elif not quiet:
-        nothing = "no page is left whose callback has failed"
+        nothing = "there are no pages with a failed callback"
         done = f"{made.items:,} items of {made.pages:,} pages that had failed are committed"
         click.echo(done if made.pages or made.failed else nothing, err=True)
         if queued and not folder.is_held():

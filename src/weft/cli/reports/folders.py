@@ -1,4 +1,4 @@
-"""How every report command is given its folder and its crawl."""
+"""Arguments for the folder and the crawl of all report commands."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def further_data_dirs(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--data-dir` to a command that has the first data dir, or some, as arguments."""
+    """Adds `--data-dir` to a command that takes the first data dir, or some, as arguments."""
     return click.option(
         "--data-dir",
         "more",
         multiple=True,
         metavar="A,B",
-        help="Further data dirs of the crawl; they are found by themselves unless they were moved. Repeatable.",
+        help="Further data dirs of the crawl; they are found automatically unless they were moved. Repeatable.",
     )(command)
 
 
@@ -37,7 +37,7 @@ def which_crawl(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def engine_dir(folder: str) -> str:
-    """The folder with the crawls: a service has it inside its own."""
+    """The folder with the crawls: in a service's folder it is a subfolder."""
     from weft.jobs.layout import ENGINE
 
     inside = Path(folder, ENGINE)
@@ -46,7 +46,7 @@ def engine_dir(folder: str) -> str:
 
 @contextmanager
 def report_in(dirs: Sequence[str], more: Sequence[str]) -> Iterator[ReportFolder]:
-    """The folder that the data dirs belong to, with all of them; BadInput where no crawl is there."""
+    """Opens the folder that the data dirs belong to; raises BadInput if there is no crawl."""
     from weft.crawl.reports.crawls import ReportFolder
 
     report = ReportFolder([engine_dir(dirs[0]), *dirs[1:], *several(more)])

@@ -1,4 +1,4 @@
-"""`weft get DIR URL`: one stored page."""
+"""`weft get DIR URL`: prints one stored page."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from weft.cli.terminal.output import output_flags, print_document, shown, visibl
 @click.option("--headers", "what", flag_value="headers", help="The response's status line and headers.")
 @click.option("--body", "what", flag_value="body", help="The body as bytes, decompressed.")
 @click.option("--text", "what", flag_value="text", help="The page's text.")
-@click.option("--main-text", "what", flag_value="main_text", help="The text that the page is about.")
-@click.option("--comments", "what", flag_value="comments", help="What readers wrote below it.")
+@click.option("--main-text", "what", flag_value="main_text", help="The main text of the page.")
+@click.option("--comments", "what", flag_value="comments", help="The readers' comments.")
 @click.option("--markdown", "what", flag_value="markdown", help="The same as Markdown; see --markdown-links.")
 @click.option("--markdown-links", type=click.Choice(("keep", "text", "drop")), default="keep", show_default=True,
               help="What becomes of links in Markdown: kept, their text alone, or neither.")  # fmt: skip
-@click.option("--rendered", "what", flag_value="rendered", help="The page as a browser had it, with `render`.")
-@click.option("--screenshot", "what", flag_value="screenshot", help="The picture of it, a PNG.")
+@click.option("--rendered", "what", flag_value="rendered", help="The page after rendering in a browser, with `render`.")
+@click.option("--screenshot", "what", flag_value="screenshot", help="Its screenshot, a PNG.")
 @click.option("--links", "what", flag_value="links", help="The page's links, one a line.")
 @which_crawl
 @output_flags
@@ -40,10 +40,10 @@ def get(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Print the stored page of a URL: headers, body, text, Markdown, links; without an option, what is known of it.
+    """Print the stored page of a URL: headers, body, text, Markdown, links; without an option, its record.
 
-    On a terminal control characters are shown as escapes; elsewhere everything comes as it is stored. Of an engine or a
-    service it is the latest page that any crawl has, and `crawl` says which.
+    On a terminal control characters are shown as escapes; elsewhere everything is printed as stored. For an engine or a
+    service it is the latest page of any crawl, and `crawl` names the crawl.
     """
     from weft import urls
     from weft.crawl.reports.report import row_facts
@@ -58,10 +58,10 @@ def get(
         wanted = urls.stored_as(url)
         row = next(filter(None, (store.row_of(one, number) for one in wanted)), None)
         if row is None:
-            looked_for = f" (looked for {' and '.join(wanted)})" if wanted != [url] else ""
+            searched = f" (looked for {' and '.join(wanted)})" if wanted != [url] else ""
             which = ["--crawl", crawl] if crawl is not None else []
             command = shlex.join(["weft", "explain", crawl_dir, wanted[0], *which])
-            raise BadInput(f"{url}: is not in {crawl_dir}{looked_for}; `{command}` says why")
+            raise BadInput(f"{url}: is not in {crawl_dir}{searched}; `{command}` says why")
         facts = row_facts(row, store)
         if report.is_engines:
             having = report.named({one.crawl for one in store.for_url(row.url)})
@@ -82,7 +82,7 @@ def get(
     if report.is_engines and not as_json and not quiet:
         click.echo(shown(f"of crawl {facts['crawl']}, fetched {facts['fetched_at']}", err=True), err=True)
     if text is None and page is None:
-        raise BadInput(f"{url}: no response is stored ({row.error or 'the crawl keeps texts alone'})")
+        raise BadInput(f"{url}: no response is stored ({row.error or 'the crawl stores only texts'})")
     if what == "headers" and page is not None and stored.http is not None:
         headers = "\n".join([stored.http.start, *(f"{name}: {value}" for name, value in page.headers)])
         _show(facts | {"start": stored.http.start, "headers": page.headers}, headers, "latin-1", as_json)
@@ -97,13 +97,13 @@ def get(
         kept = page.rendered if what == "rendered" else page.screenshot
         if not kept:
             setting = "`--render`" if what == "rendered" else "`--render` and `--render-screenshot`"
-            raise BadInput(f"{url}: no browser has had it; crawl with {setting}")
+            raise BadInput(f"{url}: it was not rendered; crawl with {setting}")
         if as_json:
             print_document(facts | {f"{what}_base64": b64encode(kept).decode()})
         else:
             click.echo(kept, nl=False)
     elif page is None and what != "text":
-        raise BadInput(f"{url}: the crawl keeps texts alone, no page that has {what}; `--text` prints its text")
+        raise BadInput(f"{url}: the crawl stores only texts, no {what}; `--text` prints its text")
     elif page is None:
         _show(facts | {"text": text}, text or "", "utf-8", as_json)
     else:
@@ -112,27 +112,27 @@ def get(
                 part = _part(what, markdown_links)
                 read = parsers.result(parsers.submit(page.readable, page.url, page.readable_type, [part]))
         except Unparsed as error:
-            raise WeftError(f"{url} cannot be parsed ({error}); --body and --headers give what is stored") from error
+            raise WeftError(f"{url} cannot be parsed ({error}); --body and --headers print what is stored") from error
         if what == "links":
             links = list(urls.join_all(read.base, read.hrefs, read.charset or "utf-8"))
             _show(facts | {"links": links}, "\n".join(links), "utf-8", as_json, nl=bool(links))
         else:
-            found = getattr(read, part)
-            _show(facts | {what or "text": found}, found, "utf-8", as_json)
+            content = getattr(read, part)
+            _show(facts | {what or "text": content}, content, "utf-8", as_json)
 
 
 def _part(what: str | None, markdown_links: str) -> str:
-    """The property of a page that is printed."""
+    """The property of a page to print."""
     if what == "markdown" and markdown_links != "keep":
         return f"markdown_{markdown_links}"
     return "hrefs" if what == "links" else what or "text"
 
 
 def _show(facts: dict[str, Any], text: str, charset: str, as_json: bool, *, nl: bool = True) -> None:
-    """The facts as JSON, or the text: visible on a terminal, elsewhere as the bytes that are stored."""
+    """Prints the facts as JSON, or the text: with control characters escaped on a terminal, as stored elsewhere."""
     if as_json:
         print_document(facts)
     elif sys.stdout.isatty():
         click.echo(visible(text), nl=nl)
     else:
-        click.echo(text.encode(charset, "replace"), nl=nl)  # as text, click would take escape codes out of it
+        click.echo(text.encode(charset, "replace"), nl=nl)  # bytes, because click would remove escape codes from text

@@ -1,4 +1,4 @@
-"""`weft rebuild DIR`: index and texts made again from the WARC files."""
+"""`weft rebuild DIR`: rebuilds index and texts from the WARC files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.jobs.rebuild import RebuiltService
     from weft.store.repair.rebuild import Rebuilt
 
-SHOWN = 10
+MOST_SHOWN = 10
 
 
 @click.command()
@@ -32,13 +32,13 @@ SHOWN = 10
 def rebuild(
     crawl_dirs: tuple[str, ...], more: tuple[str, ...], text: bool, frontier: bool, as_json: bool, quiet: bool
 ) -> int:
-    """Make the index and texts of a folder again from its WARC files: of `weft crawl`, of an engine, of a service.
+    """Rebuild the index and texts of a folder from its WARC files: of `weft crawl`, of an engine, of a service.
 
-    Of a scrape service, give its data dir: the engine's index and the file of tasks are made again if they are damaged.
-    An index holds all crawls of its folder, so they are made again together.
+    Of a scrape service, give its data dir: the engine's index and the file of tasks are rebuilt if they are damaged.
+    An index holds all crawls of its folder, so they are rebuilt together.
 
-    Nothing may be running in the folder. The new index takes the old one's place when it is whole: an interrupted
-    rebuild changes nothing, and is called again. Pages that kill or hold their parser get no text and are named, and
+    Nothing may be running in the folder. The new index replaces the old one when it is complete: an interrupted
+    rebuild changes nothing, and can be repeated. Pages that crash or block their parser get no text and are named, and
     the exit code is 1.
     """
     from dataclasses import asdict
@@ -71,29 +71,32 @@ def rebuild(
         )
         for count, what in (
             (report.texts, "texts written"),
-            (report.duplicates, "records of items that were there already, left out"),
+            (report.duplicates, "duplicate records left out"),
             (report.kept, "rows without a record kept from the old index"),
             (report.gone, "rows of the old index dropped, their records are gone"),
-            (report.foreign, "responses that carry no row left out: another program wrote them"),
-            (report.unfinished, "records of pages that were not done when the crawl died: they will be fetched again"),
-            (len(report.torn), f"files end in half a record: {', '.join(report.torn)}"),
+            (report.foreign, "responses without a row left out: another program wrote them"),
+            (
+                report.unfinished,
+                "records of pages that were incomplete when the crawl was killed: they will be fetched again",
+            ),
+            (len(report.torn), f"files end in an incomplete record: {', '.join(report.torn)}"),
         ):
             if count:
                 click.echo(f"{count:,} {what}")
         _print_losses(report, dirs, is_engines)
     if report.unparsed:
-        _tell_unparsed(report)
+        _report_unparsed(report)
     return 1 if report.unparsed else 0
 
 
 def _service_rebuilt(folder: Path, show: Callable[[int, int], None]) -> RebuiltService | None:
-    """Rebuilds the folder of a service; None where it is none."""
+    """Rebuilds the folder of a service; None if it is not a service's."""
     from weft.jobs.layout import ENGINE, STORE
     from weft.jobs.rebuild import is_service, rebuild_service
     from weft.system.state import acquire_lock
 
     if folder.name == ENGINE and (folder.parent / STORE).exists():
-        folder = folder.parent  # what messages about the index name
+        folder = folder.parent  # messages about the index name this folder
     if not is_service(folder):
         return None
     lock = acquire_lock(folder)
@@ -112,45 +115,43 @@ def _print_service(made: RebuiltService, as_json: bool, quiet: bool) -> None:
     if quiet:
         return
     if (index := made.index) is None:
-        click.echo("the engine's index is whole: it was left as it is")
+        click.echo("the engine's index is intact: it was not changed")
     else:
         click.echo(
             f"the engine's index: {index.rows:,} rows, {index.pages:,} of them pages, from {index.files:,} files"
         )
         if index.lost:
-            click.echo(f"{index.lost:,} pages are lost: those of tasks that run are fetched again")
+            click.echo(f"{index.lost:,} pages are lost: those of running tasks are fetched again")
     if made.tasks_kept is not None:
-        click.echo(
-            f"the file of tasks: {made.tasks_kept:,} kept, {made.tasks_from_crawls:,} made again from their pages"
-        )
+        click.echo(f"the file of tasks: {made.tasks_kept:,} kept, {made.tasks_from_crawls:,} rebuilt from their pages")
         click.echo(
             f"the damaged file was kept as {made.kept_as}; sites and webhooks that are missing must be added again"
         )
 
 
-def _tell_unparsed(report: Rebuilt) -> None:
-    """An error, and so told whatever the flags say."""
+def _report_unparsed(report: Rebuilt) -> None:
+    """Reports pages without text. An error, so it is printed even with --quiet."""
     click.echo(f"weft: {report.unparsed:,} pages could not be parsed, they have no text:", err=True)
-    for page in report.unparsed_pages[:SHOWN]:
+    for page in report.unparsed_pages[:MOST_SHOWN]:
         click.echo(f"      {shown(page, err=True)}", err=True)
-    if report.unparsed > SHOWN:
-        click.echo(f"      ... and {report.unparsed - SHOWN:,} more (--json names them)", err=True)
+    if report.unparsed > MOST_SHOWN:
+        click.echo(f"      ... and {report.unparsed - MOST_SHOWN:,} more (--json names them)", err=True)
 
 
 def _print_losses(report: Rebuilt, dirs: list[Path], is_engines: bool) -> None:
-    """Where the files are damaged, what that cost, and how to have it again."""
-    for one in report.damage[:SHOWN]:
-        pages = f", with {', '.join(one.urls[:SHOWN])}" if one.urls else ""
-        click.echo(visible(f"damaged: {one.file} at {one.offset:,}, {one.bytes:,} bytes passed over{pages}"))
-    if len(report.damage) > SHOWN:
-        click.echo(f"... and {len(report.damage) - SHOWN:,} more damaged places (--json has all)")
+    """Reports where the files are damaged, what is lost, and how to restore it."""
+    for one in report.damage[:MOST_SHOWN]:
+        pages = f", with {', '.join(one.urls[:MOST_SHOWN])}" if one.urls else ""
+        click.echo(visible(f"damaged: {one.file} at {one.offset:,}, {one.bytes:,} bytes skipped{pages}"))
+    if len(report.damage) > MOST_SHOWN:
+        click.echo(f"... and {len(report.damage) - MOST_SHOWN:,} more damaged locations (--json has all)")
     if report.lost:
         whom = " crawls that have not ended" if is_engines else f": {resume(dirs)}"
         click.echo(f"{report.lost:,} URLs have lost their row, and are queued again for{whom}")
-        for url in report.lost_urls[:SHOWN]:
+        for url in report.lost_urls[:MOST_SHOWN]:
             click.echo(visible(f"lost: {url}"))
-        if report.lost > SHOWN:
-            click.echo(f"... and {report.lost - SHOWN:,} more (--json has {len(report.lost_urls):,} of them)")
+        if report.lost > MOST_SHOWN:
+            click.echo(f"... and {report.lost - MOST_SHOWN:,} more (--json has {len(report.lost_urls):,} of them)")
 
 
 def _make_frontier(dirs: list[Path], as_json: bool, quiet: bool) -> None:
@@ -161,6 +162,6 @@ def _make_frontier(dirs: list[Path], as_json: bool, quiet: bool) -> None:
         print_document({"new_frontiers": [str(path) for path in made]})
     elif not quiet:
         for path in made:
-            aside = path.with_name(f"{path.name}.damaged")
-            click.echo(f"{path}: new" + (f"; the damaged one was kept as {aside.name}" if aside.exists() else ""))
+            kept_as = path.with_name(f"{path.name}.damaged")
+            click.echo(f"{path}: new" + (f"; the damaged one was kept as {kept_as.name}" if kept_as.exists() else ""))
         click.echo(f"The links of the stored pages are read again when the crawl is resumed: {resume(dirs)}")

@@ -1,4 +1,4 @@
-"""`weft stats DIR`: what the crawls of a folder hold, running or not."""
+"""`weft stats DIR`: shows what the crawls of a folder have stored, whether they run or not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from weft.crawl.reports.crawls import ReportFolder
     from weft.engine.loop.progress import CrawlStatus
 
-MOST_CRAWLS = 20  # that are listed
+MOST_CRAWLS = 20  # crawls that are listed
 
 
 @click.command()
@@ -26,7 +26,7 @@ MOST_CRAWLS = 20  # that are listed
     "--top", metavar="N", default=10, show_default=True, type=click.IntRange(0), help="How many hosts to list."
 )
 @click.option(
-    "--changes", "changed", is_flag=True, help="Show what the last recrawl found: new, changed, gone, moved pages."
+    "--changes", "changed", is_flag=True, help="Show what the last recrawl detected: new, changed, gone, moved pages."
 )
 @output_flags
 def stats(
@@ -38,15 +38,15 @@ def stats(
     as_json: bool,
     quiet: bool,  # noqa: ARG001
 ) -> None:
-    """Show what a crawl holds: pages, bytes, statuses, errors, top hosts, rate, how even its pods are.
+    """Show what a crawl has stored: pages, bytes, statuses, errors, top hosts, rate, balance of its pods.
 
-    DIR is the data dir of `weft crawl`, of an engine or of a service, also while they run. Of several crawls it shows
+    DIR is the data dir of `weft crawl`, of an engine or of a service, also while they run. For several crawls it shows
     each and their sum, unless --crawl names one.
     """
     with report_in(crawl_dirs, more) as report:
         folder = report.folder
         if changed:
-            folder.go_on()
+            folder.open_existing()
             _show_changes(folder, as_json)
             return
         facts = collect(report, top, crawl)
@@ -77,7 +77,7 @@ def _show_changes(folder: CrawlFolder, as_json: bool) -> None:
 
 
 def collect(report: ReportFolder, top: int, name: str | None = None) -> dict[str, Any]:
-    """Everything that there is to tell of one crawl or all of a folder, as plain values."""
+    """All statistics of one crawl, or of all crawls of a folder, as plain values."""
     from weft.crawl.reports.combined_status import current_status, settle
     from weft.crawl.reports.engine_status import settle_crawl, statuses, total_of
     from weft.crawl.reports.report import document
@@ -86,20 +86,20 @@ def collect(report: ReportFolder, top: int, name: str | None = None) -> dict[str
     if not report.is_engines:
         status = current_status(report.folder)
         settle(status, report.folder)
-        return document(status, report.folder.pods) | _held(report, 0, top) | {"pods": _pods(report.folder)}
+        return document(status, report.folder.pods) | _stored(report, 0, top) | {"pods": _pods(report.folder)}
     each = statuses(report, crawls)
     if name is not None:
         status, number = each[name], crawls[0].number
         settle_crawl(report, number, status)
-        return {"crawl": name} | document(status, 1) | _held(report, number, top) | {"pods": _one_pod(status)}
+        return {"crawl": name} | document(status, 1) | _stored(report, number, top) | {"pods": _one_pod(status)}
     status = total_of(each.values(), is_running=report.live([]) is not None)
     settle_crawl(report, 0, status)
-    facts = document(status, 1) | _held(report, 0, top) | {"pods": _one_pod(status)}
+    facts = document(status, 1) | _stored(report, 0, top) | {"pods": _one_pod(status)}
     return facts | {"crawls": [{"crawl": one.name} | document(each[one.name], 1) for one in crawls]}
 
 
-def _held(report: ReportFolder, number: int, top: int) -> dict[str, Any]:
-    """What the index has of a crawl, or of all (0)."""
+def _stored(report: ReportFolder, number: int, top: int) -> dict[str, Any]:
+    """The statistics from the index, of one crawl or of all (0)."""
     held, current = report.store.stats(0, crawl=number), report.store.current(top, number)
     return {
         "crawl_id": report.identity.id,
@@ -114,7 +114,7 @@ def _held(report: ReportFolder, number: int, top: int) -> dict[str, Any]:
 
 
 def _one_pod(status: CrawlStatus) -> dict[str, Any]:
-    """An engine has one pod."""
+    """The pods of an engine: always one."""
     facts = {"pod": 0, "pages": status.pages, "rows": status.finished, "queued": status.queued, "seen": status.seen}
     each = [facts | {"sites": None, "source": "engine"}]
     return {"of": 1, "imbalance": {"pages": 1.0, "queued": 1.0}, "hot": [], "each": each}
@@ -135,12 +135,12 @@ def _pods(folder: CrawlFolder) -> dict[str, Any]:
     }
 
 
-def _text(facts: dict[str, Any], go_on: str) -> str:
-    """`go_on`: the command that continues the crawl."""
+def _text(facts: dict[str, Any], continue_command: str) -> str:
+    """`continue_command`: the command that continues the crawl."""
     from weft.cli.terminal.live import clock
 
     def listed(name: str, nameless: str = "none", most: int = 12) -> str:
-        """`nameless` is what an empty name stands for."""
+        """`nameless`: the text for an empty name."""
         some = sorted(facts[name].items(), key=lambda item: -item[1])[:most]
         return ", ".join(f"{key if key not in ('', '0') else nameless} {count:,}" for key, count in some) or "none"
 
@@ -148,7 +148,7 @@ def _text(facts: dict[str, Any], go_on: str) -> str:
         f"pages      {facts['live_pages']:,}  ({facts['urls']:,} URLs ended, {facts['queued']:,} queued)",
         *_visits(facts),
         f"state      {facts['state']}" + (f" ({as_flags(facts['note'])})" if facts["note"] else ""),
-        *([f"           {go_on}"] if go_on and facts["state"] == "interrupted" else []),
+        *([f"           {continue_command}"] if continue_command and facts["state"] == "interrupted" else []),
         *_waiting(facts),
         f"size       {facts['body_bytes'] / 1e6:,.1f} MB of bodies in {facts['warc_bytes'] / 1e6:,.1f} MB of WARC",
         f"rate       {facts['pages_per_s']:,.1f} pages/s over {clock(facts['elapsed_s'])}",
@@ -168,7 +168,7 @@ def _text(facts: dict[str, Any], go_on: str) -> str:
 
 
 def _crawl_lines(crawls: list[dict[str, Any]]) -> list[str]:
-    """The crawls of an engine: those that have not ended first, then the latest."""
+    """The crawls of an engine: those that have not ended first, then the latest ones."""
     live = {"starting", "running", "paused", "interrupted"}
     listed = sorted(crawls, key=lambda one: (one["state"] in live, one["started_at"] or ""), reverse=True)
     if not listed:
@@ -184,7 +184,7 @@ def _crawl_lines(crawls: list[dict[str, Any]]) -> list[str]:
 
 
 def _waiting(facts: dict[str, Any]) -> list[str]:
-    """Of a running crawl that requests nothing now although URLs are queued."""
+    """What a running crawl waits for, if it sends no requests although URLs are queued."""
     if not facts["waiting_for"]:
         return []
     return [
@@ -193,7 +193,7 @@ def _waiting(facts: dict[str, Any]) -> list[str]:
 
 
 def _visits(facts: dict[str, Any]) -> list[str]:
-    """Of a crawl in which URLs were visited more than once."""
+    """The number of visits, if URLs were visited more than once."""
     if facts["rows"] == facts["urls"]:
         return []
     gone = f", {facts['gone']:,} gone since" if facts["gone"] else ""

@@ -1,1 +1,1 @@
-"""Commands of the scrape service and of everything that must run."""
+"""Commands of the scrape service and of `weft up`."""

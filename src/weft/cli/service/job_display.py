@@ -1,4 +1,4 @@
-"""The live display of a task: a bar, its counts and what has come in last."""
+"""The live display of a task: a progress bar, its counts and its latest events."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ LINE_EVERY_S = 2.0
 
 
 class TaskPicture:
-    """Remembers what has happened last to a task."""
+    """Formats the display of a task; keeps its latest events."""
 
     def __init__(self, task_id: str) -> None:
         self._task_id = task_id
         self._recent: deque[str] = deque(maxlen=6)
 
     def happened(self, event: TaskEvent) -> None:
-        """Remembers what to show of it."""
+        """Adds an event."""
         if event.kind in ("page", "error"):
             state = event.data.get("status") or event.data.get("error_class", "")
             self._recent.append(f"{state} {event.data.get('url', '')}")
 
     def __call__(self, status: TaskStatus, _: Size) -> Picture:
-        """What is shown of a status."""
+        """The display of a status."""
         errors = "  ".join(f"{kind} {count:,}" for kind, count in status.errors_by_class.items()) or "none"
         parts: list[Part] = [
             TextLine(status.url, "bold"),
@@ -39,5 +39,5 @@ class TaskPicture:
 
 
 def task_lines() -> RegularLines[TaskStatus]:
-    """A line when its state changes, and now and then; the last one, with how it has ended, is the caller's."""
+    """Prints a line when the task's state changes, and regularly; the caller prints the last line, with the end."""
     return RegularLines(progress_text, LINE_EVERY_S, key=lambda status: status.status)

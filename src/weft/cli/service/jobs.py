@@ -35,29 +35,29 @@ jobs.add_command(webhooks)
 
 @jobs.command()
 @click.argument("url")
-@click.option("--max-depth", metavar="N", type=int, help="Links from the URL; 0 is the URL alone. [default: 2]")
+@click.option("--max-depth", metavar="N", type=int, help="Links from the URL; 0 for the URL only. [default: 2]")
 @click.option("--max-pages", metavar="N", type=int, help="Pages to scrape, at most.")
 @click.option("--timeout-minutes", metavar="N", type=int, help="Until the task ends, 5 to 120. [default: 30]")
 @click.option("--max-concurrent-articles", metavar="N", type=int, help="Pages in flight. [default: 10]")
-@click.option("--retry-attempts", metavar="N", type=int, help="Tries after the first. [default: 3]")
-@click.option("--proxies", is_flag=True, default=None, help="Ask through the service's proxies alone.")
-@click.option("--workers", metavar="NAME", help="Which machines ask: local, cluster or prefer-cluster.")
-@click.option("--login", metavar="NAME", help="Log in first, with a login that the service is configured with.")
+@click.option("--retry-attempts", metavar="N", type=int, help="Retries of a failed request. [default: 3]")
+@click.option("--proxies", is_flag=True, default=None, help="Send all requests through the service's proxies.")
+@click.option("--workers", metavar="NAME", help="Which machines request: local, cluster or prefer-cluster.")
+@click.option("--login", metavar="NAME", help="Log in first, with a login configured in the service.")
 @click.option("--scope", metavar="NAME", help="Where links may lead: any, domain, host or prefix.")
 @click.option("--include", metavar="GLOB", multiple=True, help="Only URLs that match.")
 @click.option("--exclude", metavar="GLOB", multiple=True, help="No URLs that match.")
 @click.option(
-    "--trap-rules/--no-trap-rules", default=None, help="Leave out links that seem to be part of an endless space."
+    "--trap-rules/--no-trap-rules", default=None, help="Reject links that seem to be part of an endless space."
 )
 @click.option(
-    "--formats", metavar="NAME[,NAME]", multiple=True, help="What is kept of a page: markdown, text, html, links, ..."
+    "--formats", metavar="NAME[,NAME]", multiple=True, help="What is stored of a page: markdown, text, html, links, ..."
 )
 @click.option("--links", metavar="NAME", help="In Markdown: keep links, their text alone (text), or neither (drop).")
 @click.option("--extract", metavar="FILE", help="Rules for the fields of a page, in JSON or YAML.")
-@click.option("--webhook", metavar="URL", help="Where to tell what happens, signed.")
-@click.option("--no-partial", is_flag=True, help="A task that could not do all of it has failed.")
-@click.option("--idempotency-key", metavar="TEXT", help="The same text again gives the first task again.")
-@click.option("--watch", "follow", is_flag=True, help="Show how far it is, until it ends.")
+@click.option("--webhook", metavar="URL", help="URL that receives signed events.")
+@click.option("--no-partial", is_flag=True, help="A task with partial results counts as failed.")
+@click.option("--idempotency-key", metavar="TEXT", help="A repeated key returns the first task.")
+@click.option("--watch", "follow", is_flag=True, help="Show its progress until it ends.")
 @service_flags
 def submit(
     url: str, extract: str | None, no_partial: bool, idempotency_key: str | None, follow: bool, server: str | None,
@@ -85,7 +85,7 @@ def submit(
     else:
         click.echo(done.task_id)
         if not quiet:
-            click.echo(f"weft jobs watch {done.task_id}   # shows how far it is", err=True)
+            click.echo(f"weft jobs watch {done.task_id}   # shows its progress", err=True)
     return 0
 
 
@@ -93,7 +93,7 @@ def submit(
 @click.argument("task_id")
 @service_flags
 def watch(task_id: str, server: str | None, key_file: str | None, as_json: bool, quiet: bool) -> int:
-    """Show how far a task is, until it ends.
+    """Show the progress of a task until it ends.
 
     Ctrl-C leaves the task alone. The exit code is 0 for COMPLETED, 3 for PARTIAL and 1 for FAILED or CANCELLED.
     """
@@ -108,29 +108,29 @@ def watch(task_id: str, server: str | None, key_file: str | None, as_json: bool,
     metavar="NAME",
     default="jsonl",
     show_default=True,
-    help="As jsonl, csv, markdown, parquet or warc.",
+    help="Format: jsonl, csv, markdown, parquet or warc.",
 )
-@click.option("--errors", "include_errors", is_flag=True, help="With the URLs that gave no page.")
-@click.option("--out", metavar="FILE", help="Where to write. [default: stdout]")
+@click.option("--errors", "include_errors", is_flag=True, help="Include the URLs without a page.")
+@click.option("--out", metavar="FILE", help="Output file. [default: stdout]")
 @service_flags
 def results(
     task_id: str, kind: str, include_errors: bool, out: str | None, server: str | None, key_file: str | None,
     as_json: bool, quiet: bool,
 ) -> int:  # fmt: skip
-    """Write the pages that a task has now, also while it runs."""
+    """Write the pages of a task so far, also while it runs."""
     weft = client(server, key_file)
     if as_json:
         pages, errors = [], []
         cursor: str | None = None
         while True:
-            found = weft.results(task_id, include_errors=include_errors, cursor=cursor)
-            pages += [page.document for page in found.pages]
-            errors += [msgspec.to_builtins(error) for error in found.errors]
-            if (cursor := found.next_cursor) is None:
+            results = weft.results(task_id, include_errors=include_errors, cursor=cursor)
+            pages += [page.document for page in results.pages]
+            errors += [msgspec.to_builtins(error) for error in results.errors]
+            if (cursor := results.next_cursor) is None:
                 break
-        print_document({"task_id": task_id, "status": found.status, "results": pages, "errors": errors})
+        print_document({"task_id": task_id, "status": results.status, "results": pages, "errors": errors})
         return 0
-    if kind == "json":  # one answer is a document, and two of them put together are none
+    if kind == "json":  # two JSON documents one after the other are not a valid document
         raise BadInput("--format: 'json' is not accepted; use jsonl, or --json for one document on stdout")
     written = _write(_pieces(weft, task_id, kind, include_errors), out)
     if not quiet and out is not None:
@@ -142,19 +142,19 @@ def results(
 @click.argument("task_id")
 @service_flags
 def errors(task_id: str, server: str | None, key_file: str | None, as_json: bool, quiet: bool) -> int:  # noqa: ARG001
-    """List the URLs that gave no page, each with the reason."""
-    found = list(client(server, key_file).errors(task_id))
+    """List the URLs without a page, each with the reason."""
+    page_errors = list(client(server, key_file).errors(task_id))
     if as_json:
-        print_document({"task_id": task_id, "errors": msgspec.to_builtins(found)})
+        print_document({"task_id": task_id, "errors": msgspec.to_builtins(page_errors)})
         return 0
-    for error in found:
+    for error in page_errors:
         message = f"HTTP {error.status}" if error.status and not error.error else error.error
         click.echo(shown(f"{error.error_class:10}  {error.url}  {message}"))
     return 0
 
 
 def _changing(name: str, summary: str) -> None:
-    """Makes a command that changes a task."""
+    """Creates a command that changes the state of a task."""
 
     @jobs.command(name, help=summary)
     @click.argument("task_id")
@@ -168,27 +168,27 @@ def _changing(name: str, summary: str) -> None:
         return 0
 
 
-_changing("cancel", "End a task; what was scraped is kept.")
-_changing("pause", "Ask for nothing more; the deadline runs on.")
-_changing("resume", "Go on with a task that is paused.")
+_changing("cancel", "Cancel a task; what was scraped is kept.")
+_changing("pause", "Pause a task; its deadline is not extended.")
+_changing("resume", "Resume a paused task.")
 
 
 @jobs.command("list")
 @click.option("--status", metavar="NAME", help="Only those in this state, like RUNNING.")
-@click.option("--limit", metavar="N", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@click.option("--limit", metavar="N", type=click.IntRange(1), default=50, show_default=True, help="At most this many.")
 @service_flags
 def list_(status: Any, limit: int, server: str | None, key_file: str | None, as_json: bool, quiet: bool) -> int:
     """List tasks, newest first."""
     from itertools import islice
 
-    found = list(islice(client(server, key_file).tasks(status.upper() if status else None), limit))
+    tasks = list(islice(client(server, key_file).tasks(status.upper() if status else None), limit))
     if as_json:
-        print_document({"tasks": msgspec.to_builtins(found)})
+        print_document({"tasks": msgspec.to_builtins(tasks)})
         return 0
-    for task in found:
+    for task in tasks:
         state = f"{task.status} ({task.finish_reason})" if task.finish_reason not in (None, "done") else task.status
         click.echo(shown(f"{task.task_id}  {task.created_at:%Y-%m-%d %H:%M:%S}  {state:22}  {task.url}"))
-    if not found and not quiet:
+    if not tasks and not quiet:
         click.echo("no tasks", err=True)
     return 0
 
@@ -210,12 +210,12 @@ def _watch(weft: Weft, task_id: str, as_json: bool, quiet: bool) -> int:
         reason = f" ({status.finish_reason})" if status.finish_reason else ""
         click.echo(f"{progress_text(status)}{reason}{': ' + status.message if status.message else ''}", err=True)
         if status.errors_by_class and status.status in ("PARTIAL", "FAILED"):
-            click.echo(f"weft jobs errors {task_id}   # says which pages, and why", err=True)
+            click.echo(f"weft jobs errors {task_id}   # lists the pages, with reasons", err=True)
     return EXIT_CODES.get(status.status, 1)
 
 
 def _statuses(weft: Weft, task_id: str, happened: Callable[[Any], None]) -> Iterator[TaskStatus]:
-    """The status now, after everything that happens, and at the end."""
+    """Yields the current status, the status after each event, and the last one."""
     status = weft.status(task_id)
     yield status
     if not status.has_ended:
@@ -238,7 +238,7 @@ def _pieces(weft: Weft, task_id: str, kind: str, include_errors: bool) -> Iterat
 
 
 def _write(pieces: Iterator[bytes], out: str | None) -> int:
-    """Writes all of it. A refusal comes with the first piece, and leaves a file as it was."""
+    """Writes all pieces. An error response arrives as the first piece, and must leave an existing file unchanged."""
     from itertools import chain
     from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`weft keys`: who may call a scrape service."""
+"""`weft keys`: manages the API keys of a scrape service."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @click.group()
 def keys() -> None:
-    """Make, list and revoke the API keys of a scrape service.
+    """Create, list and revoke the API keys of a scrape service.
 
-    A service with keys asks each caller for one; it notices new and revoked ones at once.
+    A service with keys requires one from each caller; new and revoked keys take effect at once.
     """
 
 
@@ -27,13 +27,13 @@ def keys() -> None:
 @click.argument("name")
 @click.option(
     "--scope", "scopes", metavar="NAME", multiple=True,
-    help="What it may be used for: submit, read, control, monitor. [default: all]",
+    help="Its scopes: submit, read, control, monitor. [default: all]",
 )  # fmt: skip
 @folder_flags
 def create(
     name: str, scopes: tuple[str, ...], data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool
 ) -> int:
-    """Make a key, and print it: it is kept nowhere."""
+    """Create a key, and print it; it is not stored."""
     from weft.errors import BadInput
     from weft.jobs.api.access.api_key import KeyScope
 
@@ -47,7 +47,7 @@ def create(
     click.echo(text)
     if not quiet:
         click.echo(
-            "Keep it: it is shown once. Commands take it from WEFT_API_KEY or --key-file FILE, HTTP requests from "
+            "Save it: it is shown once. Commands read it from WEFT_API_KEY or --key-file FILE, HTTP requests from "
             "`Authorization: Bearer KEY`.",
             err=True,
         )
@@ -57,15 +57,15 @@ def create(
 @keys.command("list")
 @folder_flags
 def list_(data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
-    """List the keys, revoked ones too."""
-    found = _ring(data_dir, config_file).all()
+    """List the keys, including revoked ones."""
+    keys_listed = _ring(data_dir, config_file).all()
     if as_json:
-        print_document({"keys": [_facts(key) for key in found]})
+        print_document({"keys": [_facts(key) for key in keys_listed]})
         return 0
-    for key in found:
+    for key in keys_listed:
         state = "valid" if key.revoked_at is None else "revoked"
         click.echo(f"{key.id}  {state:7}  {key.name:24}  {','.join(key.scopes)}")
-    if not found and not quiet:
+    if not keys_listed and not quiet:
         click.echo("no keys", err=True)
     return 0
 
@@ -74,7 +74,7 @@ def list_(data_dir: str | None, config_file: str | None, as_json: bool, quiet: b
 @click.argument("which", metavar="ID_OR_NAME")
 @folder_flags
 def revoke(which: str, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
-    """End a key: the service refuses it from now on."""
+    """Revoke a key: the service refuses it from now on."""
     key = _ring(data_dir, config_file).revoke(which)
     if as_json:
         print_document(_facts(key))

@@ -1,4 +1,4 @@
-"""`weft serve`: the scrape service, until it is told to stop."""
+"""`weft serve`: runs the scrape service until it is stopped."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from weft.cli.terminal.settings import SettingsCommand, config_flags, given, hel
 
 
 class ServeCommand(SettingsCommand):
-    """The command with the service's flags."""
+    """A command with the service's flags."""
 
     product = "service"
     tuning = "What tunes it (timeouts, headers, logs)"
     groups = {  # noqa: RUF012 - never changed
         "server": "Where to listen",
         "jobs": "Tasks",
-        "fetch": "How to ask for pages",
+        "fetch": "How to request pages",
         "proxy": "Proxies",
         "cluster": "Other machines",
         "log": "Logs",
@@ -31,15 +31,15 @@ class ServeCommand(SettingsCommand):
 @output_flags
 @help_all
 def serve(config_file: str | None, as_json: bool, quiet: bool, **values: Any) -> int:
-    """Run the scrape service: submit a task over HTTP, watch it, take what it has.
+    """Run the scrape service, which accepts tasks over HTTP and runs them in the background.
 
     \b
     weft serve --email you@example.com
     curl -d '{"url": "https://example.com"}' -H 'Content-Type: application/json' \\
         http://127.0.0.1:8000/scraping/async-scrape
 
-    Tasks and pages are kept in the data dir; a service that is started there again goes on with them. Ctrl-C ends it in
-    good order. Its address in a browser is the dashboard. Beyond loopback it needs API keys.
+    Tasks and pages are kept in the data dir; a service that is started with it again continues them. Ctrl-C stops it
+    cleanly. Its address in a browser is the dashboard. Beyond loopback it needs API keys.
     """
     from weft.config import load_service
     from weft.system.background import log_in_foreground
@@ -54,7 +54,7 @@ def serve(config_file: str | None, as_json: bool, quiet: bool, **values: Any) ->
             print_document({"url": url})
         elif not quiet:
             where = f"open it in a browser; its routes: {url}/docs"
-            click.echo(f"weft: the scrape service listens at {url} ({where})", err=True)
+            click.echo(f"weft: the scrape service listens on {url} ({where})", err=True)
 
     supervisor.run(say, ("engine", "api"), until_failure=True, is_open=lambda: log_in_foreground(config))
     return 0

@@ -1,4 +1,4 @@
-"""What every command needs that is about a service: where a running one is, and with which key; or its folder."""
+"""Flags for the address and API key of a running service, or for its folder."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 def service_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds what every command needs to reach a service."""
+    """Adds the flags to reach a running service."""
     url = click.option(
-        "--server", metavar="ADDRESS", help=f"Where the service is. [default: WEFT_SERVER, else {DEFAULT_URL}]"
+        "--server", metavar="ADDRESS", help=f"URL of the service. [default: WEFT_SERVER, else {DEFAULT_URL}]"
     )
     key = click.option(
         "--key-file",
@@ -31,21 +31,22 @@ def service_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def folder_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The folder, as `weft serve` and `weft up` are given it: the same flags, variables and files choose it."""
+    """Adds the flags for a service's folder, as `weft serve` and `weft up` have them: the same flags, variables and
+    files select it."""
     data_dir = click.option("--data-dir", metavar="DIR", help="The service's folder.  [default: ./weft-service]")
     config = click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
     return data_dir(config(output_flags(command)))
 
 
 def config_of(data_dir: str | None, config_file: str | None) -> ServiceConfig:
-    """The settings of the service that `folder_flags` name."""
+    """The settings of the service that `folder_flags` select."""
     from weft.config import load_service
 
     return load_service(config_file, flags={} if data_dir is None else {"data_dir": data_dir})
 
 
 def client(server: str | None, key_file: str | None) -> Weft:
-    """The service that is meant."""
+    """A client of the service that the flags select."""
     from weft.client import Weft
     from weft.secret_files import read_secret
 

@@ -1,4 +1,4 @@
-"""The live display of all sites: a row each; without a terminal a line for each change."""
+"""The live display of all sites: a row for each; without a terminal a line for each change."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from weft.jobs.sites.status import SiteStatus
 
 COLUMNS = ("site", "state", "pages", "failed", "queued", "memory", "pages/s", "success", "next run (UTC)")
-WIDE = 100  # characters of a terminal that has room for all of them
+WIDE = 100  # characters of a terminal with room for all columns
 _LEAST = {"state": len("stopping"), "next run (UTC)": len("11-18 00:00")}
 _NARROW = {"next run (UTC)": "next (UTC)"}
 _STYLES = {"running": "green", "waiting": "yellow", "stopping": "yellow", "paused": "bold red", "idle": "dim"}
 
 
 def show_sites(*, quiet: bool) -> AbstractContextManager[Shower[Sequence[SiteStatus]]]:
-    """What shows the sites to a person."""
+    """Displays the sites."""
     return showing(sites_picture, ChangeLines(_changes), quiet=quiet)
 
 
@@ -33,8 +33,8 @@ def _changes(sites: Sequence[SiteStatus]) -> Iterator[tuple[str, str, str]]:
 
 
 def sites_picture(sites: Sequence[SiteStatus], size: Size) -> Picture:
-    """A table, and below it what there is to say."""
-    # On a narrow terminal the name is shortened, and the rest is not; the memory is in `weft sites status`.
+    """A table of the sites, with notes below it."""
+    # On a narrow terminal names are shortened, and other columns are not; the memory is left out.
     is_wide = size.width >= WIDE
     chosen = [number for number, name in enumerate(COLUMNS) if is_wide or name != "memory"]
     heads = [
@@ -47,13 +47,13 @@ def sites_picture(sites: Sequence[SiteStatus], size: Size) -> Picture:
         row[1] = Styled(site.state, _STYLES[site.state])
         rows.append([row[number] for number in chosen])
     running = sum(site.state == "running" for site in sites)
-    said = [TextLine(line, "red") for line in notes(sites)]
+    note_lines = [TextLine(line, "red") for line in notes(sites)]
     title = f"weft sites · {running} of {len(sites)} running"
-    return Picture([title], [Grid([heads[number] for number in chosen], rows), *said])
+    return Picture([title], [Grid([heads[number] for number in chosen], rows), *note_lines])
 
 
 def cells(site: SiteStatus) -> tuple[str, ...]:
-    """A site as a row of text."""
+    """The cells of a site's row."""
     rate = site.health.success_rate
     return (
         site.name, site.state, f"{site.pages:,}", f"{site.failed:,}", f"{site.queued:,}",
@@ -68,16 +68,16 @@ def _mib(number: int) -> str:
 
 
 def notes(sites: Sequence[SiteStatus]) -> list[str]:
-    """What there is to say besides: who waits for whom, what is wrong, what changed."""
-    found = []
+    """Notes on sites: what they wait for, problems, changes."""
+    lines = []
     for site in sites:
         if site.waiting:
-            found.append(f"{site.name}: {site.waiting}")
+            lines.append(f"{site.name}: {site.waiting}")
         if site.health.message:
-            found.append(f"{site.name}: {site.health.message}")
-    return found
+            lines.append(f"{site.name}: {site.health.message}")
+    return lines
 
 
 def table(sites: Sequence[SiteStatus]) -> str:
-    """All of it as plain text."""
+    """The whole display as plain text."""
     return "\n".join([*columns([COLUMNS, *map(cells, sites)]), *map(shown, notes(sites))])

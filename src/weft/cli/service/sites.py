@@ -1,4 +1,4 @@
-"""`weft sites`: saved scrapes with schedules and dependencies, of the service in a data dir."""
+"""`weft sites`: saved scrapes with schedules and dependencies, in the data dir of a service."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def sites() -> None:
     """Run many sites on their schedules, and see what changed on them.
 
     \b
-    weft sites add shop.yaml     keep a site; again: with what the file says now
-    weft sites run shop          now, after those that it depends on
-    weft sites status --watch    all of them, live
+    weft sites add shop.yaml     add a site, or update it
+    weft sites run shop          now, after its dependencies
+    weft sites status --watch    live status of all sites
 
     The service of the same data dir runs them: `weft up`, or `weft serve`.
     """
@@ -64,25 +64,25 @@ def list_(data_dir: str | None, config_file: str | None, as_json: bool, quiet: b
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @folder_flags
 def add(files: tuple[str, ...], data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
-    """Keep sites that are described in YAML or JSON files (docs/sites.md).
+    """Add sites from YAML or JSON files (docs/sites.md).
 
-    A site of the same name is replaced; what is known of its pages stays. Several files are added together, or none.
+    A site of the same name is replaced; what is known of its pages is kept. Several files are added together, or none.
     """
     from weft.jobs.sites.files import read_site
 
-    found = [read_site(Path(file), time.time()) for file in files]
-    if twice := {one.name for one in found if sum(one.name == other.name for other in found) > 1}:
+    files_read = [read_site(Path(file), time.time()) for file in files]
+    if twice := {one.name for one in files_read if sum(one.name == other.name for other in files_read) > 1}:
         raise BadInput(f"name: {', '.join(sorted(twice))} is in two of these files")
     with _registry(data_dir, config_file) as registry:
         before = registry.names()
-        added = registry.add(found)
+        added = registry.add(files_read)
     if as_json:
         replaced = [site.name for site in added if site.name in before]
         print_document({"added": [site.name for site in added], "replaced": replaced})
     elif not quiet:
         for site in added:
             when = f"; next run {_at(site.next_at)}" if site.next_at else ""
-            what = "replaced; what is known of its pages stays" if site.name in before else "added"
+            what = "replaced; what is known of its pages is kept" if site.name in before else "added"
             click.echo(f"weft: {site.name} is {what}{when}", err=True)
     return 0
 
@@ -91,7 +91,7 @@ def add(files: tuple[str, ...], data_dir: str | None, config_file: str | None, a
 @click.argument("name")
 @folder_flags
 def remove(name: str, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
-    """Forget a site and what is known of its pages."""
+    """Remove a site and what is known of its pages."""
     with _registry(data_dir, config_file) as registry:
         registry.remove(name)
     if as_json:
@@ -116,9 +116,9 @@ def run(
     names: tuple[str, ...], is_all: bool, is_watched: bool, data_dir: str | None, config_file: str | None,
     as_json: bool, quiet: bool,
 ) -> int:  # fmt: skip
-    """Run sites now, each after those that it depends on.
+    """Run sites now, each after its dependencies.
 
-    A site that runs already is left as it is. With --watch the exit code is 0 if all have ended well, else 1.
+    A site that runs already is left as it is. With --watch the exit code is 0 if all have succeeded, else 1.
     """
     from weft.cli.service.site_display import show_sites
 
@@ -127,19 +127,19 @@ def run(
         if not registry.is_served and not quiet:
             click.echo("weft: no service runs here, so they wait: `weft up` or `weft serve` starts one", err=True)
         if not is_watched:
-            _tell_started(tasks, registry, as_json, quiet)
+            _report_started(tasks, registry, as_json, quiet)
             return 0
         with show_sites(quiet=quiet or as_json) as watch:
-            found = registry.status()
-            while not have_ended(found, tasks, may_get_proxies=not registry.lacks_proxies):
-                watch(found)
+            statuses = registry.status()
+            while not have_ended(statuses, tasks, may_get_proxies=not registry.lacks_proxies):
+                watch(statuses)
                 time.sleep(WATCH_S)
-                found = registry.status()
-            watch(found)
-        return _tell(found, as_json, only=tasks)
+                statuses = registry.status()
+            watch(statuses)
+        return _report(statuses, as_json, only=tasks)
 
 
-def _tell_started(tasks: dict[str, str], registry: SiteRegistry, as_json: bool, quiet: bool) -> None:
+def _report_started(tasks: dict[str, str], registry: SiteRegistry, as_json: bool, quiet: bool) -> None:
     if as_json:
         print_document({"runs": [{"site": name, "task_id": task or None} for name, task in tasks.items()]})
     elif not quiet:
@@ -148,9 +148,9 @@ def _tell_started(tasks: dict[str, str], registry: SiteRegistry, as_json: bool, 
             click.echo(f"{name}: {task or waiting[name] or 'waits for its turn'}")
 
 
-def have_ended(found: list[SiteStatus], names: dict[str, str], *, may_get_proxies: bool = True) -> bool:
-    """Whether none runs, or can run before somebody does something or time passes."""
-    by_name = {one.name: one for one in found}
+def have_ended(statuses: list[SiteStatus], names: dict[str, str], *, may_get_proxies: bool = True) -> bool:
+    """Whether none of the sites runs, or can start before a user acts or time passes."""
+    by_name = {one.name: one for one in statuses}
 
     def is_over(name: str) -> bool:
         site = by_name.get(name)
@@ -170,7 +170,7 @@ def have_ended(found: list[SiteStatus], names: dict[str, str], *, may_get_proxie
 def status(
     names: tuple[str, ...], is_watched: bool, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool
 ) -> int:
-    """Show how sites are: what runs, what waits for what, what is paused, what changed.
+    """Show the status of sites: running, waiting, paused, and what changed.
 
     The exit code is 0 if all are healthy, else 1.
     """
@@ -183,7 +183,7 @@ def status(
                 while True:
                     watch(registry.status(chosen))
                     time.sleep(WATCH_S)
-        return _tell(registry.status(chosen), as_json)
+        return _report(registry.status(chosen), as_json)
 
 
 @sites.command()
@@ -193,7 +193,7 @@ def status(
 def stop(
     names: tuple[str, ...], is_all: bool, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool
 ) -> int:
-    """End the runs of sites; what they have is kept, and their schedules go on."""
+    """Stop the runs of sites; what they have stored is kept, and their schedules continue."""
     with _registry(data_dir, config_file) as registry:
         chosen = _chosen(names, is_all, "stop")
         asked_for = [site.name for site in registry.status(chosen) if site.state in ("waiting", "paused")]
@@ -203,29 +203,29 @@ def stop(
     if as_json:
         print_document({"stopped": stopped, "unasked": unasked, "have_ended": have_ended})
     elif not quiet:
-        said = f"stopped {', '.join(stopped)}" if stopped else "none of them ran"
+        message = f"stopped {', '.join(stopped)}" if stopped else "none of them ran"
         if unasked:
-            said += f"; no longer asked for: {', '.join(unasked)}"
-        click.echo(f"weft: {said}{'' if have_ended else '; they end as soon as a service runs here'}", err=True)
+            message += f"; no longer requested: {', '.join(unasked)}"
+        click.echo(f"weft: {message}{'' if have_ended else '; they end as soon as a service runs here'}", err=True)
     return 0
 
 
 @sites.command()
 @click.argument("name")
-@click.option("--limit", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="The last so many.")
+@click.option("--limit", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="The last N.")
 @folder_flags
 def changes(name: str, limit: int, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
-    """Print which pages were new, changed, gone or moved in the last runs of a site."""
+    """List new, changed, gone and moved pages in the last runs of a site."""
     from weft.jobs.sites.site_documents import document
 
     with _registry(data_dir, config_file) as registry:
-        found = registry.reports(name, limit)
+        reports = registry.reports(name, limit)
     if as_json:
-        print_document({"site": name, "reports": [document(one) for one in found]})
+        print_document({"site": name, "reports": [document(one) for one in reports]})
         return 0
-    if not found and not quiet:
-        click.echo(f"weft: no run of {name} has ended yet; `weft sites run {name}` asks for one", err=True)
-    for report in found:
+    if not reports and not quiet:
+        click.echo(f"weft: no run of {name} has ended yet; `weft sites run {name}` requests one", err=True)
+    for report in reports:
         if not quiet:
             why = f"; every page was read: {report.why_full}" if report.why_full else ""
             click.echo(f"{_at(report.at)}  {report.summary}{why}", err=True)
@@ -237,15 +237,15 @@ def changes(name: str, limit: int, data_dir: str | None, config_file: str | None
     return 0
 
 
-def _tell(found: list[SiteStatus], as_json: bool, only: dict[str, str] | None = None) -> int:
+def _report(statuses: list[SiteStatus], as_json: bool, only: dict[str, str] | None = None) -> int:
     from weft.cli.service.site_display import table
     from weft.jobs.sites.site_documents import document
 
     if as_json:
-        print_document({"sites": [document(one) for one in found]})
+        print_document({"sites": [document(one) for one in statuses]})
     else:
-        click.echo(table(found))
-    judged = [one for one in found if only is None or one.name in only]
+        click.echo(table(statuses))
+    judged = [one for one in statuses if only is None or one.name in only]
     return 0 if all(one.health.is_healthy and not (only and one.waits_for) for one in judged) else 1
 
 

@@ -1,4 +1,4 @@
-"""`weft up`, `down`, `status`, `restart` and `logs`: everything that must run, from one command each."""
+"""`weft up`, `down`, `status`, `restart` and `logs`: run all services, and report on them."""
 
 from __future__ import annotations
 
@@ -25,26 +25,30 @@ WATCH_S = 0.25
 
 
 class UpCommand(ServeCommand):
-    """The command with the service's flags."""
+    """A command with the service's flags, and those of the supervisor."""
 
     groups = {"services": "What to run", **ServeCommand.groups}  # noqa: RUF012 - never changed
 
 
 @click.command(cls=UpCommand, context_settings={"max_content_width": 120})
 @click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
-@click.option("--foreground", is_flag=True, help="Stay, and stop everything at the end: for systemd, or a container.")
+@click.option(
+    "--foreground",
+    is_flag=True,
+    help="Stay in the foreground, and stop everything at exit: for systemd or a container.",
+)
 @lambda command: config_flags(command, "service")
 @output_flags
 @help_all
 def up(config_file: str | None, foreground: bool, as_json: bool, quiet: bool, **values: Any) -> int:
-    """Bring everything up that must run, and keep it running: the engine and the API; Redis with --services.
+    """Start all services, and keep them running: the engine and the API; Redis with --services.
 
     \b
     weft up                      returns when all services are healthy
-    weft status                  how they are
-    weft down                    stops them, and leaves nothing
+    weft status                  their status
+    weft down                    stops them all
 
-    A supervisor stays in the background: what dies is started again. What runs already is left as it is.
+    A supervisor in the background restarts services that die. Running services are left as they are.
     """
     from weft.cli.service.system_display import show_services
     from weft.config import load_service
@@ -61,10 +65,10 @@ def up(config_file: str | None, foreground: bool, as_json: bool, quiet: bool, **
         with show_services(config.server.data_dir, quiet=quiet or as_json) as watch:
             state, is_new = bring_up(config, watch)
     except KeyboardInterrupt:
-        click.echo("weft: the services go on starting in the background; `weft down` stops them", err=True)
+        click.echo("weft: the services continue to start in the background; `weft down` stops them", err=True)
         raise
     if not is_new and state.settings != digest(config):
-        click.echo("weft: they run with other settings than these; `weft down`, then `weft up`, changes that", err=True)
+        click.echo("weft: they run with other settings; `weft down`, then `weft up`, applies these", err=True)
     if as_json:
         print_document({"started": is_new, **_facts(state), "urls": state.urls})
     elif not quiet:
@@ -101,7 +105,7 @@ def _in_foreground(config: ServiceConfig, as_json: bool, quiet: bool) -> int:
 @click.command()
 @folder_flags
 def down(data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
-    """Stop everything that `weft up` has started, those that depend on others first; nothing is left running."""
+    """Stop everything that `weft up` has started, dependent services first."""
     from weft.system import control
 
     folder = Path(config_of(data_dir, config_file).server.data_dir)
@@ -117,7 +121,7 @@ def down(data_dir: str | None, config_file: str | None, as_json: bool, quiet: bo
 @folder_flags
 @click.option("--watch", "is_watched", is_flag=True, help="Show it live, until Ctrl-C.")
 def status(data_dir: str | None, config_file: str | None, is_watched: bool, as_json: bool, quiet: bool) -> int:
-    """Show how all services are. The exit code is 0 if all are healthy, else 1."""
+    """Show the status of all services. The exit code is 0 if all are healthy, else 1."""
     from weft.cli.service.system_display import show_services
     from weft.system import control
 
@@ -146,7 +150,7 @@ def status(data_dir: str | None, config_file: str | None, is_watched: bool, as_j
 @click.argument("service")
 @folder_flags
 def restart(service: str, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
-    """Stop a service in good order and start it again; returns when it is healthy."""
+    """Stop a service cleanly and start it again; returns when it is healthy."""
     from weft.cli.service.system_display import show_services
     from weft.system import control
 
@@ -171,9 +175,9 @@ def restart(service: str, data_dir: str | None, config_file: str | None, as_json
     default=50,
     show_default=True,
     type=click.IntRange(0),
-    help="How many of the last lines.",
+    help="Number of lines.",
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is logged from now on, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new lines, until Ctrl-C.")
 def logs(
     service: str, data_dir: str | None, config_file: str | None, count: int, follow: bool, as_json: bool, quiet: bool
 ) -> int:
@@ -182,20 +186,20 @@ def logs(
     from weft.system.logs import files_of
 
     files = files_of(config_of(data_dir, config_file), service)
-    found = [path for path in files if path.exists()]
-    if not found:
+    existing = [path for path in files if path.exists()]
+    if not existing:
         raise BadInput(f"{service} has not logged anything yet: there is no {files[0]}")
-    lines = {path: _last_lines(path, count) for path in found}
+    lines = {path: _last_lines(path, count) for path in existing}
     if as_json:
-        print_document({"service": service, "files": [{"path": str(path), "lines": lines[path]} for path in found]})
+        print_document({"service": service, "files": [{"path": str(path), "lines": lines[path]} for path in existing]})
         return 0
-    for path in found:
-        if len(found) > 1 and not quiet:
+    for path in existing:
+        if len(existing) > 1 and not quiet:
             click.echo(f"==> {path} <==", err=True)
         for line in lines[path]:
             click.echo(shown(line))
     if follow:
-        _follow(found[-1], lambda line: click.echo(shown(line)))
+        _follow(existing[-1], lambda line: click.echo(shown(line)))
     return 0
 
 
@@ -224,7 +228,7 @@ def _last_lines(path: Path, count: int) -> list[str]:
 
 
 def _follow(path: Path, say: Callable[[str], None]) -> None:
-    """Goes on in the new file when the log was rotated."""
+    """Follows a log; continues in the new file when the log is rotated."""
     file = path.open(errors="replace")
     file.seek(0, 2)
     while True:
@@ -233,7 +237,7 @@ def _follow(path: Path, say: Callable[[str], None]) -> None:
         try:
             is_same = os.path.samestat(path.stat(), os.fstat(file.fileno()))
         except OSError:
-            is_same = True  # between two files
+            is_same = True  # the log is being rotated: the new file does not exist yet
         if not is_same:
             file.close()
             file = path.open(errors="replace")

@@ -1,4 +1,4 @@
-"""The live display of all services: a row each; without a terminal a line for each change."""
+"""The live display of all services: a row for each; without a terminal a line for each change."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from weft.cli.terminal.output import visible
 if TYPE_CHECKING:
     from weft.system.state import ServiceRow, SystemState
 
-NARROW = 100  # columns: below these `since` is left out
+NARROW = 100  # columns: narrower terminals leave `since` out
 
 
 def show_services(home: str, *, quiet: bool) -> AbstractContextManager[Shower[SystemState]]:
-    """What shows the state of the services to a person."""
+    """Displays the state of the services."""
     return showing(lambda state, size: services_picture(state, size, home), ChangeLines(service_changes), quiet=quiet)
 
 
 def service_changes(state: SystemState) -> Iterator[tuple[str, str, str]]:
-    """What `ChangeLines` says of the services."""
+    """The changes of the services for `ChangeLines`."""
     for row in state.rows:
         text = f"{row.name}: {row.state}{', healthy' if row.healthy else ''}"
         why = f" ({row.last_error})" if row.last_error and not row.healthy else ""
@@ -30,7 +30,7 @@ def service_changes(state: SystemState) -> Iterator[tuple[str, str, str]]:
 
 
 def services_picture(state: SystemState, size: Size, home: str) -> Picture:
-    """A table, and below it what is wrong with those that are not healthy."""
+    """A table of the services, with the problems of unhealthy ones below it."""
     names = ["service", "state", "healthy", "pid", "restarts", "since"][: 5 if size.width < NARROW else 6]
     rows = [
         (

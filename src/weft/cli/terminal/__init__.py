@@ -1,1 +1,1 @@
-"""What every command prints and parses with: output, messages, flags for settings, live displays."""
+"""Shared by all commands: output, messages, flags for settings, live displays."""

@@ -1,8 +1,8 @@
-"""Live displays: one mechanism for all commands; what each shows is data, a `Picture`.
+"""Live displays: one mechanism for all commands; each command provides data, a `Picture`.
 
-On a terminal a box on stderr is redrawn; elsewhere lines are written. Must stay true: nothing else writes to the
-terminal while the box is drawn, or its rows would be misplaced. So messages go through `say`, and what is typed, Ctrl-C
-too, is not echoed. Every text is made `visible` here: it may be a page's.
+On a terminal a box on stderr is redrawn; elsewhere lines are written. Invariant: nothing else writes to the terminal
+while the box is displayed, or its rows would be misplaced. So messages go through `say`, and typed characters,
+including Ctrl-C, are not echoed. Every text is made `visible` here, since it may come from a page.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 State = TypeVar("State")
 Shower = Callable[[State], None]
-FRAME = 4  # columns that the box itself takes
+FRAME = 4  # columns that the frame of the box uses
 
 
 class Styled(NamedTuple):
-    """A text with rich's name of a style."""
+    """A text with the name of a rich style."""
 
     text: str
     style: str = ""
 
 
 class TextLine(NamedTuple):
-    """One or more lines; what is too long is cut off, or wrapped."""
+    """One or more lines; text that is too long is cut off, or wrapped."""
 
     text: str
     style: str = ""
@@ -44,7 +44,7 @@ class TextLine(NamedTuple):
 
 
 class ProgressLine(NamedTuple):
-    """How much of it is done, with texts behind it; `total` is None where it is not known."""
+    """A progress bar, with texts after it; `total` is None if it is not known."""
 
     total: float | None
     completed: float
@@ -58,7 +58,7 @@ class NamedNumbers(NamedTuple):
 
 
 class Column(NamedTuple):
-    """Of a `Grid`; `least`: columns of the terminal that it keeps, however narrow that is."""
+    """A column of a `Grid`; `least`: its minimum width in columns of the terminal."""
 
     head: str
     least: int | None = None
@@ -67,7 +67,7 @@ class Column(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """A table; without heads where no column has one."""
+    """A table; without a head if no column has one."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str | Styled]]
@@ -78,7 +78,7 @@ Part = TextLine | ProgressLine | NamedNumbers | Grid
 
 
 class Picture(NamedTuple):
-    """What a box shows."""
+    """The contents of a box."""
 
     title: Sequence[str | Styled]
     parts: Sequence[Part]
@@ -86,14 +86,14 @@ class Picture(NamedTuple):
 
 
 class Size(NamedTuple):
-    """Of the terminal."""
+    """The size of the terminal."""
 
     width: int
     height: int
 
 
-class Silence:
-    """A terminal that does not echo what is typed, until `end`; Ctrl-C and the like work as ever."""
+class NoEcho:
+    """Switches the terminal's echo off until `end`; Ctrl-C and other control keys still work."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -106,10 +106,10 @@ class Silence:
                 self._before = before
                 atexit.register(self.end)
         except (OSError, termios.error):
-            pass  # no terminal after all
+            pass  # not a terminal
 
     def end(self) -> None:
-        """The terminal is as it was."""
+        """Restores the terminal's settings."""
         if self._before is None:
             return
         before, self._before = self._before, None
@@ -122,7 +122,7 @@ class Silence:
 
 
 class Box(Generic[State]):
-    """Call it with a state to draw it; `close` takes it off the screen, or leaves the last picture there."""
+    """A live box: call it with a state to display it; `close` erases the box, or leaves its last contents."""
 
     def __init__(
         self, picture: Callable[[State, Size], Picture], console: Console | None = None, *, remains: bool = False
@@ -134,15 +134,15 @@ class Box(Generic[State]):
         self._remains = remains
         self._console = console or Terminal(stderr=True)
         self._live = Live(console=self._console, refresh_per_second=4, transient=not remains)
-        self._silence = Silence(2) if console is None else None
+        self._silence = NoEcho(2) if console is None else None
         self._live.start()
 
     def __call__(self, state: State) -> None:
-        """Draws it, a quarter of a second later at most."""
+        """Displays a state, at most a quarter of a second later."""
         self._live.update(rendered(self._picture(state, Size(*self._console.size))))
 
     def say(self, text: str) -> None:
-        """A line above the box, which stays."""
+        """Prints a line above the box."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
@@ -150,7 +150,8 @@ class Box(Generic[State]):
         from rich.text import Text
 
         if not self._remains:
-            # Live.stop() redraws the last frame uncropped: lines beyond the terminal's height would scroll up and stay.
+            # Live.stop() redraws the last frame uncropped: lines beyond the terminal's height would remain on the
+            # screen.
             self._live.update(Text(), refresh=True)
         self._live.stop()
         if self._silence is not None:
@@ -166,8 +167,8 @@ def showing(
     plain: bool = False,
     remains: bool = False,
 ) -> Iterator[Shower[State]]:
-    """What shows states to a person until the end of the block: a box, or lines where there is no terminal or `plain`
-    ones are wanted; nothing if `quiet`."""
+    """Displays states until the end of the block: in a box, or as lines if there is no terminal or `plain` is set;
+    nothing if `quiet`."""
     if quiet:
         yield lambda _: None
     elif plain or not sys.stderr.isatty():
@@ -181,14 +182,15 @@ def showing(
 
 
 class ChangeLines(Generic[State]):
-    """Lines of what is not as before. `texts` gives names, what is compared with the last of that name, and a line."""
+    """Prints a line for each change. `texts` yields (name, value, line): a line is printed if the value differs from
+    the last one of that name."""
 
     def __init__(self, texts: Callable[[State], Iterable[tuple[str, str, str]]]) -> None:
         self._texts = texts
         self._last: dict[str, str] = {}
 
     def __call__(self, state: State) -> None:
-        """Writes a line for each change; what is not there at first is as if it had been the empty text."""
+        """Prints a line for each change; at first, names compare with the empty text."""
         for name, compared, line in self._texts(state):
             if self._last.get(name, "") != compared:
                 self._last[name] = compared
@@ -196,7 +198,7 @@ class ChangeLines(Generic[State]):
 
 
 class RegularLines(Generic[State]):
-    """A line every few seconds, and whenever `key` changes."""
+    """Prints a line every few seconds, and whenever `key` changes."""
 
     def __init__(
         self, text: Callable[[State], str], every_s: float, key: Callable[[State], object] = lambda _: None
@@ -208,14 +210,15 @@ class RegularLines(Generic[State]):
         self._next = time.monotonic() + every_s
 
     def __call__(self, state: State) -> None:
-        """Writes a line when it is time."""
+        """Prints a line if it is due."""
         if self._key(state) != self._last or time.monotonic() >= self._next:
             self._last, self._next = self._key(state), time.monotonic() + self._every_s
             say(self._text(state))
 
 
 def say(text: str) -> None:
-    """A line on stderr; a full disk or a reader that has gone is no reason to end what it is about."""
+    """Prints a line on stderr; errors such as a full disk or a closed pipe are ignored, since the work should
+    continue."""
     try:
         click.echo(text, err=True)
     except OSError:
@@ -223,7 +226,7 @@ def say(text: str) -> None:
 
 
 def rendered(picture: Picture) -> RenderableType:
-    """A picture as rich draws it."""
+    """Converts a picture to rich's objects."""
     from rich.console import Group
     from rich.panel import Panel
     from rich.text import Text
@@ -248,8 +251,10 @@ def _bar(bar: ProgressLine) -> RenderableType:
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 
-    drawn = ProgressBar(total=bar.total, completed=bar.completed, pulse=bar.total is None)
-    # Always in a table: a bar by itself ends no line, and what follows it would be cut off.
+    drawn = ProgressBar(
+        total=bar.total, completed=bar.completed, pulse=bar.total is None
+    )  # words: ok (a parameter of rich)
+    # In a table, because a progress bar ends no line by itself, and text after it would be cut off.
     row = Table.grid(padding=(0, 2 if bar.beside else 0, 0, 0), expand=True)
     row.add_column(ratio=1)
     for _ in bar.beside:
@@ -258,15 +263,15 @@ def _bar(bar: ProgressLine) -> RenderableType:
     return row
 
 
-def _figures(figures: NamedNumbers) -> RenderableType:
+def _numbers(numbers: NamedNumbers) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(expand=True, padding=(0, 2))
-    for _ in figures.values:
+    for _ in numbers.values:
         table.add_column(justify="center", no_wrap=True)
-    table.add_row(*(Text(value, style="bold") for value in figures.values.values()))
-    table.add_row(*(Text(name, style="dim") for name in figures.values))
+    table.add_row(*(Text(value, style="bold") for value in numbers.values.values()))
+    table.add_row(*(Text(name, style="dim") for name in numbers.values))
     return table
 
 
@@ -285,7 +290,7 @@ def _grid(grid: Grid) -> RenderableType:
             justify="right" if column.is_right else "left",
         )
     for row in grid.rows:
-        # as Text, or a text in square brackets would be taken for markup
+        # Text objects, because text in square brackets would be parsed as markup
         table.add_row(*(Text(visible(cell.text), cell.style) for cell in map(_styled, row)))
     return table
 
@@ -293,13 +298,13 @@ def _grid(grid: Grid) -> RenderableType:
 _DRAWN: dict[type, Callable[[Any], RenderableType]] = {
     TextLine: _line,
     ProgressLine: _bar,
-    NamedNumbers: _figures,
+    NamedNumbers: _numbers,
     Grid: _grid,
 }
 
 
 def clock(seconds: float) -> str:
-    """`1:02:03` or `2:03`."""
+    """A duration: `1:02:03` or `2:03`."""
     whole = int(seconds)
     hours, minutes = divmod(whole // 60, 60)
     return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"

@@ -1,7 +1,7 @@
-"""Messages as the command line says them: a setting that a message names goes by its flag.
+"""Converts messages for the command line: settings that a message names become flags.
 
-Below the command line a message names a setting in backticks, as a program writes it: `` `allow_private=True` ``, or
-`` `max_pages` `` alone. Callers in Python read it as it is; here it becomes `--allow-private` and `--max-pages`.
+Below the command line a message names a setting in backticks, as in Python: `` `allow_private=True` ``, or ``
+`max_pages` `` alone. Callers in Python read it unchanged; here it becomes `--allow-private` and `--max-pages`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-_NO_SETTINGS = ("config", "out", "fields", "content", "max_bytes")  # parameters of weft.crawl and of exports
+_NO_SETTINGS = ("config", "out", "fields", "content", "max_bytes")  # these are parameters of weft.crawl and of exports
 _SETTING = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
 
 
 def as_flags(message: str) -> str:
-    """The message, with every setting that it names written as a flag."""
+    """The message with every setting written as a flag."""
     from weft.config import CRAWL, SERVICE, keys, own_names
 
     flags: dict[str, str] = {}
@@ -26,15 +26,15 @@ def as_flags(message: str) -> str:
         flags |= {name: known[key].flag for name, key in own_names(known).items()}
     flags |= {name: "--" + name.replace("_", "-") for name in _NO_SETTINGS}
 
-    def flag(found: re.Match[str]) -> str:
-        name, written = found.groups()
-        return spelt(flags[name], written) if name in flags else found[0]
+    def flag(match: re.Match[str]) -> str:
+        name, written = match.groups()
+        return spelt(flags[name], written) if name in flags else match[0]
 
     return _SETTING.sub(flag, message)
 
 
 def spelt(flag: str, written: str | None) -> str:
-    """A flag with the value that a program would write; what is no value (`FILE`) stands for one."""
+    """A flag with the value that a program would write; a placeholder (`FILE`) is kept."""
     if written is None:
         return flag
     try:
@@ -44,7 +44,7 @@ def spelt(flag: str, written: str | None) -> str:
 
 
 def with_value(flag: str, value: Any) -> str:
-    """A flag with its value, as a shell takes it."""
+    """A flag with its value, quoted for a shell."""
     if isinstance(value, bool):
         return flag if value else f"--no-{flag[2:]}"
     if isinstance(value, Mapping):

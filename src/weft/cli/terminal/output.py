@@ -1,7 +1,7 @@
-"""What every command shares: the --json and --quiet flags, wherever on the line they stand, and text safe to show.
+"""Shared by all commands: the flags --json and --quiet, at any position of the command line, and safe output of text.
 
-A page's title, text or URL may contain control codes for a terminal, which could move its cursor, change its title or
-keys, or reverse the direction of a line.
+A page's title, text or URL may contain terminal control codes, which could move the cursor, change the title or keys of
+the terminal, or reverse the direction of a line.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 
 import click
 
-SCHEMA = 1  # grows when a field of any command's JSON goes or changes its meaning
+SCHEMA = 1  # incremented when a field of any command's JSON is removed or changes its meaning
 
 
 def output_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --json and --quiet to a command; the ones given before the command's name count as well."""
+    """Adds --json and --quiet to a command; those given before the command's name count as well."""
 
     def merge(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
         return value or bool((ctx.find_root().obj or {}).get("json" if param.name == "as_json" else "quiet"))
@@ -29,35 +29,35 @@ def output_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     return as_json(quiet(command))
 
 
-# C0 but for newline and tab, DEL, C1, what turns the direction of text, and separators that are line breaks to some.
+# C0 except newline and tab, DEL, C1, direction marks, and separators that some programs treat as line breaks.
 _CODES = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 
 
 def visible(text: str) -> str:
-    """A text in which no character does anything to a terminal: control codes as `\\x1b`, the others as `\\u202e`."""
+    """A text without characters that affect a terminal: control codes as `\\x1b`, others as `\\u202e`."""
     return _CODES.sub(_escaped, text)
 
 
 def shown(text: str, *, err: bool = False) -> str:
-    """A text as it goes to stdout, or stderr: on a terminal it is made visible, elsewhere it stays as it is."""
+    """A text for stdout, or stderr: made visible on a terminal, unchanged elsewhere."""
     return visible(text) if (sys.stderr if err else sys.stdout).isatty() else text
 
 
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def _json_escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _json_escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
 
 
 class VisibleStream(RawIOBase):
-    """Takes the bytes of UTF-8 lines, and writes them so that no character does anything to a terminal.
+    """Accepts UTF-8 lines as bytes, and writes them without characters that affect a terminal.
 
-    `as_json`: codes are written as JSON does, so that the lines stay what they are.
+    `as_json`: codes are escaped as in JSON, so that the lines stay valid.
     """
 
     def __init__(self, out: BinaryIO, *, as_json: bool) -> None:
@@ -67,7 +67,7 @@ class VisibleStream(RawIOBase):
         self._held = ""
 
     def write(self, data: Any) -> int:
-        """Writes all of it, but for a carriage return at its end: it may belong to the end of a line."""
+        """Writes everything except a carriage return at the end, which may be part of a line ending."""
         text = self._held + self._decode(bytes(data))
         self._held = "\r" if text.endswith("\r") else ""
         text = text.removesuffix("\r").replace("\r\n", "\n")
@@ -75,12 +75,13 @@ class VisibleStream(RawIOBase):
         return len(data)
 
     def flush(self) -> None:
-        """Hands over what was written."""
+        """Flushes the underlying stream."""
         self._out.flush()
 
 
 def columns(rows: Sequence[Sequence[str]], *, is_right: Callable[[int], bool] = lambda _: False) -> list[str]:
-    """Rows of cells as lines, two spaces between the columns; `is_right`: whether a column is set flush right."""
+    """Formats rows of cells as lines, with two spaces between columns; `is_right`: whether a column is
+    right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -92,14 +93,14 @@ def columns(rows: Sequence[Sequence[str]], *, is_right: Callable[[int], bool] = 
 
 
 def print_document(facts: Mapping[str, Any]) -> None:
-    """What a command tells programs (docs/json.md): an object that begins with the version of its form."""
+    """Prints a command's JSON document (docs/json.md): an object that begins with the version of the schema."""
     print_json({"schema": SCHEMA} | dict(facts))
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout."""
+    """Prints one JSON document on stdout."""
     import msgspec
 
     document = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    # JSON has its own way to write these; what it leaves as they are would reach a terminal.
+    # Escapes characters that JSON allows and a terminal would interpret.
     click.echo(_CODES.sub(_json_escaped, document) if sys.stdout.isatty() else document)

@@ -1,8 +1,8 @@
-"""Command-line flags for the configuration's keys, made from the keys themselves.
+"""Command-line flags for the keys of the configuration, generated from the keys.
 
-A list's flag takes `a,b` and may be repeated; a mapping's takes one NAME=VALUE, whose value may have commas, and may be
-repeated. A flag goes by its key, too (`--politeness-delay-seconds` for `--delay`); one that there is not is answered as
-an unknown key is.
+The flag of a list accepts `a,b` and may be repeated; that of a mapping accepts one NAME=VALUE, whose value may have
+commas, and may be repeated. A flag is also accepted under its key's name (`--politeness-delay-seconds` for `--delay`);
+the error for an unknown flag suggests a known one.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from weft.cli.terminal.messages import as_flags
 if TYPE_CHECKING:
     from weft.config import Key
 
-# Section of the configuration -> its heading in the help, in this order.
+# Section of the configuration → its heading in the help, in this order.
 GROUPS = {
     "scope": "Where to go",
     "limits": "When to stop",
-    "extract": "What to read from pages",
+    "extract": "What to extract from pages",
     "spider": "Your own code",
-    "login": "Logins by a form",
-    "logins": "Logins by their names",
-    "store": "What to keep",
-    "run": "A crawl that is there already",
+    "login": "Logins through a form",
+    "logins": "Named logins",
+    "store": "What to store",
+    "run": "An existing crawl",
     "politeness": "How to treat a site",
-    "fetch": "How to ask for pages",
+    "fetch": "How to request pages",
     "proxy": "Proxies",
     "cluster": "Other machines",
     "pods": "Pods and processes",
     "redis": "Redis of the pods",
     "log": "Logs and metrics",
 }
-# What is looked for first in its group.
+# The first flags of their groups.
 FIRST = ("data_dirs", "email", "seed_file", "num_pods")
 _METAVARS = {
     "seed_file": "FILE",
@@ -69,15 +69,15 @@ _AS_SENT = re.compile(r"([^\s=]+):\s+(.*\S)\s*", re.DOTALL).fullmatch
 
 
 class SettingsCommand(click.Command):
-    """A command with a flag for every key: `--help` has those that most crawls need, `--help-all` has all."""
+    """A command with a flag for every key: `--help` lists those that most crawls need, `--help-all` lists all."""
 
     groups = GROUPS
     product = "crawl"
-    all_of: frozenset[str] = frozenset()  # sections of which `--help` has every flag
+    all_of: frozenset[str] = frozenset()  # sections of which `--help` lists every flag
     tuning = "What tunes a crawl (retries, breakers, timeouts, processes, Redis)"
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """In groups; what is no setting comes last."""
+        """Writes the flags in groups; flags that are not settings are last."""
         settings = [option for option in self.params if isinstance(option, SettingOption)]
         others = [
             option
@@ -85,13 +85,15 @@ class SettingsCommand(click.Command):
             if isinstance(option, click.Option) and not isinstance(option, SettingOption)
         ]
         for section, heading in self.groups.items():
-            shown = [option for option in settings if option.key.section == section]
-            shown = [option for option in shown if _ALL in ctx.meta or section in self.all_of or not option.key.tuning]
-            _write(ctx, formatter, heading, shown)
+            listed = [option for option in settings if option.key.section == section]
+            listed = [
+                option for option in listed if _ALL in ctx.meta or section in self.all_of or not option.key.tuning
+            ]
+            _write(ctx, formatter, heading, listed)
         _write(ctx, formatter, "Output and help", others)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """What is true of all flags."""
+        """Writes notes that apply to all flags."""
         formatter.write_paragraph()
         with formatter.indentation():
             formatter.write_text(
@@ -104,7 +106,7 @@ class SettingsCommand(click.Command):
                 formatter.write_text(f"{self.tuning} is in --help-all.")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As any command; an unknown flag is answered with the setting that is meant."""
+        """Parses arguments; the error for an unknown flag names the intended setting."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -118,7 +120,7 @@ class SettingsCommand(click.Command):
 
         known = keys(product_named(self.product))
         own = own_names(known)
-        # The command's own flags are no settings, and may be meant as well.
+        # The command's own flags are not settings, but may be meant as well.
         others = {
             option.lstrip("-").replace("-", "_"): option
             for parameter in self.params
@@ -126,33 +128,37 @@ class SettingsCommand(click.Command):
             if parameter.name not in known and option.startswith("--")
         }
         name = flag.lstrip("-").replace("-", "_").lower()
-        told = answer(name, own | others, lambda other: others.get(other) or known[own[other]].flag)
-        return told.replace("the key is", "the flag is").replace("weft config schema", f"weft {self.name} --help-all")
+        suggestion = answer(name, own | others, lambda other: others.get(other) or known[own[other]].flag)
+        return suggestion.replace("the key is", "the flag is").replace(
+            "weft config schema", f"weft {self.name} --help-all"
+        )
 
 
 class SettingOption(click.Option):
-    """The flag of a key. It goes by its key's name as well, which the help leaves out."""
+    """The flag of a key. The key's name is accepted as well, which the help leaves out."""
 
     def __init__(self, flags: list[str], key: Key, **how: Any) -> None:
         super().__init__(flags, **how)
         self.key = key
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:  # noqa: ARG002
-        """`--delay N` and what it means, with its default."""
+        """The help of the flag: `--delay N`, its meaning and its default."""
         key, words = self.key, self.key.default_words
         flag = key.flag if key.default is not True else f"--[no-]{key.flag[2:]}"
         name = flag if key.schema.get("type") == "boolean" else f"{flag} {self.metavar}"
-        shown = f"  [default: {words}]" if words and (words != "off" or key.schema.get("type") != "boolean") else ""
-        return name, as_flags(sentence(key.help)) + shown
+        default_text = (
+            f"  [default: {words}]" if words and (words != "off" or key.schema.get("type") != "boolean") else ""
+        )
+        return name, as_flags(sentence(key.help)) + default_text
 
 
 def sentence(text: str) -> str:
-    """A key's help as a sentence."""
+    """A key's help text as a sentence."""
     return text[0].upper() + text[1:] + "."
 
 
 def help_all(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--help-all`."""
+    """Adds the flag `--help-all`."""
 
     def show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         if value:
@@ -176,9 +182,9 @@ def _write(
 def config_flags(
     command: Callable[..., Any], product: str = "crawl", without: str = "", only: Sequence[str] = ()
 ) -> Callable[..., Any]:
-    """Adds a flag for every key of a product, but for those of one section; the command gets those that were given.
+    """Adds a flag for every key of a product, except those of one section; the command gets the given values.
 
-    `only`: the sections and keys that it has flags for.
+    `only`: the sections and keys to add flags for.
     """
     from weft.config import keys, product_named
 
@@ -192,7 +198,7 @@ def config_flags(
 
 
 def given(values: dict[str, Any], product: str = "crawl") -> dict[str, Any]:
-    """The keys that were on the command line, out of all parameters of a command."""
+    """The keys that were given on the command line, from all parameters of a command."""
     from weft.config import IN_FILES, PATTERNS, keys, product_named
 
     flags: dict[str, Any] = {}
@@ -209,7 +215,7 @@ def given(values: dict[str, Any], product: str = "crawl") -> dict[str, Any]:
 
 
 def several(texts: Iterable[str], *, patterns: bool = False) -> list[str]:
-    """The items of a flag that may be repeated, each time with several."""
+    """The items of a flag that may be repeated, with several items each time."""
     from weft.config import split
 
     return [item for text in texts for item in split(text, patterns=patterns)]
@@ -221,7 +227,7 @@ def _option(item: Key) -> Callable[..., Any]:
     kind, by_key = item.schema.get("type"), "--" + item.name.replace("_", "-")
     flags = list(dict.fromkeys((item.flag, by_key)))
     if kind == "boolean":
-        # What a file or a variable turned on can be turned off again, and the other way round.
+        # A switch that a file or a variable has set must be reversible on the command line.
         flags = [f"{flag}/--no-{flag[2:]}" for flag in flags]
         return click.option(*flags, item.name, cls=SettingOption, key=item, default=None)
     several = (kind in ("array", "object") and item.name not in IN_FILES) or item.name == "only_pods"
@@ -238,7 +244,7 @@ def _metavar(schema: dict[str, Any]) -> str:
 
 
 def _pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:
-    """Names with their values; a name that comes twice is refused, since one of the values would have no effect."""
+    """Parses NAME=VALUE texts; a repeated name is refused, since one of the values would have no effect."""
     pairs: dict[str, str] = {}
     for name, value in (_pair(flag, text) for text in texts):
         if name in pairs:
@@ -253,6 +259,6 @@ def _pair(flag: str, text: str) -> tuple[str, str]:
     if flag == HEADER_FLAG and (as_sent := _AS_SENT(text)):
         return as_sent[1], as_sent[2]  # `Cookie: a=b`, as other tools take it
     if not mark:
-        # The text may be a secret, all of it.
+        # Do not quote the text: all of it may be a secret.
         raise click.UsageError(f"{flag}: {name.partition(':')[0]!r} has no value: write {flag} NAME=VALUE")
     return name.strip(), value.strip()

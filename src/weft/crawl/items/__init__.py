@@ -1,1 +1,1 @@
-"""Items of a crawl with a user's code: read as they are committed, and written to files."""
+"""Items of a crawl with user code: read as they are committed, and written to files."""

@@ -1,10 +1,10 @@
-"""Carries out `weft extract DIR --failed` in a process that owns a pod (see `orders`)."""
+"""Runs `weft extract DIR --failed` in a process that owns a pod (see `extraction_requests`)."""
 
 from __future__ import annotations
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.items.extraction_requests import last_order, report, reported
+from weft.crawl.items.extraction_requests import last_request, report, reported
 from weft.engine.assembly import Fetching
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.loop_parts import parsers_of
@@ -18,7 +18,7 @@ log = Log("weft.crawl.items.again_failed")
 
 
 class FailedAgain:
-    """The periodic task of a process that owns a pod: carries out the last order, if that is not done."""
+    """A periodic task of a process that owns a pod: processes the last extraction request, if that is not done."""
 
     def __init__(
         self,
@@ -35,26 +35,26 @@ class FailedAgain:
         self._frontier = frontier
         self._crawl = crawl
         self._pod = pod
-        self._number = reported(folder, pod).number  # of the last order that is carried out
-        self._ordered = self._number
+        self._number = reported(folder, pod).number  # of the last request that is done
+        self._requested = self._number
         self._pass: Reextraction | None = None
         self._parsers: Parsers | None = None
         self.read()
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is an order that is not carried out: the crawl must not end."""
-        return self._ordered > self._number
+        """Whether a request is in progress: the crawl must not end."""
+        return self._requested > self._number
 
     def read(self) -> None:
-        """Reads whether there is another order."""
-        ordered = last_order(self._folder)
-        if ordered > self._ordered and self._pass is not None:
-            self._end()  # the code may be another one by now
-        self._ordered = ordered
+        """Checks for a new request."""
+        requested = last_request(self._folder)
+        if requested > self._requested and self._pass is not None:
+            self._end()  # the code may have changed
+        self._requested = requested
 
     def __call__(self, _now: float) -> None:
-        """Continues with it."""
+        """Continues with the request."""
         if not self.is_busy:
             return
         if self._pass is None:
@@ -63,13 +63,13 @@ class FailedAgain:
         self._pass.turn()
         if self._pass.is_over:
             made = self._pass.made
-            report(self._folder, self._pod, self._ordered, made)
-            self._number = self._ordered
+            report(self._folder, self._pod, self._requested, made)
+            self._number = self._requested
             self._end()
             log.always("failed pages were extracted again", pages=made.pages, items=made.items, failed=made.failed)
 
     def close(self) -> None:
-        """The process ends: what is left is for the next one."""
+        """Stops; the next process continues with the request."""
         if self._pass is not None:
             self._end()
 
@@ -77,7 +77,7 @@ class FailedAgain:
         parts = self._parts
         self._parsers, _ = parsers_of(self._config, loading_of(self._config, self._frontier.notes))
         parts.transports.watch(self._parsers.fileno(), lambda: None)
-        parts.parsers.renew()  # the crawl continues with the code that is used here
+        parts.parsers.renew()  # the crawl continues with the same code
         self._pass = Reextraction(
             self._crawl, self._frontier.revisits, parts.store, parts.results.round, self._parsers, self._pod, parts.step
         )

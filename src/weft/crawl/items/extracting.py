@@ -1,7 +1,7 @@
-"""Calls a spider again for the pages that are stored, without a request: for `weft extract`.
+"""Runs a spider again on stored pages, without requests: for `weft extract`.
 
-The items go to a file of their own; what the crawl has committed stays as it is. Pages are read in the order of their
-commits, and several are with the children at a time.
+The items go to a separate file; the crawl's committed items do not change. Pages are read in the order of their
+commits, and several are in the child processes at a time.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from weft.records import Row
 from weft.store.index.query import Where
 from weft.store.pages import PageStore
 
-AHEAD = 64  # pages that are with the children
-_TOGETHER = 200  # rows whose outputs are looked up at a time
+AHEAD = 64  # pages that are being processed by child processes
+_TOGETHER = 200  # rows whose outputs are read in one query
 
 
 class ExtractedItems(NamedTuple):
-    """What came of it."""
+    """The counts and failures of an extraction."""
 
     pages: int
     items: int
@@ -45,17 +45,17 @@ def extract_items(
     overwrite: bool = False,
     watch: Callable[[int], None] = lambda _: None,
 ) -> ExtractedItems:
-    """Writes the items that a spider makes of the stored pages; BadInput for a file that is there."""
+    """Writes the items that a spider yields for the stored pages; raises BadInput if the file exists."""
     format_ = check_output(out)
     if Path(out).exists() and not overwrite:
-        raise BadInput(f"{out} is there already: overwrite it with `--overwrite`")
+        raise BadInput(f"{out} exists already: overwrite it with `--overwrite`")
     store = PageStore.open(data_dirs, read_only=True)
     section = config.spider
     workers = section.spider_workers or max(1, len(os.sched_getaffinity(0)) - 1)
     child = ChildCode(lambda: encode(Loading(code)), section.callback_s, section.callback_memory_mb)
     try:
         with Parsers(workers, code=child) as parsers, tempfile.TemporaryFile() as lines:
-            run = _Run(store, parsers, watch)
+            run = _ExtractionPass(store, parsers, watch)
             for item in run.items():
                 lines.write(item + b"\n")
             lines.flush()
@@ -72,7 +72,7 @@ def _read_back(fd: int) -> Iterator[bytes]:
         yield from (line.removesuffix(b"\n") for line in file)
 
 
-class _Run:
+class _ExtractionPass:
     """One pass over the stored pages."""
 
     def __init__(self, store: PageStore, parsers: Parsers, watch: Callable[[int], None]) -> None:
@@ -86,30 +86,30 @@ class _Run:
     def items(self) -> Iterator[bytes]:
         """The items of all pages, as JSON."""
         waiting: deque[tuple[Row, Pending]] = deque()
-        for row, pending in self._sent():
+        for row, pending in self._pages_in_progress():
             waiting.append((row, pending))
             if len(waiting) >= AHEAD:
-                yield from self._made(*waiting.popleft())
+                yield from self._items_of(*waiting.popleft())
         while waiting:
-            yield from self._made(*waiting.popleft())
+            yield from self._items_of(*waiting.popleft())
 
-    def _sent(self) -> Iterator[tuple[Row, Pending]]:
+    def _pages_in_progress(self) -> Iterator[tuple[Row, Pending]]:
         some: list[Row] = []
         for row in self._store.rows(Where(stored=True)):
             if 200 <= row.status < 300 and row.warc_file:
                 some.append(row)
             if len(some) == _TOGETHER:
-                yield from self._called(some)
+                yield from self._call_spider(some)
                 some = []
-        yield from self._called(some)
+        yield from self._call_spider(some)
 
-    def _called(self, rows: list[Row]) -> Iterator[tuple[Row, Pending]]:
+    def _call_spider(self, rows: list[Row]) -> Iterator[tuple[Row, Pending]]:
         outputs = self._store.outputs_of([row.item for row in rows])
         for row in rows:
             if (pending := call_again(self._parsers, self._store, row, outputs.get(row.item))) is not None:
                 yield row, pending
 
-    def _made(self, row: Row, pending: Pending) -> list[bytes]:
+    def _items_of(self, row: Row, pending: Pending) -> list[bytes]:
         result = result_of(self._parsers, pending)
         self.pages += 1
         self._watch(self.pages)

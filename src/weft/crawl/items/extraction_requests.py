@@ -1,10 +1,10 @@
-"""`weft extract DIR --failed`: the callbacks of failed pages are called again, and what they make is committed, by the
-processes that own the crawl: those that run it, or some that are started for this and request nothing.
+"""`weft extract DIR --failed`: calls the callbacks of failed pages again, and commits their items, in the processes
+that own the crawl: those that run it, or some that are started for this and send no requests.
 
-    DATA/crawls/crawl/extract.json        the last order: its number
-    DATA/crawls/crawl/extracted-POD.json  what came of the last one that a pod has carried out
+    DATA/crawls/crawl/extract.json        the number of the last extraction request
+    DATA/crawls/crawl/extracted-POD.json  the outcome of the last request that a pod has finished
 
-An order that is cut off by a kill is carried out by the crawl's next processes.
+A request that is interrupted by a kill is finished by the crawl's next processes.
 """
 
 from __future__ import annotations
@@ -24,27 +24,28 @@ _REMEDY = "it says which pages are to be extracted again: delete it, and call `w
 
 
 class ExtractedByPod(msgspec.Struct, frozen=True):
-    """What a pod has to report of an order."""
+    """A pod's report on an extraction request."""
 
     number: int
     made: Reextracted
 
 
-def last_order(folder: CrawlFolder) -> int:
-    """The number of the last order; 0 if there was none."""
+def last_request(folder: CrawlFolder) -> int:
+    """The number of the last request; 0 if there was none."""
     path = folder.own / "extract.json"
     return int(open_json(path, _REMEDY).get("number", 0)) if path.exists() else 0
 
 
-def give_order(folder: CrawlFolder) -> int:
-    """Has the crawl's processes extract what has failed; the order's number. The caller holds the folder."""
-    number = last_order(folder) + 1
+def add_request(folder: CrawlFolder) -> int:
+    """Requests that the crawl's processes extract failed pages again; returns the request's number. The caller holds
+    the folder."""
+    number = last_request(folder) + 1
     replace_file(folder.own / "extract.json", sealed_json({"number": number, "at": time.time()}))
     return number
 
 
 def reported(folder: CrawlFolder, pod: int) -> ExtractedByPod:
-    """What a pod has reported last."""
+    """A pod's last report."""
     path = _report(folder, pod)
     if not path.exists():
         return ExtractedByPod(0, Reextracted())
@@ -54,8 +55,8 @@ def reported(folder: CrawlFolder, pod: int) -> ExtractedByPod:
         raise Damaged(path, f"cannot be read: {error}", _REMEDY) from None
 
 
-def carried_out(folder: CrawlFolder, number: int) -> Reextracted | None:
-    """What came of an order; None until all pods have carried it out."""
+def result_of(folder: CrawlFolder, number: int) -> Reextracted | None:
+    """The combined outcome of a request; None until all pods have finished it."""
     total = Reextracted()
     for pod in range(folder.pods):
         report = reported(folder, pod)
@@ -66,7 +67,7 @@ def carried_out(folder: CrawlFolder, number: int) -> Reextracted | None:
 
 
 def report(folder: CrawlFolder, pod: int, number: int, made: Reextracted) -> None:
-    """A pod has carried out an order."""
+    """Stores a pod's report on a finished request."""
     values = msgspec.to_builtins(ExtractedByPod(number, made))
     replace_file(_report(folder, pod), sealed_json(values))
 

@@ -1,5 +1,5 @@
-"""What `weft extract DIR --failed` does: gives the order to the process that runs the crawl, or runs the crawl's
-processes for it alone, which request nothing; and waits for what comes of it."""
+"""Runs `weft extract DIR --failed`: sends the request to the process that runs the crawl, or starts the crawl's
+processes for it alone, without requests; and waits for the outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgspec
 from weft.config import Config
 from weft.crawl.commands import command
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.items.extraction_requests import carried_out, give_order
+from weft.crawl.items.extraction_requests import add_request, result_of
 from weft.crawl.reports.combined_status import current_status
 from weft.crawl.start import Prepared, prepare
 from weft.engine.loop.progress import CrawlStatus, read_status, write_status
@@ -26,21 +26,21 @@ from weft.engine.user_code.sources import code_in, code_of
 from weft.errors import BadInput, Busy, WeftError
 
 POLL_EVERY_S = 0.1
-_UNFINISHED = ("interrupted", "limit")  # states of a crawl that has something queued
+_UNFINISHED = ("interrupted", "limit")  # states of a crawl with queued URLs
 Watch = Callable[[CrawlStatus], None]
 
 
 def extract_failed(data_dirs: Sequence[Path], spider: str | None = None, watch: Watch = lambda _: None) -> Reextracted:
-    """Calls the user's code again for the pages where it has failed, and commits what it makes of them.
+    """Calls the user code again for the pages on which it failed, and commits its items.
 
-    BadInput where there is no code, or none that can be loaded; `watch` is called a few times a second.
+    Raises BadInput if there is no code, or it cannot be loaded; `watch` is called several times a second.
     """
     folder = CrawlFolder(data_dirs)
     config = folder.config()
     description = _description(config, spider)
-    if folder.is_held() and (made := _by_its_owner(folder, config, spider, description, watch)) is not None:
+    if folder.is_held() and (made := _in_running_crawl(folder, config, spider, description, watch)) is not None:
         return made
-    return _by_itself(folder, spider, watch)
+    return _in_own_processes(folder, spider, watch)
 
 
 def _description(config: Config, spider: str | None) -> Description:
@@ -49,41 +49,39 @@ def _description(config: Config, spider: str | None) -> Description:
         raise BadInput("the crawl was started without a spider: none of its pages has failed in one")
     if spider is not None and not code.is_function:
         code = code_of(spider)
-    return describe(code)  # names what is wrong with it
+    return describe(code)  # raises what is wrong with it
 
 
-def _by_its_owner(
+def _in_running_crawl(
     folder: CrawlFolder, config: Config, spider: str | None, description: Description, watch: Watch
 ) -> Reextracted | None:
-    """Of a crawl that runs; None where it has ended before it has done it."""
+    """Requests the extraction from the process that runs the crawl; None if that ended before it was finished."""
     if spider is not None and code_of(spider) != code_in(config):
         named = config.spider.spider or config.spider.on_page
-        raise BadInput(
-            f"--spider: the crawl that runs has another one ({named}): stop it first, or leave `--spider` out"
-        )
+        raise BadInput(f"the crawl that runs has another spider ({named}): stop it first, or leave `spider` out")
     try:
         number = int(command(folder, "extract", spider=msgspec.to_builtins(description))["number"])
     except Busy:
         if folder.is_held():
             raise
         return None
-    while (made := carried_out(folder, number)) is None:
+    while (made := result_of(folder, number)) is None:
         if not folder.is_held():
-            return carried_out(folder, number)
+            return result_of(folder, number)
         watch(current_status(folder))
         time.sleep(POLL_EVERY_S)
     return made
 
 
-def _by_itself(folder: CrawlFolder, spider: str | None, watch: Watch) -> Reextracted:
-    """Of a crawl that does not run: its processes are started, paused, and end when they have done it."""
+def _in_own_processes(folder: CrawlFolder, spider: str | None, watch: Watch) -> Reextracted:
+    """Extracts in processes that are started for it: the crawl is paused, and they end when they have finished."""
     flags: dict[str, Any] = {"resume": True, "data_dirs": list(map(str, folder.data_dirs))}
     before, was_paused = current_status(folder), folder.settings_record().is_paused
     if spider is not None:
         flags["on_page" if folder.config().spider.on_page else "spider"] = spider
     prepared = prepare([], flags, environment={}, is_paused=True)
     try:
-        number = give_order(prepared.folder)
+        number = add_request(prepared.folder)
         made = _run(prepared, number, watch)
         _put_back(prepared, before, was_paused=was_paused)
         return made
@@ -98,23 +96,23 @@ def _run(prepared: Prepared, number: int, watch: Watch) -> Reextracted:
     def poll(status: CrawlStatus) -> None:
         nonlocal is_stopped
         watch(status)
-        if not is_stopped and carried_out(folder, number) is not None:
+        if not is_stopped and result_of(folder, number) is not None:
             is_stopped = True
             orchestrator.stop()
 
     with _interrupted_by(orchestrator.stop):
         orchestrator.run(poll)
-    made = carried_out(folder, number)
+    made = result_of(folder, number)
     if made is None:
         status = orchestrator.status()
         if status.state == "failed":
             raise WeftError(status.note)
-        raise BadInput("it was interrupted: the failed pages that are left are read when the crawl runs again")
+        raise BadInput("interrupted: the remaining failed pages are processed when the crawl runs again")
     return made
 
 
 def _put_back(prepared: Prepared, before: CrawlStatus, *, was_paused: bool) -> None:
-    """The crawl is as it was, but for what was found: there may be something to do for a resume now."""
+    """Restores the crawl's state, except for new links: a resume may have something to do now."""
     folder = prepared.folder
     folder.keep_state(is_paused=was_paused)
     status = read_status(folder.status)
@@ -128,7 +126,7 @@ def _put_back(prepared: Prepared, before: CrawlStatus, *, was_paused: bool) -> N
 
 @contextmanager
 def _interrupted_by(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C lets the processes end."""
+    """Stops the processes at Ctrl-C."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, lambda *_: stop()) for number in numbers}
     try:

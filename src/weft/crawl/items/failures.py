@@ -1,4 +1,4 @@
-"""The failures of a crawl by cause, for `weft errors`."""
+"""Groups the failures of a crawl by cause, for `weft errors`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOGETHER = 200
 
 
 class FailureCause(Struct, frozen=True):
-    """Pages that have failed alike: a few of their URLs, and one's traceback."""
+    """Pages that failed for the same reason: their number, some URLs, and one traceback."""
 
     cause: str
     count: int
@@ -31,8 +31,8 @@ class FailureCause(Struct, frozen=True):
 
 
 def failures(data_dirs: Sequence[Path], top: int) -> list[FailureCause]:
-    """The most frequent causes, of what has not come again since without one. What was refused on purpose (robots.txt,
-    scope, a limit) is none."""
+    """The most frequent causes, without failures that a later visit has resolved. Deliberate refusals (robots.txt,
+    scope, a limit) are not failures."""
     store = PageStore.open(data_dirs, read_only=True)
     try:
         now, ever = store.current().kinds, store.stats(0).errors
@@ -56,8 +56,8 @@ def failures(data_dirs: Sequence[Path], top: int) -> list[FailureCause]:
 
 
 def _left(store: PageStore, error: str, ever: int, now: int) -> int:
-    """How many pages a callback has failed for that were not read again since. A URL may be asked for by several
-    callbacks, and only one of its rows counts now: where the two counts differ, each row is looked at."""
+    """How many pages with a failed callback were not processed again since. Several callbacks may have requested a URL,
+    and only one of its rows is the current one: if the two counts differ, each row is checked."""
     return now if ever == now else sum(1 for _ in _rows_left(store, error))
 
 

@@ -1,4 +1,4 @@
-"""All items of a crawl in one go, for `weft items` and `weft export --items`."""
+"""Writes all items of a crawl at once, for `weft items` and `weft export --items`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from weft.crawl.items.reading import ItemReader
 from weft.crawl.items.writing import STDOUT, WholeFile, all_items, check_output
 from weft.errors import BadInput
 
-# What JSON leaves as it is and a terminal might act on.
+# Characters that JSON does not escape and a terminal might interpret.
 _CODES = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 
 
 def write_items(data_dirs: Sequence[Path], out: str, *, overwrite: bool = False, on_terminal: bool = False) -> int:
-    """Writes them; how many there are. BadInput for a file that is there."""
+    """Writes all items; returns their number. Raises BadInput if the file exists."""
     format_ = check_output(out)
     if out == STDOUT:
         return _print_items(data_dirs, on_terminal=on_terminal)
     if Path(out).exists() and not overwrite:
-        raise BadInput(f"{out} is there already: overwrite it with `--overwrite`")
+        raise BadInput(f"{out} exists already: overwrite it with `--overwrite`")
     whole = WholeFile(partial(all_items, data_dirs), Path(out), format_)
     whole.close()
     return whole.written

@@ -1,4 +1,5 @@
-"""`for item in weft.run(Quotes)` and `async for item in weft.arun(Quotes)`: a spider as a Python iterator of its items.
+"""`for item in weft.run(Quotes)` and `async for item in weft.arun(Quotes)`: a spider as a Python iterator of its
+items.
 
 The crawl runs as `weft run` does, in processes of its own; items are read back as they are committed. Leaving the loop
 stops the crawl.
@@ -30,10 +31,10 @@ def run(
 ) -> Iterator[dict[str, Any]]:
     """Runs a spider and yields its items as they are committed.
 
-    `spider` is a class derived from `weft.Spider` that is defined in a module, or `FILE.py[:CLASS]`. Settings are the
-    configuration's keys, or their flags' names, as for `weft.crawl`; without a `data_dir` the crawl lives in a
-    temporary folder and is gone at the end. With `resume=True` no spider is needed, and the items are those that no
-    call has yielded before.
+    `spider` is a class derived from `weft.Spider` that is defined in a module, or `FILE.py[:CLASS]`. Settings are keys
+    of the configuration, or the names of their flags, as for `weft.crawl`; without a `data_dir` the crawl uses a
+    temporary folder, which is deleted at the end. With `resume=True` no spider is needed, and only items that no
+    earlier call has yielded are yielded.
     """
     given = given_settings(settings, data_dir)
     if spider is not None:
@@ -41,7 +42,7 @@ def run(
             raise BadConfig(["the spider is given twice"])
         given["spider"] = spider if isinstance(spider, str) else text_of_object(spider)
     elif not given.get("resume"):
-        raise BadConfig(["what is to run is missing: give a spider, or `resume=True` with a `data_dir`"])
+        raise BadConfig(["there is nothing to run: give a spider, or `resume=True` with a `data_dir`"])
     return _items(given, None if config is None else os.fspath(config))
 
 
@@ -52,7 +53,7 @@ async def arun(
     config: str | os.PathLike[str] | None = None,
     **settings: Unpack[Settings],
 ) -> AsyncIterator[dict[str, Any]]:
-    """The same for asyncio: `async for item in weft.arun(Quotes)`."""
+    """The asyncio version: `async for item in weft.arun(Quotes)`."""
     items = run(spider, data_dir=data_dir, config=config, **settings)
     try:
         while (item := await asyncio.to_thread(next, items, None)) is not None:
@@ -67,7 +68,7 @@ def _items(given: dict[str, Any], config_file: str | None) -> Iterator[dict[str,
     with ExitStack() as stack:
         prepared = prepared_for(stack, [], given, config_file)
         dirs: list[Path] = prepared.folder.data_dirs
-        kept = KeptReader(dirs, PROGRAM, anew=not prepared.loaded.config.run.resume)
+        kept = KeptReader(dirs, PROGRAM, from_start=not prepared.loaded.config.run.resume)
         stack.callback(kept.reader.close)
         stack.callback(kept.write)
         news = News()

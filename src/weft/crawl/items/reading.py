@@ -1,7 +1,7 @@
-"""Reads a crawl's items in the order of their commits, each once, also across restarts of whoever reads.
+"""Reads a crawl's items in the order of their commits, each once, also across restarts of the reader.
 
-DATA/crawls/crawl/items-NAME.json   how far a reader of that name is: the last batch of each index that it has read
-                                    whole, and how many items it has read of pages behind that
+DATA/crawls/crawl/items-NAME.json   the position of the reader of that name: the last batch of each index that it has
+                                    read completely, and how many items it has read of pages after that
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from weft.files import replace_file
 from weft.store.pages import PageStore
 
 WRITE_EVERY_S = 1.0
-PROGRAM = "program"  # the reader that is a Python program
+PROGRAM = "program"  # the name of the reader that is a Python program
 
 
 class ItemPosition(Struct):
-    """How far a reader is."""
+    """The position of a reader."""
 
     batches: dict[str, int] = {}  # by data dir and index
-    read: dict[int, int] = {}  # items read of pages behind those
+    read: dict[int, int] = {}  # item → how many of its page's items were read, for pages after the batches
     length: int = 0  # of the file that it has written
 
 
 class ItemReader:
-    """One reader of a crawl's items."""
+    """Reads a crawl's items from a position on."""
 
     def __init__(self, data_dirs: Sequence[Path], position: ItemPosition | None = None) -> None:
         self._data_dirs = list(data_dirs)
         self.position = position or ItemPosition()
-        places = {str(number): folder for number, folder in enumerate(self._data_dirs)}
+        indexes = {str(number): folder for number, folder in enumerate(self._data_dirs)}
         split = [(*key.partition("/")[::2], batch) for key, batch in self.position.batches.items()]
-        self._seen = {places[number] / name: batch for number, name, batch in split if number in places}
+        self._seen = {indexes[number] / name: batch for number, name, batch in split if number in indexes}
         self._store: PageStore | None = None
 
     def new(self) -> Iterator[bytes]:
-        """The items that are new, each as JSON; one counts as read when the next is asked for."""
+        """Yields the new items as JSON; an item counts as read when the next one is requested."""
         store = self._opened()
         if store is None:
             return
@@ -69,7 +69,7 @@ class ItemReader:
             self._store.abandon()
 
     def _opened(self) -> PageStore | None:
-        """The store, once the crawl has made its index."""
+        """The store, once the crawl has created its index."""
         if self._store is None:
             try:
                 self._store = PageStore.open(self._data_dirs, read_only=True)
@@ -83,34 +83,34 @@ class ItemReader:
 
 
 class KeptReader:
-    """A reader whose position is kept in the crawl's folder."""
+    """A reader whose position is stored in the crawl's folder."""
 
-    def __init__(self, data_dirs: Sequence[Path], name: str, *, anew: bool = False) -> None:
-        """`anew`: from the first item on."""
+    def __init__(self, data_dirs: Sequence[Path], name: str, *, from_start: bool = False) -> None:
+        """`from_start`: ignores a stored position."""
         self._path = position_path(data_dirs, name)
-        self.reader = ItemReader(data_dirs, None if anew else read_position(self._path))
+        self.reader = ItemReader(data_dirs, None if from_start else read_position(self._path))
         self._write_at = time.monotonic() + WRITE_EVERY_S
 
     def new(self) -> Iterator[dict[str, Any]]:
-        """The items that are new, decoded."""
+        """Yields the new items, decoded."""
         for item in self.reader.new():
             yield msgspec.json.decode(item)
             if time.monotonic() >= self._write_at:
                 self.write()
 
     def write(self) -> None:
-        """Keeps the position."""
+        """Stores the position."""
         self._write_at = time.monotonic() + WRITE_EVERY_S
         write_position(self._path, self.reader.position)
 
 
 def position_path(data_dirs: Sequence[Path], name: str) -> Path:
-    """Where a reader's position is kept."""
+    """The path of a reader's position."""
     return CrawlFolder(data_dirs).own / f"items-{name}.json"
 
 
 def read_position(path: Path) -> ItemPosition | None:
-    """A kept position; None where there is none that can be read."""
+    """A stored position; None if there is none that can be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=ItemPosition)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -118,7 +118,7 @@ def read_position(path: Path) -> ItemPosition | None:
 
 
 def write_position(path: Path, position: ItemPosition, *, durable: bool = False) -> None:
-    """Keeps a position. Where that cannot be written, items may come twice after a restart."""
+    """Stores a position. If that fails, items may be repeated after a restart."""
     try:
         replace_file(path, msgspec.json.encode(position), durable=durable)
     except (OSError, WeftError):

@@ -1,8 +1,8 @@
-"""Writes a crawl's items to a file: lines of JSON as they are committed; CSV, JSON and Parquet as a whole at the end.
+"""Writes a crawl's items to a file: JSON lines as they are committed; CSV, JSON and Parquet completely at the end.
 
-A file of lines belongs to its crawl, which knows how long it was when its position was kept: what a kill has left
-behind that is cut off, so a resume neither loses nor repeats an item. The other formats are made anew of all committed
-items each time, and replace the file when they are whole.
+A file of lines belongs to its crawl, which stores the length of the file with its position: what a kill has left after
+that is cut off, so a resume neither loses nor repeats an item. The other formats are written from all committed items
+each time, and replace the file when complete.
 """
 
 from __future__ import annotations
@@ -24,29 +24,30 @@ from weft.errors import BadInput, Missing, writing
 
 FORMATS = ("jsonl", "csv", "json", "parquet")
 STDOUT = "-"
-_SAMPLED = 1000  # items that Parquet's columns are made of at a time
+_SAMPLED = 1000  # items from which Parquet's column types are derived at a time
 
 
 class ItemOutput(Protocol):
-    """Where items go."""
+    """A file that items are written to."""
 
     written: int  # items so far
 
     def write(self) -> None:
-        """Writes what is new, if it is written as it comes."""
+        """Writes new items, if the format allows it before the end."""
 
     def close(self) -> None:
-        """Writes the rest; the crawl has ended."""
+        """Writes the rest after the crawl has ended."""
 
 
 def check_output(out: str) -> str:
-    """The format of an output; BadInput for a name that says none, Missing for one that needs what is not there."""
+    """The format of an output file; raises BadInput for an unknown suffix, Missing if a required package is not
+    installed."""
     if out == STDOUT:
         return "jsonl"
     format_ = Path(out).suffix.lower().lstrip(".")
     format_ = {"jl": "jsonl", "ndjson": "jsonl", "pq": "parquet"}.get(format_, format_)
     if format_ not in FORMATS:
-        raise BadInput(f"{out}: its name says no format: end it in {', '.join('.' + one for one in FORMATS)}")
+        raise BadInput(f"{out}: its suffix is not that of a format: use {', '.join('.' + one for one in FORMATS)}")
     if Path(out).is_dir():
         raise BadInput(f"{out} is a folder: name a file")
     if not Path(out).resolve().parent.is_dir():
@@ -57,12 +58,13 @@ def check_output(out: str) -> str:
 
 
 def open_output(data_dirs: Sequence[Path], out: str, *, overwrite: bool = False, append: bool = False) -> ItemOutput:
-    """An output of a crawl; BadInput for a file that is there and is not the crawl's own, unless that is wanted."""
+    """Opens an output of a crawl; raises BadInput if the file exists and was not written by this crawl, unless it may
+    be overwritten."""
     format_ = check_output(out)
     path = position_path(data_dirs, _name_of(out))
     kept = None if overwrite else read_position(path)
     if out != STDOUT and Path(out).exists() and kept is None and not (overwrite or append):
-        raise BadInput(f"{out} is there already: overwrite it with `--overwrite`, or add to it with `--append`")
+        raise BadInput(f"{out} exists already: overwrite it with `--overwrite`, or add to it with `--append`")
     if format_ != "jsonl":
         if append:
             raise BadInput(f"{out}: only lines of JSON can be added to a file: leave `--append` out")
@@ -80,12 +82,12 @@ def all_items(data_dirs: Sequence[Path]) -> Iterator[bytes]:
 
 
 class ItemLines:
-    """Lines of JSON, written as items are committed."""
+    """JSON lines, written as items are committed."""
 
     def __init__(
         self, data_dirs: Sequence[Path], out: str, path: Path, kept: ItemPosition | None, *, overwrite: bool = False
     ) -> None:
-        """`kept`: how far an earlier run was with it."""
+        """`kept`: the position of an earlier run in the file."""
         self.written = 0
         self._path = path
         self._reader = ItemReader(data_dirs, kept)
@@ -95,18 +97,18 @@ class ItemLines:
             self._file = sys.stdout.buffer
             return
         there = Path(out).stat().st_size if Path(out).exists() and not overwrite else 0
-        if kept is not None and there < kept.length:  # it was deleted, or cut: all of it once more
+        if kept is not None and there < kept.length:  # the file was deleted or truncated: write all of it again
             kept, there = None, 0
         if kept is None:
             self._reader = ItemReader(data_dirs, kept := ItemPosition(length=there))
-            write_position(path, kept, durable=True)  # before there is a file: from now on it is the crawl's own
+            write_position(path, kept, durable=True)  # before the file exists: from now on it belongs to the crawl
         with writing(Path(out)):
             self._file = Path(out).open("ab")  # noqa: SIM115 (`close` closes it)
             self._file.truncate(kept.length)
             self._file.seek(0, io.SEEK_END)
 
     def write(self) -> None:
-        """What is new; the position is kept when the lines are on the disk."""
+        """Writes new items; stores the position when the lines are on the disk."""
         before = self.written
         for item in self._reader.new():
             self._file.write(item + b"\n")
@@ -121,21 +123,21 @@ class ItemLines:
         write_position(self._path, position)
 
     def close(self) -> None:
-        """The rest."""
+        """Writes the remaining items."""
         self.write()
         self._reader.close()
         if not self._is_stdout:
             self._file.close()
 
 
-Items = Callable[[], Iterator[bytes]]  # all items from the first on, as often as it is called
+Items = Callable[[], Iterator[bytes]]  # returns all items from the first one, at each call
 
 
 class WholeFile:
-    """A file that is made of all items at the end."""
+    """A file that is written from all items at the end."""
 
     def __init__(self, items: Items, out: Path, format_: str, path: Path | None = None) -> None:
-        """`path`: where it is noted that the file is the crawl's own."""
+        """`path`: where the crawl records that the file is its own."""
         self.written = 0
         self._path = path
         self._items = items
@@ -143,10 +145,10 @@ class WholeFile:
         self._format = format_
 
     def write(self) -> None:
-        """Nothing: the columns are not known before the end."""
+        """Does nothing: the columns are not known before the end."""
 
     def close(self) -> None:
-        """Replaces the file by one of all items."""
+        """Writes all items to a new file, and replaces the old one."""
         beside = self._out.with_name(f".{self._out.name}.part")
         with writing(self._out):
             with beside.open("wb") as file:
@@ -156,7 +158,7 @@ class WholeFile:
                 os.fsync(file.fileno())
             beside.replace(self._out)
         if self._path is not None:
-            write_position(self._path, ItemPosition())  # a resume may replace it
+            write_position(self._path, ItemPosition())  # so that a resume may replace it
 
     def _jsonl(self, file: BinaryIO) -> int:
         count = 0
@@ -198,14 +200,14 @@ class WholeFile:
         return count
 
     def _schema(self, pa: Any) -> Any:
-        """Columns of all items; a column whose values are of several kinds is text."""
-        found: dict[str, Any] = {}
+        """The columns of all items; a column with values of several types becomes text."""
+        columns: dict[str, Any] = {}
         for rows in _chunks(self._items()):
             for name in dict.fromkeys(name for row in rows for name in row):
                 kind = _kind(pa, [row.get(name) for row in rows])
-                before = found.get(name, pa.null())
-                found[name] = _common(pa, before, kind)
-        fields = [(name, pa.string() if pa.types.is_null(kind) else kind) for name, kind in found.items()]
+                before = columns.get(name, pa.null())
+                columns[name] = _common(pa, before, kind)
+        fields = [(name, pa.string() if pa.types.is_null(kind) else kind) for name, kind in columns.items()]
         return pa.schema(fields)
 
 
@@ -237,14 +239,14 @@ def _common(pa: Any, one: Any, other: Any) -> Any:
 
 
 def _fitting(pa: Any, field: Any, value: Any) -> Any:
-    """A value for its column: in one of texts everything is a text."""
+    """A value converted to the type of its column: in a text column every value becomes text."""
     if value is None or not pa.types.is_string(field.type):
         return value
     return _cell(value)
 
 
 def _cell(value: Any) -> Any:
-    """A value in a table: lists and mappings as JSON."""
+    """A value in a table cell: lists and mappings as JSON."""
     if isinstance(value, list | dict):
         return msgspec.json.encode(value).decode()
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

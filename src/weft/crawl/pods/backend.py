@@ -1,4 +1,5 @@
-"""A fetcher's frontier and what comes with it: of a crawl in one process, of an embedded pod among others, on Redis."""
+"""The frontier of a fetcher and what comes with it: for a crawl in one process, an embedded pod among others, or
+Redis."""
 
 from __future__ import annotations
 
@@ -24,41 +25,41 @@ class Backend(Protocol):
     @property
     def frontier(self) -> Frontier: ...
 
-    owner: str  # of its leases
+    owner: str  # of the process's leases
     gather_s: float  # how long ended transfers are batched before they are reported
-    outlet: Outlet | None  # to parser processes
+    outlet: Outlet | None  # the queue to parser processes
     peers: Collection[Peer]  # for the metrics of open connections
 
     def owns(self, url: str) -> bool:
-        """Whether the URL is this pod's."""
+        """Whether the URL belongs to this pod."""
 
     def restore_links(self, parts: Fetching, crawl: RunningCrawl) -> None:
-        """Lets in the links of stored pages that the frontier may have lost."""
+        """Admits the links of stored pages that the frontier may have lost."""
 
     def begun(self) -> None:
-        """The pod's seeds are admitted, or of large files the first."""
+        """Called when the pod's seeds are admitted, or the first part of large files."""
 
     def seeded(self) -> None:
-        """All of the pod's seeds are admitted."""
+        """Called when all of the pod's seeds are admitted."""
 
     def await_seeds(self, send_heartbeat: Callable[[], None]) -> None:
-        """Waits until another process has admitted them, where that is its work."""
+        """Waits until the pod's first fetcher has admitted the seeds, if that is another process."""
 
     def periodic_tasks(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[PeriodicTask]:
-        """What this process does for its pod between pages."""
+        """The periodic tasks of this process for its pod, run between pages."""
 
     def failed_again(self, parts: Fetching, crawl: RunningCrawl) -> FailedAgain | None:
-        """What calls a user's code again for failed pages; None where there is no such code."""
+        """The task that calls user code again for failed pages; None if there is no code."""
 
     def has_edited(self, config: Config) -> None:
-        """The crawl follows other settings now."""
+        """Called when the crawl's settings have changed."""
 
     def close(self) -> None:
-        """Everything but the frontier, which the assembly closes."""
+        """Closes everything but the frontier, which the assembly closes."""
 
 
 def backend_of(spec: ProcessSpec, folder: CrawlFolder, progress: CrawlProgress, work: LongWork) -> Backend:
-    """The backend that the order names; what another would need is not imported."""
+    """The backend for a process spec; modules of other backends are not imported."""
     if spec.servers:
         from weft.crawl.pods.redis_process import RedisBackend
 

@@ -1,8 +1,8 @@
-"""How a crawl's work is spread over its pods: seeds by their domains, pages from the indexes, queues from
-the pods' servers or status files.
+"""How a crawl's work is distributed over its pods: seeds by domain, pages from the indexes, queues from the pods'
+servers or status files.
 
 A pod's Redis server is queried if it answers; otherwise, and for embedded pods, the processes' status files have the
-last known figures. Pages always come from the indexes, which are the truth. Reads alone, but for the log.
+last known counts. Pages always come from the indexes, which are the truth. Read-only, except for the log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = Log("weft.crawl.pods.distribution")
 
 
 class PodShare(Struct, frozen=True):
-    """One pod's part of a crawl. `source`: where its queue's figures come from: server, status, or nobody."""
+    """One pod's share of a crawl. `source`: where its queue counts come from (server or status)."""
 
     pod: int
     pages: int = 0
@@ -41,29 +41,29 @@ class PodShare(Struct, frozen=True):
     queued: int | None = None
     seen: int | None = None
     sites: int | None = None
-    source: str = "nobody"
+    source: str = "nobody"  # words: ok (the JSON value for an unknown source)
 
 
 class Distribution(Struct, frozen=True):
-    """This node's pods, and how even they are: the largest over the mean, 1 when all are equal."""
+    """The shares of this node's pods, and their imbalance: the largest over the mean, 1 if all are equal."""
 
     pods: tuple[PodShare, ...]
     pages_imbalance: float
     queued_imbalance: float
-    hot: tuple[int, ...]  # the pods that have HOT times the mean, of pages or of what is queued
+    hot: tuple[int, ...]  # pods with at least HOT times the mean of pages or of queued URLs
 
 
 class SeedShares(Struct, frozen=True):
-    """Where a crawl's seeds fall: how many, and of how many domains, for each pod in turn."""
+    """The number of seeds, and of their domains, of each pod."""
 
     seeds: tuple[int, ...]
     domains: tuple[int, ...]
 
     @classmethod
     def of(cls, seeds: Iterable[str], pods: int) -> SeedShares:
-        """Of canonical seeds, each counted once."""
+        """Counts canonical seeds, each once."""
         by_domain: Counter[str] = Counter()
-        domain_of: dict[str, str] = {}  # by origin: many seeds share one
+        domain_of: dict[str, str] = {}  # by origin, because many seeds share one
         for seed in dict.fromkeys(seeds):
             origin = seed[: seed.index("/", 8)]
             if origin not in domain_of:
@@ -77,13 +77,13 @@ class SeedShares(Struct, frozen=True):
         return cls(tuple(counted), tuple(domains))
 
     def text(self) -> str:
-        """For a person: the sums, how even they are, and each pod's."""
+        """A summary for people: totals, imbalance, and the counts of each pod."""
         pairs = enumerate(zip(self.seeds, self.domains, strict=True))
         by_pod = ", ".join(f"pod {pod} {seeds:,}/{domains:,}" for pod, (seeds, domains) in pairs)
         return (
             f"{sum(self.seeds):,} seeds of {sum(self.domains):,} domains over {len(self.seeds)} pods\n"
-            f"  seeds a pod: {_spread(self.seeds)}\n"
-            f"  domains a pod: {_spread(self.domains)}\n"
+            f"  seeds a pod: {_spread_text(self.seeds)}\n"
+            f"  domains a pod: {_spread_text(self.domains)}\n"
             f"  seeds/domains: {by_pod}"
         )
 
@@ -91,31 +91,31 @@ class SeedShares(Struct, frozen=True):
 def announce_pods(
     pods: int, seeds: Sequence[str], environment: Mapping[str, str] | None, announce: Callable[[str], None]
 ) -> None:
-    """Announces and logs how the seeds fall over the pods, and whether the pods check that."""
+    """Announces and logs the distribution of the seeds, and whether the pods verify it."""
     if pods > 1 and seeds:
         shares = SeedShares.of(seeds, pods)
         announce(shares.text())
-        log.info("seeds over the pods", seeds=shares.seeds, domains=shares.domains)
+        log.info("distribution of the seeds over the pods", seeds=shares.seeds, domains=shares.domains)
     if checks_pod_assignment(environment):
-        what = "every URL that a pod takes in is checked, and one in the wrong pod is logged"
+        what = "every URL that a pod receives is checked, and one of another pod is logged"
         announce(f"{DEBUG_PODS} is on: {what if pods > 1 else 'with one pod there is nothing to check'}")
-        log.info("the pods check every URL that they take in", switch=DEBUG_PODS)
+        log.info("the pods check every URL that they receive", switch=DEBUG_PODS)
 
 
-def _spread(figures: Sequence[int]) -> str:
-    mean = sum(figures) / len(figures)
-    return f"min {min(figures):,}, max {max(figures):,}, mean {mean:,.1f}, imbalance {imbalance(figures):.2f}"
+def _spread_text(counts: Sequence[int]) -> str:
+    mean = sum(counts) / len(counts)
+    return f"min {min(counts):,}, max {max(counts):,}, mean {mean:,.1f}, imbalance {imbalance(counts):.2f}"
 
 
 def distribution(folder: CrawlFolder) -> Distribution:
-    """How the pods of a crawl stand; of those alone that this node runs, since the others' pages are elsewhere."""
-    held = _held(folder)
+    """The shares of the pods of a crawl that this node runs; pages of other pods are on other nodes."""
+    held = _stored(folder)
     reported = _from_status_files(folder)
     live = _from_servers(folder)
     shares = []
     for pod in folder.here:
         rows, pages = held.get(pod, (0, 0))
-        queued, seen, sites, source = live.get(pod) or reported.get(pod) or (None, None, None, "nobody")
+        queued, seen, sites, source = live.get(pod) or reported.get(pod) or (None, None, None, "nobody")  # words: ok
         shares.append(PodShare(pod, pages, rows, queued, seen, sites, source))
     pages_of = [share.pages for share in shares]
     queued_of = [share.queued or 0 for share in shares]
@@ -123,31 +123,31 @@ def distribution(folder: CrawlFolder) -> Distribution:
     return Distribution(tuple(shares), imbalance(pages_of), imbalance(queued_of), tuple(sorted(hot)))
 
 
-def _hot(figures: Sequence[int]) -> list[int]:
-    mean = sum(figures) / len(figures)
-    return [at for at, figure in enumerate(figures) if mean and figure >= HOT * mean]
+def _hot(counts: Sequence[int]) -> list[int]:
+    mean = sum(counts) / len(counts)
+    return [at for at, figure in enumerate(counts) if mean and figure >= HOT * mean]
 
 
-Figures = tuple[int | None, int | None, int | None, str]
+QueueCounts = tuple[int | None, int | None, int | None, str]
 
 
-def _held(folder: CrawlFolder) -> dict[int, tuple[int, int]]:
+def _stored(folder: CrawlFolder) -> dict[int, tuple[int, int]]:
     """Rows and pages of each pod."""
     corpus = Corpus(folder.data_dirs)
-    found: dict[int, tuple[int, int]] = {}
+    by_pod: dict[int, tuple[int, int]] = {}
     try:
         for index in corpus.indexes():
             name = _INDEX.match(index.path.name)
             if name:
-                before, totals = found.get(int(name[1]), (0, 0)), index.totals()
-                found[int(name[1])] = (before[0] + totals[0], before[1] + totals[1])
+                before, totals = by_pod.get(int(name[1]), (0, 0)), index.totals()
+                by_pod[int(name[1])] = (before[0] + totals[0], before[1] + totals[1])
     finally:
         corpus.close()
-    return found
+    return by_pod
 
 
-def _from_status_files(folder: CrawlFolder) -> dict[int, Figures]:
-    """The figures in the status files: a pod's processes share one queue, so the latest file counts."""
+def _from_status_files(folder: CrawlFolder) -> dict[int, QueueCounts]:
+    """The counts in the status files: a pod's processes share one queue, so the latest file counts."""
     latest: dict[int, CrawlStatus] = {}
     for path in (folder.home / "status").glob("pod*.json"):
         name, status = _SLOT.match(path.name), read_status(path)
@@ -159,46 +159,46 @@ def _from_status_files(folder: CrawlFolder) -> dict[int, Figures]:
     return {pod: (status.queued, status.seen, status.sites, "status") for pod, status in latest.items()}
 
 
-def _from_servers(folder: CrawlFolder) -> dict[int, Figures]:
-    """The figures of the pods' own servers, of those that answer."""
+def _from_servers(folder: CrawlFolder) -> dict[int, QueueCounts]:
+    """The counts of the pods' servers that answer."""
     settings = folder.settings()
-    found: dict[int, Figures] = {}
+    by_pod: dict[int, QueueCounts] = {}
     here = folder.here
     for pod, url in redis_urls(folder, settings).items():
         if pod not in here:
             continue
-        figures = _ask(url, settings)
-        if figures:
-            found[pod] = figures
-    return found
+        counts = _query_server(url, settings)
+        if counts:
+            by_pod[pod] = counts
+    return by_pod
 
 
 def redis_urls(folder: CrawlFolder, settings: dict[str, Any]) -> dict[int, str]:
-    """Where the pods' servers are, by pod; empty for embedded pods."""
+    """The URLs of the pods' servers, by pod; empty for embedded pods."""
     pods = settings.get("pods")
-    found = {}
+    by_pod = {}
     for number, pod in enumerate(pods if isinstance(pods, list) else ()):
         if pod.get("redis_url"):
-            found[number] = str(pod["redis_url"])
+            by_pod[number] = str(pod["redis_url"])
         elif pod.get("managed"):
-            found[number] = f"unix://{socket_path(managed_folder(folder.frontier, number))}"
-    return found
+            by_pod[number] = f"unix://{socket_path(managed_folder(folder.frontier, number))}"
+    return by_pod
 
 
-def _ask(url: str, settings: dict[str, Any]) -> Figures | None:
+def _query_server(url: str, settings: dict[str, Any]) -> QueueCounts | None:
     try:
         from weft.frontier.redis.pod_view import figures
 
         with server_at(url, settings) as (client, where):
-            found = figures(client, where)
+            counters = figures(client, where)
     except (ServerAway, BadInput, Missing):
         return None
-    return found.queued, found.seen, found.sites, "server"
+    return counters.queued, counters.seen, counters.sites, "server"
 
 
 @contextmanager
 def server_at(url: str, settings: dict[str, Any]) -> Iterator[tuple[Any, str]]:
-    """A client for a pod's server that gives up soon, and the server's address without its password."""
+    """A client for a pod's server with short timeouts, and the server's address without its password."""
     from weft.frontier.redis.connection import RedisSettings, address, connect
 
     db, password = int(settings.get("redis_db", 0)), settings.get("redis_password")

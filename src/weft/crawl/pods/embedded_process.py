@@ -1,4 +1,4 @@
-"""What the process of an embedded frontier has in addition: alone, or as a pod that exchanges links with others."""
+"""The embedded frontier of a fetcher process: alone, or as a pod that exchanges links with other pods."""
 
 from __future__ import annotations
 
@@ -43,11 +43,12 @@ class EmbeddedBackend:
         self.frontier = when_free(partial(opened, revision=folder.settings_record().revision))
 
     def owns(self, url: str) -> bool:
-        """All of them, if it is alone."""
+        """Every URL if this is the only pod; otherwise those of its domains."""
         return self.frontier.pods.owns(url)
 
     def restore_links(self, parts: Fetching, crawl: RunningCrawl) -> None:
-        """After a power cut, or for a frontier that was made anew; also notes what the request log has lost."""
+        """Restores links after a power cut, or for a frontier that was created again; also records what the request log
+        has lost."""
         frontier, progress = self.frontier, parts.progress
         progress.repaired("request_log_lines", frontier.recovery.unreadable_requests)
         progress.repaired("request_log_bytes", frontier.recovery.missing_log_bytes)
@@ -59,16 +60,16 @@ class EmbeddedBackend:
             progress.repaired("visited_again", again)
 
     def begun(self) -> None:
-        """Nothing to do: its pod has no other fetchers that wait."""
+        """Does nothing: the pod has no other fetchers that wait."""
 
     def seeded(self) -> None:
-        """Nothing to do: this process knows itself whether it still admits seeds."""
+        """Does nothing: this process itself knows whether it still admits seeds."""
 
     def await_seeds(self, send_heartbeat: Callable[[], None]) -> None:
-        """It has admitted them itself."""
+        """Does nothing: this process has admitted them itself."""
 
     def periodic_tasks(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[PeriodicTask]:
-        """Of a pod: messages from and to the others, and permits for pages."""
+        """For a pod among others: messages to and from the other pods, and permits for pages."""
         self.frontier.queue.forbids = lambda _number, record, origin, urls: crawl.book.forbids(record, origin, urls)
         spec, frontier, folder = self._spec, self.frontier, self._folder
         if (login := checked_login(spec.config)) is not None:
@@ -77,7 +78,7 @@ class EmbeddedBackend:
             return []
         metrics, outbox = parts.metrics, frontier.pods.outbox
 
-        def take(received: Received) -> None:
+        def receive(received: Received) -> None:
             for _, url in received.scopes:
                 crawl.extend(url)
             for _, count, admission in received.admissions:
@@ -85,7 +86,7 @@ class EmbeddedBackend:
                 if admission.expand:
                     parts.results.round.expand(crawl, admission.expand)
 
-        exchange = Exchange(folder.of_pod, frontier, spec.pod, spec.pods, spec.crawl_id, take, metrics.crossed)
+        exchange = Exchange(folder.of_pod, frontier, spec.pod, spec.pods, spec.crawl_id, receive, metrics.crossed)
         self._exchange = exchange
         metrics.before_save.append(lambda: metrics.waiting(outbox.waiting))
         if spec.config.limits.max_pages is None:
@@ -94,7 +95,7 @@ class EmbeddedBackend:
         return [exchange, self._permits]
 
     def failed_again(self, parts: Fetching, crawl: RunningCrawl) -> FailedAgain | None:
-        """Of a crawl with a user's code."""
+        """For a crawl with user code: the task that processes failed pages again."""
         if crawl.spider is None:
             return None
         self._failed_again = FailedAgain(
@@ -103,12 +104,12 @@ class EmbeddedBackend:
         return self._failed_again
 
     def has_edited(self, config: Config) -> None:  # noqa: ARG002
-        """A pod among others keeps to its share of the pages."""
+        """For a pod among others: keeps its share of `max_pages`."""
         if self._permits is not None:
             self._permits.renew()
 
     def close(self) -> None:
-        """Hangs up."""
+        """Closes the connections to other pods."""
         if self._failed_again is not None:
             self._failed_again.close()
         if self._exchange is not None:

@@ -1,16 +1,16 @@
-"""Messages between embedded pods: each pod sends its outbox to every other over a local socket, between its pages.
+"""Messages between embedded pods: each pod sends its outbox to every other pod over a local socket, between its pages.
 
-A pod listens in its folder and is connected to by every other. The one that connects identifies itself, gets the last
-number that was received from it, and sends what comes after. The receiver admits each message to its frontier, and
-acknowledges a number once everything up to it is on its disk: only then does the sender forget it. A receiver that has
-less than it once acknowledged has lost its frontier: the crawl ends with that, or URLs would be lost silently. A
-connection that breaks is made again, and begins with the same handshake. Nothing here blocks: what cannot be read or
-written now is tried at the next call.
+A pod listens in its folder, and every other pod connects to it. The connecting pod identifies itself, gets the last
+message number that was received from it, and sends what follows. The receiver admits each message to its frontier, and
+acknowledges a number once everything up to it is on its disk: only then does the sender delete it. A receiver that has
+less than it once acknowledged has lost its frontier: the crawl ends with that error, or URLs would be lost silently. A
+connection that breaks is opened again, with the same handshake. Nothing here blocks: what cannot be read or written now
+is tried at the next call.
 
-    frame     4 bytes length, then that much
-    hello     msgpack [pod, crawl id]                from the one that connects
-    number    8 bytes                                from the one that listens: received (first), safe on disk (later)
-    message   8 bytes number, then the message       from the one that connects
+    frame     4 bytes length, then that many bytes
+    hello     msgpack [pod, crawl id]                from the connecting pod
+    number    8 bytes                                from the listening pod: received (first), safe on disk (later)
+    message   8 bytes number, then the message       from the connecting pod
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ CONNECT_EVERY_S = 0.2
 READ_BYTES = 256 * 1024
 MOST_UNSENT_BYTES = 1024 * 1024
 MOST_FRAME_BYTES = 1 << 30
-_LONGEST_PATH = 100  # bytes of a Unix socket's path; the kernel takes 107, the rest is margin
+_LONGEST_PATH = 100  # bytes of a Unix socket's path; the kernel accepts 107, the rest is margin
 log = Log("weft.crawl.pods.exchange")
 
 
-class _Line:
-    """A connection, with what was read in part and what could not be written yet."""
+class _Connection:
+    """A connection, with partially read data and data that could not be written yet."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -52,13 +52,13 @@ class _Line:
         self.number = 0  # outgoing: sent up to here; incoming: acknowledged up to here
 
     def frames(self) -> Iterator[bytes]:
-        """What has come; OSError when the other side has gone."""
+        """Yields the received frames; raises OSError when the other side has closed the connection."""
         try:
             data = self._socket.recv(READ_BYTES)
         except BlockingIOError:
             return
         if not data:
-            raise ConnectionResetError(errno.ECONNRESET, "the other pod has gone")
+            raise ConnectionResetError(errno.ECONNRESET, "the other pod closed the connection")
         self._read += data
         try:
             yield from frames(self._read, MOST_FRAME_BYTES)
@@ -66,7 +66,7 @@ class _Line:
             raise ConnectionAbortedError(errno.ECONNABORTED, "not a frame") from None
 
     def send(self, body: bytes = b"") -> None:
-        """Writes what it can; the rest is kept."""
+        """Writes as much as possible; the rest is buffered."""
         if body:
             self.unsent += framed(body)
         while self.unsent:
@@ -77,16 +77,16 @@ class _Line:
             del self.unsent[:written]
 
     def connect(self, path: str) -> None:
-        """To a pod that listens there; a local socket answers at once."""
+        """Connects to a listening pod; a local socket accepts or refuses at once."""
         self._socket.connect(path)
 
     def close(self) -> None:
-        """Hangs up."""
+        """Closes the connection."""
         self._socket.close()
 
 
 class Exchange:
-    """One pod's side of it; call it often."""
+    """The exchange of one pod with all others; call it often."""
 
     def __init__(
         self,
@@ -95,26 +95,26 @@ class Exchange:
         pod: int,
         pods: int,
         crawl_id: str,
-        take: Callable[[Received], None],
+        receive: Callable[[Received], None],
         crossed: Callable[[int, float], None] = lambda _links, _seconds: None,
     ) -> None:
         self._folder = folder
         self._frontier = frontier
         self._pod = pod
         self._crawl_id = crawl_id
-        self._take = take
+        self._receive_message = receive
         self._crossed = crossed  # called for each acknowledged message: its links, seconds since it was sent
-        self._under_way: dict[int, deque[tuple[int, int, float]]] = {}  # by pod: number, links, when it was sent
+        self._unacknowledged: dict[int, deque[tuple[int, int, float]]] = {}  # by pod: number, links, when it was sent
         self._others = [other for other in range(pods) if other != pod]
-        self._out: dict[int, _Line] = {}
+        self._out: dict[int, _Connection] = {}
         self._greeted: set[int] = set()  # pods whose last received number has arrived: messages may be sent
-        self._in: list[_Line] = []
+        self._in: list[_Connection] = []
         self._next = 0.0
         self._connect_at = dict.fromkeys(self._others, 0.0)
         self._listener = _listen(folder(pod) / "socket")
 
     def __call__(self, now: float) -> None:
-        """Receives, acknowledges and sends what it can without blocking."""
+        """Receives, acknowledges and sends without blocking."""
         if now < self._next:
             return
         self._next = now + EVERY_S
@@ -129,10 +129,10 @@ class Exchange:
             try:
                 self._deliver(pod, now)
             except OSError:
-                self._hang_up(pod)
+                self._disconnect(pod)
 
     def close(self) -> None:
-        """Hangs up."""
+        """Closes all connections."""
         for line in (*self._in, *self._out.values()):
             line.close()
         self._listener.close()
@@ -143,21 +143,21 @@ class Exchange:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            self._in.append(_Line(connection))
+            self._in.append(_Connection(connection))
 
-    def _receive(self, line: _Line) -> None:
+    def _receive(self, line: _Connection) -> None:
         for frame in line.frames():
             if line.pod < 0:
-                self._greet(line, frame)
+                self._handle_handshake(line, frame)
             elif (
                 received := self._frontier.inbox.receive(line.pod, int.from_bytes(frame[:8], "big"), frame[8:])
             ) is not None:
-                self._take(received)
+                self._receive_message(received)
         safe = self._frontier.pods.durable.get(line.pod, 0)
         line.send(safe.to_bytes(8, "big") if safe > line.number else b"")
         line.number = max(line.number, safe)
 
-    def _greet(self, line: _Line, frame: bytes) -> None:
+    def _handle_handshake(self, line: _Connection, frame: bytes) -> None:
         pod, crawl_id = msgspec.msgpack.decode(frame, type=tuple[int, str])
         if crawl_id != self._crawl_id or pod not in self._connect_at:
             raise ConnectionAbortedError(errno.ECONNABORTED, "another crawl")
@@ -175,7 +175,7 @@ class Exchange:
                 self._report_delivered(pod, number, now)
             elif self._frontier.pods.outbox.has_lost(pod, number):
                 journal = self._folder(pod) / "frontier.db"
-                raise Damaged(journal, f"does not have URLs of pod {self._pod} that it had acknowledged", REMEDY)
+                raise Damaged(journal, f"lacks URLs of pod {self._pod} that it had acknowledged", REMEDY)
             else:
                 self._greeted.add(pod)
                 line.number = number
@@ -188,38 +188,38 @@ class Exchange:
                 return
             line.number, body = message
             line.send(line.number.to_bytes(8, "big") + body)
-            self._under_way[pod].append((line.number, self._frontier.pods.outbox.links_in(pod, line.number), now))
+            self._unacknowledged[pod].append((line.number, self._frontier.pods.outbox.links_in(pod, line.number), now))
 
     def _report_delivered(self, pod: int, number: int, now: float) -> None:
-        under_way = self._under_way[pod]
+        under_way = self._unacknowledged[pod]
         while under_way and under_way[0][0] <= number:
             _, links, sent_at = under_way.popleft()
             self._crossed(links, now - sent_at)
 
-    def _connected(self, pod: int, now: float) -> _Line | None:
+    def _connected(self, pod: int, now: float) -> _Connection | None:
         if now < self._connect_at[pod]:
             return None
         self._connect_at[pod] = now + CONNECT_EVERY_S
-        line = _Line(socket.socket(socket.AF_UNIX))
+        line = _Connection(socket.socket(socket.AF_UNIX))
         try:
-            with _Short(self._folder(pod) / "socket") as path:
+            with _ShortPath(self._folder(pod) / "socket") as path:
                 line.connect(path)
         except OSError:
             line.close()
-            return None  # it is not there yet, or being started again
+            return None  # not started yet, or restarting
         line.send(msgspec.msgpack.encode((self._pod, self._crawl_id)))
         self._out[pod] = line
-        self._under_way[pod] = deque()
+        self._unacknowledged[pod] = deque()
         return line
 
-    def _hang_up(self, pod: int) -> None:
+    def _disconnect(self, pod: int) -> None:
         self._greeted.discard(pod)
         if (line := self._out.pop(pod, None)) is not None:
             line.close()
 
 
-class _Short:
-    """A path that fits into a socket address: a long one goes through /proc/self/fd of its folder."""
+class _ShortPath:
+    """A path short enough for a socket address: a long one is opened through /proc/self/fd of its folder."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -237,11 +237,11 @@ class _Short:
 
 
 def _listen(path: Path) -> socket.socket:
-    """A socket of this pod's own; the folder is locked, so one that is there is a dead process's."""
+    """A listening socket of this pod. The folder is locked, so an existing one belongs to a dead process."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     listener.setblocking(False)
-    with _Short(path) as name:
+    with _ShortPath(path) as name:
         listener.bind(name)
     listener.listen(256)
     return listener

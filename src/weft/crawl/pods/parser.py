@@ -1,6 +1,8 @@
-"""The parser process of a pod: its parts, opened and wired. It may be killed at any moment; started again, it goes on.
+"""The parser process of a pod: opens and wires its parts. It may be killed at any moment, and continues after a
+restart.
 
-A page that killed it is told to the frontier before anything that it held goes back, so that the next parser knows.
+A page that killed it is reported to the frontier before its other pages go back to the queue, so that the next parser
+can avoid it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 
 if __name__ == "__main__":
-    gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
+    gc.disable()  # imports leave no garbage; searching for it would take a tenth of the start-up time
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
@@ -36,7 +38,7 @@ log = Log("weft.crawl.pods.parser")
 
 
 class Parser:
-    """One parser. `frontier` takes links for any pod, and has this pod's parse queue."""
+    """One parser process. `frontier` accepts links for any pod, and has this pod's parse queue."""
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class Parser:
         self.loop = parts.start(at_a_time, periodic_tasks(self))
 
     def run(self) -> None:
-        """Parses until the loop is drained; what it has done is safe then."""
+        """Parses until the loop is drained; everything done is on disk then."""
         self.progress.write("running")
         self.loop.run()
         self._parts.close()
@@ -81,7 +83,7 @@ class Parser:
 
 
 def parse(spec: ProcessSpec, control: Control) -> int:
-    """Carries out an order."""
+    """Runs a parser process by its spec."""
     folder, progress = CrawlFolder(spec.config.store.data_dirs), progress_of(spec)
     start = GuardedStart(spec, control)
     work = LongWork(Heartbeat(folder.heartbeat_folder(spec.slot)), progress)

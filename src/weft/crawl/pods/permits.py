@@ -1,10 +1,11 @@
-"""`max_pages` over several embedded pods: how many pages each may fetch, in one file that they take turns to change.
+"""`max_pages` for several embedded pods: the number of pages that each may fetch, in one file that they change in
+turns.
 
     DATA/frontier/permits.json    {"max_pages": N, "given": {"0": n, "1": m}}
 
-A pod asks for a block, and claims within what the file gives it; what it cannot use it gives back, lowering its own
-figure first. So the sum of what was given never exceeds the limit, a crash between any two steps leaves permits
-unused and never doubled, and the limit is reached exactly where there are that many pages.
+A pod requests a block, and claims URLs within what the file gives it; permits that it cannot use are returned, after it
+has lowered its own limit. So the sum of the given permits never exceeds the limit, a crash between any two steps leaves
+permits unused and never doubled, and the limit is reached exactly if there are that many pages.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class _Given(msgspec.Struct):
 
 
 class Permits:
-    """The file."""
+    """The permits file of a crawl."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -45,34 +46,34 @@ class Permits:
 
     @classmethod
     def of(cls, folder: CrawlFolder) -> Permits:
-        """A crawl's."""
+        """The permits file in a crawl's folder."""
         return cls(folder.frontier / "permits.json")
 
     def begin(self, max_pages: int, pages: Mapping[int, int]) -> None:
-        """Before any pod runs: each is given what it has stored already, and no more."""
+        """Starts a run, before any pod runs: each pod is given the pages that it has stored already, and no more."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with locked(self._lock):
             self._write(_Given(max_pages, {str(pod): count for pod, count in pages.items()}))
 
     def given(self, pod: int) -> int:
-        """What a pod may fetch, stored pages included."""
+        """The number of pages that a pod may fetch, including stored ones."""
         with locked(self._lock):
             return self._read().given.get(str(pod), 0)
 
     def left(self) -> int:
-        """What nobody has."""
+        """The permits that no pod has."""
         with locked(self._lock):
             return self._read().left
 
     def raise_to(self, max_pages: int) -> None:
-        """The crawl may have more pages in all."""
+        """Raises the limit of the whole crawl."""
         with locked(self._lock):
             state = self._read()
             state.max_pages = max(state.max_pages, max_pages)
             self._write(state)
 
     def claim(self, pod: int, pods: int) -> int:
-        """Gives a pod a block, smaller as the end comes near; what it may fetch now."""
+        """Gives a pod another block, smaller near the limit; returns the number of pages that it may have now."""
         with locked(self._lock):
             state = self._read()
             block = min(state.left, max(1, min(LARGEST_BLOCK, state.left // (2 * pods))))
@@ -82,7 +83,7 @@ class Permits:
             return state.given[str(pod)]
 
     def give_back(self, pod: int, kept: int) -> None:
-        """A pod keeps so many and no more; it has lowered its own figure already."""
+        """Returns permits: the pod keeps `kept`, and has lowered its own limit before."""
         with locked(self._lock):
             state = self._read()
             state.given[str(pod)] = min(kept, state.given.get(str(pod), 0))
@@ -96,7 +97,7 @@ class Permits:
 
 
 class PermitSupply:
-    """Keeps one pod's frontier in permits, between its pages."""
+    """Keeps one pod's frontier supplied with permits, between its pages."""
 
     def __init__(self, permits: Permits, frontier: EmbeddedFrontier, crawl: RunningCrawl, pod: int, pods: int) -> None:
         self._permits = permits
@@ -108,18 +109,18 @@ class PermitSupply:
         self.renew()
 
     def renew(self) -> None:
-        """Has the pod's frontier keep to what it was given, whatever the crawl may have in all."""
+        """Sets the limit of the pod's frontier to the permits that the pod has."""
         self._frontier.permits.allow(self._crawl.number, self._permits.given(self._pod))
 
     def __call__(self, now: float) -> None:
-        """Asks for more where something waits for it, gives back what nothing here can use."""
+        """Requests permits if URLs wait for them; returns those that the pod cannot use."""
         if now < self._next or self._crawl.is_paused:
             return
         self._next = now + POLL_EVERY_S
         try:
             self._balance(now)
         except DiskFull:
-            pass  # nothing was changed; the crawl waits for room anyway
+            pass  # nothing was changed; the crawl waits for disk space anyway
 
     def _balance(self, now: float) -> None:
         crawl = self._crawl.number

@@ -1,6 +1,6 @@
-"""Which processes a node runs, and on which core each, where they are bound to one.
+"""The processes that a node runs, and the core of each if they are bound to cores.
 
-The cores of this node's pods follow one another, fetchers before parsers; the orchestrator, which needs next to none,
+The cores of this node's pods are consecutive, fetchers before parsers; the orchestrator, which needs almost no CPU,
 shares the first one.
 """
 
@@ -21,13 +21,13 @@ def slots(section: PodsSection) -> Iterator[Slot]:
         yield from (Slot(pod, "parser", index) for index in range(section.parsers_per_pod))
 
 
-def places(section: PodsSection) -> list[tuple[Slot, int | None]]:
-    """Each with its core."""
+def slots_and_cores(section: PodsSection) -> list[tuple[Slot, int | None]]:
+    """The processes of this node with their cores."""
     return [(slot, core if section.affinity else None) for core, slot in enumerate(slots(section))]
 
 
 def check_cores(section: PodsSection) -> None:
-    """BadInput where there are too few for one each."""
+    """Raises BadInput if there are too few cores for one each."""
     if not section.affinity:
         return
     needed = len(section.here) * (section.fetchers_per_pod + section.parsers_per_pod)

@@ -1,18 +1,18 @@
-"""The pods on Redis, as the orchestrator keeps them: their servers, their holders, what the dead held, and the end.
+"""The pods on Redis from the orchestrator's side: their servers and holders, the work of dead processes, and the end.
 
-One node's orchestrator holds each of the pods that it runs, for a time that it keeps renewing: a second one is refused.
-Its name is the data dir's, which is locked, so that a node that was killed takes its own pods up at once; and a pod
-that it has run once is its own for good, since the pages lie there. Whoever holds pod 0's `decider` looks at all pods,
-twice, and says in pod 0 when the crawl is over; all nodes read it there. A server that does not answer makes all this
-wait, and nothing else: once the crawl runs, no pod's answer is waited for longer than PATIENCE_S, or one that hangs
-would keep the dead of the others from being replaced.
+One node's orchestrator holds each of the pods that it runs, with a lease that it renews: a second node is refused. Its
+name is that of the data dir, which is locked, so that a node that was killed can take its own pods again at once; and a
+pod that it has run once stays its own, since the pages are in its data dir. The holder of pod 0's `decider` checks all
+pods, twice, and writes to pod 0 when the crawl is over; all nodes read it there. If a server does not answer, only this
+waits: once the crawl runs, no pod's answer is waited for longer than PATIENCE_S, or a pod that hangs would prevent the
+restart of dead processes of others.
 
 A database that is emptied while the crawl runs is claimed again here. Until then the pod's processes wait; then they
-report what their stores have, and the links of stored pages are read again, as after any loss. Other pods' processes
-do that too: the links that they had sent are lost.
+report what their stores have, and the links of stored pages are read again, as after any loss. Processes of other pods
+do that, too: the links that they had sent are lost.
 
-    meta   hash   `end`: why the crawl is over, in pod 0; `begun`: the pod has its seeds and revisits, or of large seed
-                  files the first; `seeded`: it has all
+    meta   hash   `end`: why the crawl is over, in pod 0; `begun`: the pod has its seeds and revisits, or the first part
+                  of large seed files; `seeded`: it has all of them
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from weft.frontier.redis.shared import runner, settle, used_permits
 from weft.telemetry import Log
 
 HOLD_S = 30.0
-DECIDE_S = 5.0  # a decider that was killed is missed for so long
+DECIDE_S = 5.0  # the longest time without a decider after one was killed
 RENEW_EVERY_S = 5.0
 JUDGE_EVERY_S = 0.25
 PATIENCE_S = 1.0
-AWAY_S = 2.0  # a pod that did not answer is left alone for so long
+AWAY_S = 2.0  # a pod that did not answer is not called again for this long
 ABSENT = (ServerAway, ServerFull)
 log = Log("weft.crawl.pods.redis_pods")
 Facts = list[tuple[FrontierStats, dict[str, int]]]
@@ -72,26 +72,26 @@ class RedisPods:
         elsewhere = ManagedServers(folder.frontier, managed).urls
         self.urls = [spec.redis_url or elsewhere[pod] for pod, spec in enumerate(pods.pods)]
         self._frontiers: dict[int, RedisFrontier] = {}
-        self._connections: dict[int, Any] = {}  # theirs
+        self._connections: dict[int, Any] = {}  # to the pods of other nodes
         self._clients: dict[int, PodClient] = {}
         self._node = folder.node
         self._bound: list[int] = []  # pods that belonged to no node, and are bound to this one by this run
-        self._has_begun = False  # what an earlier run said in pod 0 is taken back
-        self._unrun: list[int] = []  # other nodes' pods that none of them runs
-        self._buried: list[tuple[int, str, Path | None]] = []
+        self._has_begun = False  # the end that an earlier run wrote to pod 0 is deleted
+        self._unrun: list[int] = []  # pods of other nodes that none of them runs
+        self._unreleased: list[tuple[int, str, Path | None]] = []
         self._away_until: dict[int, float] = {}
         self._renew_at = self._judge_at = 0.0
         self._first: tuple[Stop, list[object]] | None = None
         self._shared: Shared | None = None
-        self._emptied: set[int] = set()  # pods whose databases were found emptied, and are to be claimed again
+        self._emptied: set[int] = set()  # pods whose databases were emptied, and must be claimed again
         self._reopening: set[int] = set()  # pods whose frontiers are closed, and not opened again yet
 
     # ── opening and closing ────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self, complain: Callable[[str], None], shared: Shared | None = None) -> None:
-        """Starts the servers, sees that all pods can be used and are this crawl's, and holds this node's.
+        """Starts the servers, checks that all pods can be used and belong to this crawl, and holds this node's pods.
 
-        `shared` is what must be the same on all nodes, where there are others.
+        `shared`: the values that must be equal on all nodes, if there are others.
         """
         self._servers.start()
         self._shared = shared
@@ -103,42 +103,42 @@ class RedisPods:
             )  # fmt: skip
             emptied = [pod for pod in has_run if empty[pod]]
             for pod in emptied:
-                complain(f"pod {pod}: {self._where(pod)}: was emptied; it is filled again from what is stored")
+                complain(f"pod {pod}: {self._address_of(pod)}: was emptied; it is filled again from what is stored")
             for pod in self._here:
-                self._hold(pod)
+                self._hold_pod(pod)
             if shared is not None:
-                self._settle(shared)
+                self._compare_settings(shared)
             for pod in self._here:
                 self._open(pod)
             if emptied:
                 self._report_again(but=emptied)
             self._share_permits()
         except BaseException:
-            self._unbind()
+            self._release_unused()
             self.close()
             raise
 
     def metrics(self) -> RedisMetrics:
-        """What the servers have to tell; of this node's pods, since other nodes tell of theirs."""
+        """The metrics of the servers of this node's pods; other nodes report theirs."""
         return RedisMetrics({pod: self.urls[pod] for pod in self._here}, self._settings)
 
     def close(self) -> None:
-        """Lets the pods go, and ends the servers that this crawl runs."""
+        """Releases the pods, and stops the servers that this crawl runs."""
         try:
             if 0 in self._frontiers or 0 in self._clients:
                 self._client(0).decide(self._node, 0.0)
         except ABSENT as why:
-            log.warning("the decision could not be let go", why=why)
+            log.warning("the decider lease could not be released", why=why)
         for frontier in self._frontiers.values():
             try:
                 frontier.pod.hold_pod(self._node, 0.0)
                 frontier.close()
             except ABSENT as why:
-                log.warning("a pod could not be let go", why=why)
+                log.warning("a pod could not be released", why=why)
         self._frontiers.clear()
         self._servers.stop()
 
-    def _where(self, pod: int) -> str:
+    def _address_of(self, pod: int) -> str:
         return address(self.urls[pod], self._settings.db)
 
     def _identity(self, pod: int) -> PodIdentity:
@@ -148,9 +148,13 @@ class RedisPods:
         """Whether a process of this node has used the pod's database before."""
         return any((self._folder.of_pod(pod) / "marks").glob("*"))
 
-    def _hold(self, pod: int) -> None:
-        """Makes a pod this node's; nobody else may start it, or start the crawl over, from now on."""
-        connection, where, identity = connect(self.urls[pod], self._settings), self._where(pod), self._identity(pod)
+    def _hold_pod(self, pod: int) -> None:
+        """Binds a pod to this node: from now on no other node can run it, or start the crawl again."""
+        connection, where, identity = (
+            connect(self.urls[pod], self._settings),
+            self._address_of(pod),
+            self._identity(pod),
+        )
         if bind(connection, where, identity):
             self._bound.append(pod)
         frontier = RedisFrontier(
@@ -161,21 +165,22 @@ class RedisPods:
         self._frontiers[pod], self._connections[pod] = frontier, connection
         frontier.pod.hold_pod(self._node, HOLD_S)
         if not is_claimed(connection, where, identity):
-            raise BadInput(f"{where}: the crawl was started over from another node in this moment; start again")
+            raise BadInput(f"{where}: the crawl was just started over from another node; repeat the command")
 
-    def _unbind(self) -> None:
-        """A pod that was never run is no node's."""
+    def _release_unused(self) -> None:
+        """Releases pods that were never run from this node."""
         for pod in self._bound:
             connection = connect(self.urls[pod], self._settings)
             try:
                 unbind(connection, address(self.urls[pod], self._settings.db), self._node)
             except ABSENT as why:
-                log.warning("a pod could not be let go", why=why)
+                log.warning("a pod could not be released", why=why)
             finally:
                 connection.close()
 
-    def _settle(self, shared: Shared) -> None:
-        """Sees that this node would crawl as the others do. After its pods are held: of two, one sees the other."""
+    def _compare_settings(self, shared: Shared) -> None:
+        """Checks that this node's settings equal those of the others. After its pods are held, so that of two nodes at
+        least one sees the other."""
         may_change = shared.is_resumed and not self._others_run()
         connection, where = connect(self.urls[0], self._settings), address(self.urls[0], self._settings.db)
         try:
@@ -185,23 +190,23 @@ class RedisPods:
             connection.close()
 
     def _others_run(self) -> bool:
-        """Whether another node runs, or may be running behind a server that is away."""
+        """Whether another node runs, or may run behind a server that does not answer."""
         runners = self._runners()
         return len(runners) < len(self.urls) - len(self._here) or any(runners.values())
 
     def _runners(self) -> dict[int, str]:
-        """The nodes that run the pods of other nodes; those whose servers are away are left out."""
-        found = {}
+        """The nodes that run the pods of other nodes; pods whose servers do not answer are left out."""
+        runners = {}
         settings = replace(self._settings, socket_timeout_s=PATIENCE_S, connect_timeout_s=PATIENCE_S)
         for pod in sorted(set(range(len(self.urls))) - set(self._here)):
             connection = connect(self.urls[pod], settings)
             try:
-                found[pod] = runner(connection, address(self.urls[pod], settings.db))
+                runners[pod] = runner(connection, address(self.urls[pod], settings.db))
             except ABSENT:
                 continue
             finally:
                 connection.close()
-        return found
+        return runners
 
     def _open(self, pod: int) -> None:
         frontier = self._frontiers[pod]
@@ -209,7 +214,7 @@ class RedisPods:
         for name in (
             "begun",
             "seeded",
-        ):  # until this run's first fetcher has brought in seeds, and what is visited again
+        ):  # until this run's first fetcher has added seeds and revisits
             frontier.notes.note(name, "")
         frontier.crew.assign(self._slots(pod))
         for slot in self._slots(pod):
@@ -222,10 +227,11 @@ class RedisPods:
         return fetchers + [f"pod{pod}-parser{index}" for index in range(pods.parsers_per_pod)]
 
     def _share_permits(self) -> None:
-        """Before anything is claimed, each pod may have what it has; its first fetcher asks for more.
+        """Sets each pod's permits to the pages that it has, before anything is claimed; its first fetcher requests
+        more.
 
-        Where pod 0 is another node's, and not open yet, there is nothing to be had so far. Pods of other nodes are told
-        of as they stand, if nobody has: the limit may be new, and they may have pages already.
+        If pod 0 belongs to another node, and is not open yet, no permits are available so far. The pages of other
+        nodes' pods are recorded if none is yet: the limit may be new, and they may have pages already.
         """
         most = self._config.limits.max_pages
         if most is None or len(self.urls) == 1:
@@ -238,18 +244,18 @@ class RedisPods:
             first = self._client(0)
             crawl = first.find_crawl(CRAWL)
             first.permits.limit_pages(crawl, most)
-            told = first.permits.pods_with_permits(crawl)
+            with_permits = first.permits.pods_with_permits(crawl)
         except ABSENT as why:
             log.warning("pod 0 has no permits to give yet", why=why)
             return
         for pod in range(len(self.urls)):
             if pod in self._here:
-                first.permits.give_permits(crawl, pod, self._used(pod))
-            elif pod not in told:
-                first.permits.record_permits(crawl, pod, self._used(pod))
+                first.permits.give_permits(crawl, pod, self._pages_used(pod))
+            elif pod not in with_permits:
+                first.permits.record_permits(crawl, pod, self._pages_used(pod))
 
-    def _used(self, pod: int) -> int:
-        """How many pages a pod has, or is about to have."""
+    def _pages_used(self, pod: int) -> int:
+        """How many pages a pod has, including those in progress."""
         connection = connect(self.urls[pod], self._settings)
         try:
             return used_permits(connection, address(self.urls[pod], self._settings.db), CRAWL)
@@ -261,11 +267,12 @@ class RedisPods:
     # ── while it runs ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def check(self) -> None:
-        """Brings servers back that have died, gives back what the dead held, and goes on holding the pods."""
+        """Restarts servers that have died, returns the work of dead processes to the queue, and renews the pods'
+        leases."""
         self._servers.check()
-        waiting, self._buried = self._buried, []
+        waiting, self._unreleased = self._unreleased, []
         for grave in waiting:
-            self._bury(*grave)
+            self._release_dead(*grave)
         while self._emptied and self._fill_again(self._emptied.pop()):
             pass
         if time.monotonic() < self._renew_at:
@@ -273,7 +280,7 @@ class RedisPods:
         self._renew_at = time.monotonic() + RENEW_EVERY_S
         for pod, frontier in self._frontiers.items():
             try:
-                with self._asking(pod):
+                with self._calls_to(pod):
                     frontier.pod.hold_pod(self._node, HOLD_S)
             except ABSENT:
                 continue
@@ -284,17 +291,17 @@ class RedisPods:
                 log.warning("no node runs these pods: the crawl ends when they are crawled, too", pods=unrun)
 
     def _fill_again(self, pod: int) -> bool:
-        """Claims a database again that was emptied; BadInput where another crawl, or a stranger's keys, are in it now.
+        """Claims a database again that was emptied; raises BadInput if it now has another crawl, or foreign keys.
 
-        False: it must be tried again. What other pods have sent is lost with it: their processes are restarted, too,
-        and read the links again.
+        False: it must be tried again. Links that other pods had sent are lost with it: their processes are restarted,
+        too, and read the links again.
         """
         try:
             self._claim_again(pod)
             self._open_again(pod)
             self._report_again(but=[pod])
             if 0 in self._here and self._shared is not None:
-                self._settle(self._shared)
+                self._compare_settings(self._shared)
             self._share_permits()
         except ABSENT as why:
             log.warning("a pod's database cannot be filled again yet", pod=pod, why=why)
@@ -303,16 +310,16 @@ class RedisPods:
         return True
 
     def _claim_again(self, pod: int) -> bool:
-        """Whether its database was emptied, and is this crawl's again now."""
-        if not claim_pod(self._connections[pod], self._where(pod), self._identity(pod), was_ours=True):
+        """Whether its database was emptied, and is claimed again now."""
+        if not claim_pod(self._connections[pod], self._address_of(pod), self._identity(pod), was_ours=True):
             return False
         self._emptied.discard(pod)
         log.error("a pod's database was emptied: it is filled again from what is stored", pod=pod)
         return True
 
     def _report_again(self, but: Sequence[int]) -> None:
-        """Has the processes of this node's other pods read again what their stored pages link to. One whose database
-        was emptied, too, is claimed again, which does the same."""
+        """Makes the processes of this node's other pods read the links of their stored pages again. A pod whose
+        database was emptied, too, is claimed again, which does the same."""
         for pod in self._here:
             if pod not in but:
                 if pod not in self._reopening and not self._claim_again(pod):
@@ -320,33 +327,33 @@ class RedisPods:
                 self._open_again(pod)
 
     def _open_again(self, pod: int) -> None:
-        """May be repeated: until it succeeds, the earlier frontier is refused by the server."""
+        """Opens the frontier again. May be repeated: until it succeeds, the server refuses the earlier frontier."""
         if pod not in self._reopening:
             self._reopening.add(pod)
             self._frontiers[pod].close()
             self._connections[pod].close()
-        self._hold(pod)
+        self._hold_pod(pod)
         self._open(pod)
         self._reopening.discard(pod)
 
     def died(self, process: Process) -> None:
-        """A process of a pod has died: what it held goes back at once."""
+        """A process of a pod has died: its work goes back to the queue at once."""
         slot = process.slot
-        self._bury(slot.pod, slot.name, self._folder.heartbeat_folder(slot) if slot.role == "parser" else None)
+        self._release_dead(slot.pod, slot.name, self._folder.heartbeat_folder(slot) if slot.role == "parser" else None)
 
-    def _bury(self, pod: int, slot: str, heartbeat: Path | None) -> None:
+    def _release_dead(self, pod: int, slot: str, heartbeat: Path | None) -> None:
         frontier = self._frontiers[pod]
         try:
-            with self._asking(pod):
+            with self._calls_to(pod):
                 if heartbeat is not None and (suspect := pop_suspect(heartbeat)):
                     log.error("a page killed its parser", item=suspect, deaths=frontier.parse_queue.died_on(suspect))
                 frontier.crew.release_owner(slot + "#")
         except ABSENT:
-            self._buried.append((pod, slot, None))  # the page is the successor's to tell of, which waits for the pod
+            self._unreleased.append((pod, slot, None))  # its successor reports the page, and waits for the pod
 
     @contextmanager
-    def _asking(self, pod: int) -> Iterator[None]:
-        """One that did not answer just now is away without being asked."""
+    def _calls_to(self, pod: int) -> Iterator[None]:
+        """A context for calls to a pod; a pod that did not answer just now raises ServerAway without a call."""
         if time.monotonic() < self._away_until.get(pod, 0.0):
             raise ServerAway(f"pod {pod} did not answer just now")
         try:
@@ -355,7 +362,7 @@ class RedisPods:
             if pod in self._here:
                 self._emptied.add(pod)
             else:
-                self._clients.pop(pod, None)  # whoever runs it claims it again
+                self._clients.pop(pod, None)  # the process that runs it claims it again
             raise
         except ABSENT:
             self._away_until[pod] = time.monotonic() + AWAY_S
@@ -364,20 +371,20 @@ class RedisPods:
     # ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def verdict(self) -> Stop | None:
-        """Why the crawl is over, once somebody has found out."""
+        """Why the crawl is over; None while it runs."""
         if time.monotonic() < self._judge_at:
             return None
         self._judge_at = time.monotonic() + JUDGE_EVERY_S
         try:
-            with self._asking(0):
+            with self._calls_to(0):
                 first = self._client(0)
                 if not self._has_begun:
                     first.notes.note("end", "")
                     self._has_begun = True
-                if said := first.notes.note("end"):
-                    return Stop(said)
+                if end := first.notes.note("end"):
+                    return Stop(end)
                 is_decider = first.decide(self._node, DECIDE_S)
-            if is_decider and (reason := self._judge()) is not None:
+            if is_decider and (reason := self._detect_end()) is not None:
                 first.notes.note("end", str(reason))
                 return reason
         except ABSENT:
@@ -385,32 +392,32 @@ class RedisPods:
         return None
 
     def edit(self, config: Config) -> None:
-        """The crawl follows other settings from now on."""
+        """Applies changed settings."""
         self._config = config
 
-    def figures(self) -> dict[int, FrontierStats]:
-        """How this node's pods stand; those that do not answer are left out."""
-        found = {}
+    def stats(self) -> dict[int, FrontierStats]:
+        """The counts of this node's pods; those that do not answer are left out."""
+        by_pod = {}
         for pod, frontier in self._frontiers.items():
             try:
-                with self._asking(pod):
-                    found[pod] = frontier.status.stats()
+                with self._calls_to(pod):
+                    by_pod[pod] = frontier.status.stats()
             except ABSENT:
                 continue
-        return found
+        return by_pod
 
-    def _judge(self) -> Stop | None:
-        """Two passes with the same figures; each is complete before the next begins."""
+    def _detect_end(self) -> Stop | None:
+        """Why the crawl is over: two passes with equal counts; each is complete before the next begins."""
         facts = [self._facts(pod) for pod in range(len(self.urls))]
         reason = _reason(facts, self._config.limits.max_pages)
-        figures: list[object] = [(stats.admitted, stats.finished, stats.received, more) for stats, more in facts]
-        if reason is None or self._first != (reason, figures):
-            self._first = None if reason is None else (reason, figures)
+        counts: list[object] = [(stats.admitted, stats.finished, stats.received, more) for stats, more in facts]
+        if reason is None or self._first != (reason, counts):
+            self._first = None if reason is None else (reason, counts)
             return None
         return reason
 
     def _facts(self, pod: int) -> tuple[FrontierStats, dict[str, int]]:
-        with self._asking(pod):
+        with self._calls_to(pod):
             return self._client(pod).status.facts()
 
     def _client(self, pod: int) -> PodClient:
@@ -421,7 +428,7 @@ class RedisPods:
             hurry(connection, PATIENCE_S)
             link = PodLink(
                 connection, self._config.politeness, pod=pod, pods=len(self.urls),
-                where=self._where(pod), identity=self._identity(pod),
+                where=self._address_of(pod), identity=self._identity(pod),
             )  # fmt: skip
             client = PodClient(link)
             client.find_crawl(CRAWL)
@@ -430,9 +437,9 @@ class RedisPods:
 
 
 def check_servers(config: Config) -> None:
-    """Sees whether the servers that somebody else runs can be used, before anything is written.
+    """Checks that servers which the crawl does not manage can be used, before anything is written.
 
-    Of other nodes' pods the first must be there: it has what all nodes share.
+    Of other nodes' pods only the first must answer: it has what all nodes share.
     """
     for pod in sorted({0, *config.pods.here}) if config.pods.on_redis else ():
         if url := config.pods.pods[pod].redis_url:
@@ -446,7 +453,7 @@ def check_servers(config: Config) -> None:
 
 
 def _reason(facts: Facts, max_pages: int | None) -> Stop | None:
-    """Why nothing more will come, as far as one look can tell."""
+    """Why no more work will come, according to one pass."""
     if any(
         stats.leased or stats.to_parse or more["outboxes"] or more["mail"] or not more["seeded"]
         for stats, more in facts
@@ -456,7 +463,8 @@ def _reason(facts: Facts, max_pages: int | None) -> Stop | None:
         return Stop.DONE
     if max_pages is not None and sum(stats.pages for stats, _ in facts) >= max_pages:
         return Stop.MAX_PAGES
-    # A queue whose rest is on disk is in no schedule until the pod's lead has brought more, which may just be starting.
+    # A queue whose rest is on disk has no due site until the pod's first fetcher has loaded more, which may be in
+    # progress.
     if any(more["scheduled"] or more["blocked"] or more["rejects"] or more["spilled"] for _, more in facts):
         return None
     return Stop.BUDGET if any(stats.queued for stats, _ in facts) else None

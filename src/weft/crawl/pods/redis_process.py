@@ -1,4 +1,4 @@
-"""What a process of a pod on Redis has in addition: its frontier among the others, and its chores between pages."""
+"""The frontier of a process of a pod on Redis: shared with the pod's other processes; and its periodic tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from weft.frontier.redis.redis_frontier import RoutedRedisFrontier
 from weft.telemetry import Peer
 
 TRY_AGAIN_S = 0.3
-OTHERS_TIMEOUT_S = 1.0  # for another pod's answer, which has an outbox to wait in: this pod's pages have none
+OTHERS_TIMEOUT_S = 1.0  # for the answer of another pod, whose messages can wait in an outbox; this pod's pages cannot
 SCOPES_EVERY_S = 1.0
 SEEDS_EVERY_S = 0.05
 OUTBOX_EVERY_S = 0.5
@@ -43,7 +43,7 @@ MAIL_EVERY_S = 0.2
 TEND_EVERY_S = 0.5
 PERMITS_EVERY_S = 0.1
 LARGEST_BLOCK = 1000
-WRITTEN_S = 3.0  # a server that syncs writes after two
+WRITTEN_S = 3.0  # longer than a server takes that syncs its writes every two seconds
 T = TypeVar("T")
 Expand = Callable[[RunningCrawl, Iterable[tuple[int, str, int]]], None]
 
@@ -69,26 +69,26 @@ class RedisBackend:
         return self.frontier.pods.owns(url)
 
     def restore_links(self, parts: Parts, crawl: RunningCrawl) -> None:
-        """After a server has lost its last moments."""
+        """Restores links after a server has lost its last moments."""
         parts.progress.repaired("links_read_again", read_lost(self.frontier, parts.store, crawl, parts.work))
 
     def begun(self) -> None:
-        """What has to be admitted first is: the pod's other fetchers may begin."""
+        """Notifies the pod's other fetchers that the first seeds are admitted."""
         self.frontier.notes.note("begun", "1")
 
     def seeded(self) -> None:
-        """All seeds are admitted; until then an empty queue does not end the crawl."""
+        """Records that all seeds are admitted; until then an empty queue does not end the crawl."""
         self.frontier.notes.note("seeded", "1")
 
     def await_seeds(self, send_heartbeat: Callable[[], None]) -> None:
-        """The pod's first fetcher admits them. A seed that was fetched before that as some page's link would be a step
-        too deep, and what it leads to with it."""
+        """Waits for the pod's first fetcher, which admits them. If a seed was fetched before that as a link of some
+        page, it and the pages it links to would get a depth that is too high."""
         while self._spec.index and not self.frontier.notes.note("begun"):
             send_heartbeat()
             time.sleep(SEEDS_EVERY_S)
 
     def periodic_tasks(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[PeriodicTask]:
-        """Those of every process of the pod, and of its first fetcher those of the lead."""
+        """The tasks of every process of the pod; its first fetcher also has those of the whole pod."""
         spec, frontier = self._spec, self.frontier
         measure(frontier, parts.metrics)
         expand = None if self.outlet is not None else parts.results.round.expand
@@ -100,24 +100,24 @@ class RedisBackend:
         )
 
     def failed_again(self, parts: Fetching, crawl: RunningCrawl) -> FailedAgain | None:  # noqa: ARG002
-        """None: no user's code runs here."""
+        """None: user code does not run here."""
         return None
 
     def has_edited(self, config: Config) -> None:
-        """Nothing to do: how many pages its pod may have is in Redis."""
+        """Does nothing: the pod's permits are in Redis."""
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Does nothing: there is nothing else to close."""
 
 
 def measure(frontier: RoutedRedisFrontier, metrics: EngineMetrics) -> None:
-    """Counts the links that cross between pods."""
+    """Counts the links that are sent between pods."""
     frontier.pods.crossed = metrics.crossed
     metrics.before_save.append(lambda: metrics.waiting(frontier.pods.outgoing.waiting))
 
 
 def other_pod(spec: ProcessSpec, folder: CrawlFolder, pod: int) -> OtherPod:
-    """Another pod, which is not waited for."""
+    """A connection to another pod, with a short timeout."""
     usual = settings_of(spec.config)
     settings = replace(
         usual,
@@ -136,7 +136,7 @@ def other_pod(spec: ProcessSpec, folder: CrawlFolder, pod: int) -> OtherPod:
 def open_frontier(
     spec: ProcessSpec, folder: CrawlFolder, progress: CrawlProgress, work: LongWork
 ) -> RoutedRedisFrontier:
-    """The pod's frontier with the others behind it; waits while the pod's own server is away."""
+    """The pod's frontier, connected to the others; waits while the pod's own server is away."""
     config, settings = spec.config, settings_of(spec.config)
     connection, where = connect(spec.servers[spec.pod], settings), address(spec.servers[spec.pod], settings.db)
     others = {pod: other_pod(spec, folder, pod) for pod in range(spec.pods) if pod != spec.pod}
@@ -162,16 +162,17 @@ def open_frontier(
 
 
 def _outboxes_left(spec: ProcessSpec, folder: Path) -> list[Path]:
-    """Of slots that an earlier run had, with more processes."""
+    """The outboxes of slots of an earlier run with more processes."""
     filled = {slot.name for slot in slots(spec.config.pods) if slot.pod == spec.pod}
     return [path for path in folder.glob("*.db") if path.stem not in filled]
 
 
 def every(seconds: float, work: Callable[[], object]) -> PeriodicTask:
-    """A chore that is done now and then; a server that is away is the loop's affair, not a chore's."""
+    """A periodic task that runs `work` at an interval; a server that is away is handled by the loop, not by its
+    tasks."""
     due = 0.0
 
-    def chore(now: float) -> None:
+    def periodic_task(now: float) -> None:
         nonlocal due
         if now >= due:
             due = now + seconds
@@ -180,15 +181,15 @@ def every(seconds: float, work: Callable[[], object]) -> PeriodicTask:
             except BLOCKING:
                 pass
 
-    return chore
+    return periodic_task
 
 
 def shared_periodic_tasks(
     spec: ProcessSpec, frontier: RoutedRedisFrontier, crawl: RunningCrawl, expand: Expand | None
 ) -> Sequence[PeriodicTask]:
-    """Of every process: it hears of places that joined the scope, and empties its outbox.
+    """The tasks of every process: it reads additions to the scope, and empties its outbox.
 
-    `expand` is of who reads pages; the first of those takes what other nodes have left for the pod.
+    `expand` is for processes that read pages; the first of them accepts what other nodes have left for the pod.
     """
     known: set[str] = set()
 
@@ -212,7 +213,7 @@ def shared_periodic_tasks(
 def lead_periodic_tasks(
     spec: ProcessSpec, folder: CrawlFolder, frontier: RoutedRedisFrontier, crawl: RunningCrawl
 ) -> Sequence[PeriodicTask]:
-    """Of the pod's first fetcher: long queues, and permits for pages."""
+    """The tasks of the pod's first fetcher: long queues, and permits for pages."""
     periodic_tasks = [every(TEND_EVERY_S, frontier.lead.tend)]
     if spec.config.limits.max_pages is not None and spec.pods > 1:
         periodic_tasks.append(every(PERMITS_EVERY_S, RedisPermits(spec, folder, frontier, crawl.number)))
@@ -220,10 +221,10 @@ def lead_periodic_tasks(
 
 
 class RedisPermits:
-    """Keeps a pod in permits for pages: pod 0's database holds how many each may have.
+    """Keeps a pod supplied with permits for pages: pod 0's database has the number of each pod.
 
-    A server that is killed forgets its last moments: a permit is used when pod 0's file has that it was given, and goes
-    back when this pod's file has that it is gone. So no two pods ever have the same.
+    A server that is killed loses its last moments: a permit is used only when pod 0's file records that it was given,
+    and returned only when this pod's file records that it is gone. So no two pods ever have the same permit.
     """
 
     def __init__(self, spec: ProcessSpec, folder: CrawlFolder, frontier: RoutedRedisFrontier, crawl: int) -> None:
@@ -235,32 +236,32 @@ class RedisPermits:
         self._first = other_pod(spec, folder, 0) if spec.pod else None
 
     def __call__(self) -> None:
-        """Asks for more where something waits for it, gives back what nothing here can use."""
+        """Requests permits if URLs wait for them; returns those that the pod cannot use."""
         stats = self._frontier.status.stats()
         pages, flight, given = self._frontier.permits.given(self._crawl)
         if stats.queued and given - pages - flight <= 0:
-            run = self._ask_first(lambda client, _: client.intake.arrived("")).run
-            granted = self._give(max(given, pages + flight) + self._block)
-            told = self._ask_first(lambda client, _: client.intake.arrived(""))
-            if told.run == run and not told.unwritten:  # else it is asked for again
+            run = self._call_first_pod(lambda client, _: client.intake.arrived("")).run
+            granted = self._give_permits(max(given, pages + flight) + self._block)
+            arrived = self._call_first_pod(lambda client, _: client.intake.arrived(""))
+            if arrived.run == run and not arrived.unwritten:  # otherwise it is requested again
                 self._frontier.permits.allow(self._crawl, granted)
         elif given > pages and not (stats.queued or stats.leased or stats.to_parse):
             left = self._frontier.permits.lower_permits(self._crawl, pages)
             self._wait_written()
-            self._give(left)
+            self._give_permits(left)
 
     def _wait_written(self) -> None:
-        """There is nothing else to do in this pod."""
+        """Waits until the pod's own writes are on disk; there is nothing else to do in this pod."""
         until = time.monotonic() + WRITTEN_S
         while self._frontier.pod.intake.arrived("").unwritten:
             if time.monotonic() > until:
-                raise ServerAway("the pod's Redis does not write what it is told")
+                raise ServerAway("the pod's Redis does not write its data to disk")
             time.sleep(0.01)
 
-    def _give(self, wanted: int) -> int:
-        return self._ask_first(lambda client, crawl: client.permits.give_permits(crawl, self._pod, wanted))
+    def _give_permits(self, wanted: int) -> int:
+        return self._call_first_pod(lambda client, crawl: client.permits.give_permits(crawl, self._pod, wanted))
 
-    def _ask_first(self, what: Callable[[PodClient, int], T]) -> T:
+    def _call_first_pod(self, what: Callable[[PodClient, int], T]) -> T:
         if self._first is None:
             return what(self._frontier.pod, self._crawl)
         crawl = self._first.number_of(CRAWL)

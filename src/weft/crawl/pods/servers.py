@@ -1,7 +1,7 @@
-"""The Redis servers of a crawl's pods: those that it keeps running itself, and the check of all before it starts.
+"""The Redis servers of a crawl's pods: runs the managed ones, and checks all of them before the crawl starts.
 
-A managed pod's server lives in its pod's folder, so that a crawl that is resumed finds its data. Invariant: no pod is
-touched before all that can be reached were found fit, so that a crawl that is refused has changed nothing.
+A managed pod's server stores its data in its pod's folder, so that a resumed crawl finds it. Invariant: no pod is
+changed before all reachable pods were checked, so that a crawl that is refused has changed nothing.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ FORGET_S = 60.0  # for emptying all databases
 
 
 def managed_folder(frontier: Path, pod: int) -> Path:
-    """Where the server of a managed pod keeps its data."""
+    """The data folder of the server of a managed pod."""
     return frontier / f"pod_{pod}" / "redis"
 
 
 class ManagedServers:
-    """The servers that a crawl keeps running, by pod. They die with this process, whichever way that goes."""
+    """The servers that a crawl runs, by pod. They end with this process, however it ends."""
 
     def __init__(self, frontier: Path, pods: Collection[int], password: str | None = None) -> None:
         self._servers = {pod: RedisServer(managed_folder(frontier, pod), password=password) for pod in pods}
 
     @property
     def urls(self) -> dict[int, str]:
-        """Where they listen, by pod."""
+        """Their addresses, by pod."""
         return {pod: server.url for pod, server in self._servers.items()}
 
     def start(self) -> None:
@@ -47,12 +47,13 @@ class ManagedServers:
             raise
 
     def check(self) -> bool:
-        """Brings back those that have died; whether all can be used now. ServerFailed for one in a crash loop."""
+        """Restarts servers that have died; returns whether all can be used now. Raises ServerFailed for a crash
+        loop."""
         usable = [server.check() for server in self._servers.values()]
         return all(usable)
 
     def stop(self) -> None:
-        """Ends all, with everything on disk."""
+        """Stops all servers, with their data on disk."""
         for server in self._servers.values():
             server.stop()
 
@@ -67,11 +68,12 @@ def claim_pods(
     has_run: Collection[int] = (),
     complain: Callable[[str], None] = lambda _: None,
 ) -> dict[int, bool]:
-    """Makes every pod's database this crawl's; by pod, whether it was empty. Raises what is wrong with the first.
+    """Claims every pod's database for this crawl; returns by pod whether it was empty. Raises what is wrong with the
+    first.
 
-    `here` are the pods of this node: they must be there, and no other node's; `has_run` are those that it has run, so
-    that a database without an identity is one that was emptied. One of another node's that is away is
-    complained of alone: links for it will wait.
+    `here`: the pods of this node, which must answer, and belong to no other node; `has_run`: those that it has run
+    before, so that a database without an identity must have been emptied. For a pod of another node that does not
+    answer there is only a warning: links for it will wait.
     """
     clients = {pod: connect(url, settings) for pod, url in urls.items()}
     try:
@@ -102,7 +104,8 @@ def claim_pods(
 
 
 def forget_pods(crawl_id: str, urls: Mapping[int, str], settings: RedisSettings, node: str = "") -> None:
-    """Empties the databases of a crawl that is started over; another's is left as it is. Busy while a node runs."""
+    """Empties the databases of a crawl that is started again; those of other crawls are left as they are. Raises Busy
+    while a node runs."""
     with ExitStack() as opened:
         clients = {}
         for pod, url in urls.items():

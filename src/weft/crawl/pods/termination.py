@@ -1,9 +1,9 @@
-"""When a crawl of several pods is over: nothing is left in any of them, and nothing under way between them.
+"""Detects the end of a crawl of several pods: nothing is left in any of them, and no message is in transit.
 
-That cannot be seen at one instant, so it is looked at twice. In each pass every pod must report that it is idle, and as
-many messages must have been received as were sent. If no count has changed from the first pass to the second, whose
-reports were all made after the first was complete, then between the two passes nothing was anywhere: a pod that had
-done something in between would have counted it.
+That cannot be observed at one instant, so there are two passes. In each pass every pod must report that it is idle, and
+as many messages must have been received as were sent. If no count has changed from the first pass to the second, whose
+reports were all made after the first pass was complete, then nothing happened between the two: a pod that had done
+something would have counted it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Termination:
         self._first_at = 0.0
 
     def judge(self, reports: Sequence[CrawlStatus]) -> Stop | None:
-        """Why the crawl is over; None while it is not known to be. One report for each pod, of its present process."""
+        """Why the crawl is over; None while it is not known to be. `reports`: one for each pod, of its current
+        process."""
         if not reports or not all(report.idle for report in reports) or not _balanced(reports):
             self._first = None
             return None
@@ -44,6 +45,6 @@ def _balanced(reports: Sequence[CrawlStatus]) -> bool:
 
 
 def _reason(reports: Sequence[CrawlStatus]) -> Stop:
-    """A limit that left work counts before the end of all work."""
+    """The reason: a limit that left work takes precedence over the end of all work."""
     idle = {report.idle for report in reports}
     return next((stop for stop in (Stop.MAX_PAGES, Stop.BUDGET) if stop in idle), Stop.DONE)

@@ -1,1 +1,1 @@
-"""The processes of a crawl: the orchestrator, its fetchers, and what they send each other."""
+"""The processes of a crawl: the orchestrator, its fetchers, and their messages."""

@@ -1,7 +1,7 @@
-"""What every process of a crawl does at its start and at its end, whatever its role.
+"""Start and end of every process of a crawl, whatever its role.
 
-Started by the orchestrator with a `ProcessSpec` on its standard input; it dies with it. It may be killed at any moment:
-started again with the same spec, it goes on.
+The orchestrator starts it with a `ProcessSpec` on its standard input, and it ends when the orchestrator does. It may be
+killed at any moment: restarted with the same spec, it continues.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from weft.telemetry import Log
 
 CRASHED = 70
 START_POLL_S = 0.25
-START_GRACE_S = 3.0  # a start that is nearly over leaves something for the next one: seeds that are admitted
+START_GRACE_S = 3.0  # a start that is nearly complete leaves results for the next one: admitted seeds
 _REMEDY = "make it again from the WARC files with `weft rebuild CRAWL_DIR`, and resume"
 log = Log("weft.crawl.processes.child")
 
 
 def run_child(work: Callable[[ProcessSpec, Control], int]) -> int:
-    """Reads the order and carries it out; the exit code."""
+    """Reads the spec and runs the process; returns the exit code."""
     fd = sys.stdin.fileno()
     spec = read_spec(fd)
     die_with_parent(spec.parent_pid)
@@ -68,24 +68,26 @@ def run_child(work: Callable[[ProcessSpec, Control], int]) -> int:
         progress_of(spec).write("failed", f"{type(error).__name__}: {error}")
         return CRASHED
     finally:
-        gc.freeze()  # the interpreter's end would look through everything for cycles, several times
+        # A failed start leaves its timer running: at exit its signal would kill the interpreter, which has removed its
+        # handlers by then.
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        gc.freeze()  # at exit the interpreter would search everything for cycles, several times
 
 
 class GuardedStart:
-    """A process that opens its part of a crawl, which may take long. If the crawl shall end meanwhile and the start is
-    not over soon, the process ends without closing anything: what a start does it does in steps that a kill does not
-    undo."""
+    """Watches a process that opens its part of a crawl, which may take long. If the crawl ends meanwhile and the start
+    does not complete soon, the process exits without closing anything: a kill undoes none of the steps of a start."""
 
     def __init__(self, spec: ProcessSpec, control: Control) -> None:
         self._spec = spec
         self._control = control
-        self._asked_at: float | None = None  # monotonic: since then it shall end
+        self._asked_at: float | None = None  # monotonic: since then it should end
         signal.signal(signal.SIGALRM, self._check_control)
         signal.siginterrupt(signal.SIGALRM, False)
         signal.setitimer(signal.ITIMER_REAL, START_POLL_S, START_POLL_S)
 
     def is_over(self) -> None:
-        """Its loop begins, which looks itself."""
+        """The start is complete; the loop checks for the end itself from now on."""
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
     def _check_control(self, _number: int, _frame: FrameType | None) -> None:
@@ -104,14 +106,14 @@ class GuardedStart:
 
 
 def _is_damage(error: BaseException | None) -> bool:
-    """Whether an error comes from a broken file: started again, the process would only die of it once more."""
+    """Whether an error comes from a damaged file: a restarted process would fail in the same way."""
     return error is not None and (
         (isinstance(error, sqlite3.Error) and is_damage(error)) or _is_damage(error.__cause__)
     )
 
 
 def progress_of(spec: ProcessSpec) -> CrawlProgress:
-    """Where this process tells how it stands."""
+    """The status file of this process."""
     path = CrawlFolder(spec.config.store.data_dirs).status_of(spec.slot)
     path.parent.mkdir(exist_ok=True)
     progress = CrawlProgress(path, os.getpid(), spec.run, spec.parent_pid)

@@ -1,16 +1,16 @@
-"""How a crawl ends: the exit code and the state that each reason means."""
+"""The exit code and the final state of a crawl for each reason to end."""
 
 from __future__ import annotations
 
 from weft.engine.loop.stop import Stop
 
 BAD_USE = 2
-SERVER_AWAY = 75  # of a process whose pod's Redis did not answer at its start: no crash, it is started again
+SERVER_AWAY = 75  # exit code of a process whose pod's Redis did not answer at its start: not a crash, it is restarted
 EXIT_CODES = {
     Stop.DONE: 0, Stop.MAX_PAGES: 3, Stop.BUDGET: 3, Stop.MAX_DURATION: 3, Stop.CALLBACK_ERRORS: 3,
     Stop.INTERRUPTED: 130, Stop.CANCELLED: 130,
 }  # fmt: skip
-NOTHING = 4  # finished, and nothing to show for it (see `outcome`)
+NOTHING = 4  # finished, but nothing was stored (see `outcome`)
 _STATES = {0: "finished", 3: "limit", 130: "interrupted"}
 FINAL = frozenset({BAD_USE, *EXIT_CODES.values()})
 

@@ -1,7 +1,7 @@
-"""The process that fetches: it puts the parts together, runs the loop, and tells by its exit code how that ended.
+"""The fetcher process: wires the parts together, runs the loop, and reports by its exit code how it ended.
 
-Of an embedded pod it is the only one, and does all; of a pod on Redis it is one of several, and parses itself or leaves
-that to parsers. SIGTERM drains; the orchestrator may send another reason to end, or what is to change (`following`).
+An embedded pod has one fetcher, which does everything; a pod on Redis has several, which parse themselves or leave that
+to parsers. SIGTERM drains it; the orchestrator may send another reason to end, or changes (`following`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import signal
 import sys
 
 if __name__ == "__main__":
-    gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
+    gc.disable()  # imports leave no garbage; searching for it would take a tenth of the start-up time
 
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.backend import backend_of
@@ -71,18 +71,18 @@ class Fetcher:
         self.loop = parts.start(
             backend.owner,
             [*periodic_tasks, following],
-            why_over=self._why_over,
+            why_over=self._stop_reason,
             ends_alone=folder.is_one_process,
             gather_s=backend.gather_s,
             feed=self.feed,
         )
 
-    def _why_over(self) -> Stop | None:
+    def _stop_reason(self) -> Stop | None:
         is_busy = self._failed_again is not None and self._failed_again.is_busy
         return None if is_busy else self._crawl.why_over()
 
     def run(self) -> int:
-        """Crawls; gives the exit code."""
+        """Crawls; returns the exit code."""
         self.progress.write("running")
         reason = self.loop.run()
         self._close_spider(reason)
@@ -108,7 +108,7 @@ class Fetcher:
         return code
 
     def _close_spider(self, reason: Stop) -> None:
-        """Tells the user's code that the crawl has ended, or is interrupted."""
+        """Calls the user code's `closed()`: the crawl has ended, or is interrupted."""
         spider = self._crawl.spider
         if spider is None or not spider.description.hears_end or not self._is_first:
             return
@@ -121,7 +121,7 @@ class Fetcher:
 
 
 def fetch(spec: ProcessSpec, control: Control) -> int:
-    """Carries out an order."""
+    """Runs a fetcher process by its spec."""
     fetcher = Fetcher(spec, control)
     signal.signal(signal.SIGTERM, lambda *_: fetcher.loop.drain())
     return fetcher.run()

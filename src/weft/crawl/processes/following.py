@@ -1,8 +1,8 @@
-"""How a process of a crawl follows what commands have changed in its folder: settings, seeds, a pause.
+"""Applies the changes that commands have made in the crawl's folder to a running process: settings, seeds, a pause.
 
-The folder is the truth; the orchestrator only says that there is something to read (`order`). What a process has read
-is in its status, so that the orchestrator knows when a command is in force everywhere. A full disk or a server that is
-away leaves the change unread, and it is read again.
+The folder is the truth; the orchestrator only notifies that there is something to read (`process_spec`). Each process
+reports in its status what it has read, so that the orchestrator knows when a command is in force everywhere. If a full
+disk or an unavailable server prevents a change, it is read again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = Log("weft.crawl.processes.following")
 
 
 def edited(config: Config, by: Config) -> Config:
-    """A configuration with those recorded values of another that can be changed while a crawl runs."""
+    """A configuration with the recorded values of another for the settings that can be changed while a crawl runs."""
     known = keys()
     for name in EDITABLE - NOT_KEPT:
         key = known[name]
@@ -36,7 +36,7 @@ def edited(config: Config, by: Config) -> Config:
 
 
 class Following:
-    """One process's periodic task; `seeds` are those that it has begun with."""
+    """The periodic task of one process; `seeds` are those that it has started with."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class Following:
         has_edited: Callable[[Config], None] = lambda _: None,
         read_more: Callable[[], None] = lambda: None,
     ) -> None:
-        """`drain` ends the process. `admit` is for the process that admits its pod's seeds. `has_edited`: the crawl
-        follows other settings now. `read_more` reads what else there may be."""
+        """`drain` ends the process. `admit` admits new seeds, in the process that does so for its pod. `has_edited` is
+        called with changed settings. `read_more` reads additional changes."""
         self._folder = folder
         self._config = config
         self._control = control
@@ -66,11 +66,11 @@ class Following:
         self._admit = admit
         self._has_edited = has_edited
         self._read_more = read_more
-        self._revision = 1  # what is recorded may be newer than what the process was started with
+        self._revision = 1  # the recorded settings may be newer than those the process was started with
         self._read()
 
     def __call__(self, _now: float) -> None:
-        """Reads what has come, between two pages."""
+        """Reads changes, between two pages."""
         control, status = self._control, self._progress.status
         control.read()
         if control.reason is not None:

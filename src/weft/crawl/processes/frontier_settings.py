@@ -1,4 +1,4 @@
-"""How the processes of `weft crawl` speak to the Redis of their pods."""
+"""The connection settings of the processes of `weft crawl` for the Redis of their pods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weft.frontier.redis.connection import RedisSettings
 
 
 def settings_of(config: Config) -> RedisSettings:
-    """How every pod's Redis is spoken to."""
+    """The connection settings for every pod's Redis."""
     redis = config.redis
     return RedisSettings(
         redis.db,
@@ -20,7 +20,7 @@ def settings_of(config: Config) -> RedisSettings:
 
 
 def bloom_of(config: Config) -> tuple[int, float] | None:
-    """The shape of a pod's filter, where there is one: its share of the URLs, and the error rate."""
+    """The parameters of a pod's bloom filter, if it has one: its share of the URLs, and the error rate."""
     pods = config.pods
     if pods.seen_filter == "exact":
         return None

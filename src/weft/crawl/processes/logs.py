@@ -1,6 +1,6 @@
-"""The orchestrator's log: opened for one crawl alone, and what it begins with: who runs, and the settings in force.
+"""The orchestrator's log file: opened for one crawl alone; starts with the versions and the settings in force.
 
-Invariant: no secret is written; `config.masked` has the last word on every value.
+Invariant: no secret is written; every value passes `config.masked`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ log = Log("weft.crawl.processes.orchestrator")
 
 
 def orchestrator_slot(here: tuple[int, ...]) -> Slot:
-    """A node's orchestrator is filed under the first of its pods: two nodes may share a folder of logs."""
+    """The slot that names a node's log: its first pod, because two nodes may share a log folder."""
     return Slot(here[0], "orchestrator")
 
 
 def open_log(loaded: Loaded, folder: CrawlFolder, identity: Identity) -> LogFile:
-    """Begins the log of a run; Busy where another crawl logs to the same place."""
+    """Opens the log of a run; raises Busy if another crawl logs to the same folder."""
     section = loaded.config.log
     slot = orchestrator_slot(loaded.config.pods.here)
     opened = log_to_file(Path(section.log_dir), slot, section.log_level, alone=True, shown_as=section.log_format)
@@ -43,27 +43,27 @@ def open_log(loaded: Loaded, folder: CrawlFolder, identity: Identity) -> LogFile
         data_dir=folder.home,
     )
     for name, value in sorted(loaded.values.items()):
-        log.info("setting", key=name, value=_shown(masked(name, value)), origin=_origin(loaded.origins[name]))
+        log.info("setting", key=name, value=_formatted(masked(name, value)), origin=_origin(loaded.origins[name]))
     return opened
 
 
 def report_changes(loaded: Loaded, changed: Mapping[str, tuple[Any, Any]], announce: Callable[[str], None]) -> None:
     """Logs and announces the settings that a resume changes, each with its old and new value."""
     for name, (old, new) in changed.items():
-        before, now = (_shown(_masked(name, value)) for value in (old, new))
+        before, now = (_formatted(_masked(name, value)) for value in (old, new))
         log.always("setting changed", key=name, old=before, new=now, origin=_origin(loaded.origins[name]))
         announce(f"{name} is {now} from now on; it was {before}")
 
 
 def _masked(name: str, value: Any) -> Any:
-    """As `masked`, of a value as it is recorded."""
+    """`masked` for a recorded value."""
     return masked(name, msgspec.convert(value, tuple[PodSpec, ...]) if name == "pods" else value)
 
 
 def _origin(origin: str) -> str:
-    """Where a setting came from; a flag or a keyword has its key's name, which the line has already."""
+    """The origin of a setting; empty for a flag or keyword, whose name the line has already."""
     return "argument" if origin.startswith("`") else origin
 
 
-def _shown(value: Any) -> str:
+def _formatted(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""How a process that fetches takes up its part of a crawl: what it has stored, what it must ask again, its seeds."""
+"""Opens a fetcher's part of a crawl: restores what it has stored, what must be requested again, and its seeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = Log("weft.crawl.processes.opening")
 
 
 class CrawlOpening:
-    """One process's opening of the crawl."""
+    """The start of one fetcher process."""
 
     def __init__(self, spec: ProcessSpec, folder: CrawlFolder, backend: Backend, parts: Fetching) -> None:
         self._spec = spec
@@ -45,11 +45,11 @@ class CrawlOpening:
 
     @property
     def feed(self) -> UrlFeed:
-        """What the loop admits while it runs."""
+        """The seeds and known URLs that the loop admits while it runs."""
         return Feeds(self._feeds)
 
     def open(self) -> RunningCrawl:
-        """The crawl, ready to run; what its pod as a whole must do is done by the pod's first fetcher."""
+        """Opens the crawl. The pod's first fetcher also does what is needed once for the pod."""
         frontier, seeds = self._frontier, self.seeds
         restore = partial(self._backend.restore_links, self._parts)
         crawl = resume_crawl(
@@ -66,19 +66,19 @@ class CrawlOpening:
         elif self._folder.streams():
             self._feeds.append(self._feeding(crawl, admits=False, ended=lambda: None))
         if self._spec.config.run.recrawl or frontier.notes.note(RECRAWL):
-            self._work.begin("looking for known pages")
+            self._work.begin("counting known pages")
             crawl.revisits = Revisits(StoredVisits(self._store))
         frontier.durability.commit()
         return crawl
 
     def learn_scope(self, rules: AdmissionRules) -> None:
-        """What large seed files say of it."""
+        """Extends the scope by the origins of large seed files."""
         if self._spec.config.scope.scope != "any":
             learn_scope(rules, self._folder, self._parts.progress, self._work)
 
     def _feed(self, crawl: RunningCrawl) -> None:
-        """The pod's seeds are admitted, or the first of a large file: the others while the crawl runs, and so are
-        known URLs that are visited again."""
+        """Admits the pod's seeds, or the first part of a large file. The rest, and known URLs that are visited again,
+        are admitted while the crawl runs."""
         again = Again(self._spec, self._folder, self._frontier, self._store, self._owns, crawl.number)
         feeding = self._feeding(crawl, admits=True, ended=self._backend.seeded)
         self._feeds += [again, feeding]
@@ -95,7 +95,7 @@ class CrawlOpening:
         )  # fmt: skip
 
     def _offer_left_sitemaps(self, crawl: RunningCrawl) -> None:
-        """Sitemaps for which there was no room come in once the crawl may have more: it may have more pages."""
+        """Admits sitemaps that a limit had excluded, if the crawl may have more pages now."""
         most, before = limits_of(self._spec.config).max_sitemaps or 0, int(self._frontier.notes.note("sitemaps") or 0)
         if before and most > before:
             left = [
@@ -108,7 +108,7 @@ class CrawlOpening:
             self._frontier.notes.note("sitemaps", str(most))
 
     def admit(self, seeds: list[str]) -> None:
-        """Admits those of this pod; of the pod's fetchers the first does that."""
+        """Admits the seeds of this pod; only its first fetcher does that."""
         if self._spec.index:
             return
         crawl, admitted, refused = self._crawl, [], 0
@@ -121,6 +121,6 @@ class CrawlOpening:
                 crawl.progress.refused[reason] += 1
                 refused += 1
         admission = self._frontier.queue.admit(crawl.number, admitted)
-        log.info("seeds taken in", seeds=len(admitted), new=admission.new, refused=refused)
-        if admission.expand:  # it was fetched before, as some page's link, and is nearer now
+        log.info("seeds admitted", seeds=len(admitted), new=admission.new, refused=refused)
+        if admission.expand:  # it was fetched before, as a link of some page, and has a smaller depth now
             DiscoveredLinks(self._frontier, self._store).expand_readable(crawl, admission.expand)

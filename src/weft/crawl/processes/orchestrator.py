@@ -1,16 +1,15 @@
-"""Runs a crawl's processes: starts them, watches them, starts them again, stops them, and reports how it ended.
+"""Runs a crawl's processes: starts, monitors, restarts and stops them, and reports how the crawl ended.
 
-Pages are fetched and parsed in processes of their own, because a page may kill whoever parses it. One that dies is
-started again and goes on; one that stands still (stuck in native code, where no timer reaches it) is killed first. A
-crash loop that brings the crawl no step forward ends it with its reason. If this process is killed, the kernel kills
-the others.
+Pages are fetched and parsed in separate processes, because a page may crash its parser. A process that dies is
+restarted and continues; one without progress (stuck in native code, where no timer reaches it) is killed first. A crash
+loop without progress ends the crawl with its reason. If this process is killed, the kernel kills the others.
 
-Commands (`commands`) come over the folder's socket. What they change is written to the folder, and the processes are
-told to read it; one that ends before it has done so is started again.
+Commands (`commands`) arrive over the folder's socket. Their changes are written to the folder, and the processes are
+notified to read it; one that ends before it has done so is restarted.
 
-A process that is alone ends by itself. Of several none does, because the others may send it work: that all is done is
-found out here (`termination`), and told to all. If one dies while they end, they are all started again, and it is found
-out anew.
+A single process ends by itself. With several, none does, because the others may send it work: the end of all work is
+detected here (`termination`), and all are stopped. If one dies while they stop, all are restarted, and the end is
+detected again.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from weft.config import Config
 from weft.crawl.commands import CrawlCommands
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.permits import Permits
-from weft.crawl.pods.process_slots import places
+from weft.crawl.pods.process_slots import slots_and_cores
 from weft.crawl.pods.termination import Termination
 from weft.crawl.processes.ends import BAD_USE, EXIT_CODES, FINAL, SERVER_AWAY, state_of
 from weft.crawl.processes.following import edited
@@ -47,7 +46,7 @@ from weft.telemetry import Log
 if TYPE_CHECKING:
     from weft.crawl.pods.redis_pods import RedisPods
 
-STUCK_S = 30.0  # no heartbeat for so long: it is killed
+STUCK_S = 30.0  # a process without a heartbeat for this long is killed
 POLL_EVERY_S = 0.1
 _NOTHING, _DRAINED, _AT_ONCE = range(3)
 log = Log("weft.crawl.processes.orchestrator")
@@ -74,12 +73,12 @@ class Orchestrator:
         self._pods = pods
         self._commands = CrawlCommands(folder)
         self._server: ChannelServer | None = None
-        self._changes = 0  # of the folder, by commands
-        self._gave_up_at = 0.0  # when a process paused itself last
+        self._changes = 0  # how often commands have changed the folder
+        self._gave_up_at = 0.0  # when a process last paused itself
         self._duration = _Duration(config.limits.max_duration_s, is_paused=folder.settings_record().is_paused)
         self._alone = folder.is_one_process
         if pods is not None:
-            # A call to a server may take this long, and nothing beats meanwhile.
+            # A call to a server may take this long, without a heartbeat.
             stuck_s += config.redis.socket_timeout_s + config.redis.connect_timeout_s
         run = uuid.uuid4().hex
         servers = tuple(pods.urls) if pods is not None else ()
@@ -91,19 +90,19 @@ class Orchestrator:
                 ),
                 folder.heartbeat_folder(slot), folder.status_of(slot), stuck_s=stuck_s,
             )
-            for slot, core in places(config.pods)
+            for slot, core in slots_and_cores(config.pods)
         ]  # fmt: skip
-        self._standing = None if self._alone else CombinedStatus(folder.status, self._processes)
+        self._combined_status = None if self._alone else CombinedStatus(folder.status, self._processes)
         self._termination = Termination()
         self._permits = None
         if config.limits.max_pages is not None and not self._alone and pods is None:
             self._permits = Permits.of(folder)
         self._reason: Stop | None = None  # why it is ending
-        self._again = False  # one died while they ended: it has not ended yet
-        self._wanted = self._heeded = _NOTHING
+        self._again = False  # a process died while all were stopping: the crawl has not ended yet
+        self._wanted = self._stop_handled = _NOTHING
 
     def run(self, watch: Callable[[CrawlStatus], None] = lambda _: None) -> int:
-        """Until the crawl has ended; `watch` is shown the status a few times a second."""
+        """Runs until the crawl has ended; `watch` is called with the status several times a second."""
         code: int | None = None
         lines = ProgressLines()
         try:
@@ -116,7 +115,7 @@ class Orchestrator:
             self._server = _listen(self._folder, self._carry_out)
             with named(orchestrator_slot(self._config.pods.here).name):
                 while True:
-                    self._heed()
+                    self._handle_stop()
                     if self._pods is not None:
                         self._pods.check()
                     for process in self._processes:
@@ -139,7 +138,7 @@ class Orchestrator:
             self._close_status(code)
 
     def _wait(self) -> None:
-        """Until it is time to look again, or a command has come."""
+        """Waits until the next check, or until a command arrives."""
         if self._server is None:
             time.sleep(POLL_EVERY_S)
         elif select.select([self._server], [], [], POLL_EVERY_S)[0]:
@@ -148,7 +147,7 @@ class Orchestrator:
             self._server.reply()
 
     def _carry_out(self, _peer: Peer, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """A command: what has become of it, and how the crawl stands."""
+        """Executes a command; returns its outcome and the crawl's status."""
         commands, result = self._commands, dict[str, Any]()
         if verb != "standing" and self._reason is not None:
             raise BadInput(f"the crawl is about to end ({self._reason}): nothing can be changed any more")
@@ -175,12 +174,12 @@ class Orchestrator:
         if verb not in ("standing", "cancel"):
             self._follow()
         status = self.status()
-        figures = {name: getattr(status, name) for name in ("state", "note", "pages", "queued", "in_flight")}
+        progress = {name: getattr(status, name) for name in ("state", "note", "pages", "queued", "in_flight")}
         in_force = min((process.changes for process in self._processes), default=0)
-        return {**result, **figures, "changes": self._changes, "in_force": in_force}
+        return {**result, **progress, "changes": self._changes, "in_force": in_force}
 
     def _follow(self) -> None:
-        """Has the processes read what a command has changed; this process follows, too."""
+        """Makes the processes read what a command has changed; this process applies it, too."""
         record = self._folder.settings_record()
         self._config = edited(self._config, self._folder.config())
         self._changes += 1
@@ -198,12 +197,12 @@ class Orchestrator:
         return all(process.changes >= self._changes for process in self._processes)
 
     def _close_status(self, code: int | None) -> None:
-        """How it ended, in the crawl's status and in the log."""
+        """Writes how the crawl ended to its status and the log."""
         reason = self._reason or next((stop for stop, given in EXIT_CODES.items() if given == code), None)
         state = "failed" if code is None or reason is None or code not in EXIT_CODES.values() else state_of(reason)
         note = "" if code is None else str(self._reason or self._stderr_tail())
-        if self._standing is not None:
-            self._standing.end(state, note, self._folder, self._pods.figures() if self._pods is not None else {})
+        if self._combined_status is not None:
+            self._combined_status.end(state, note, self._folder, self._pods.stats() if self._pods is not None else {})
         else:
             end_alone(self._folder.status, state, note, self._folder)
         status = self.status()
@@ -218,20 +217,21 @@ class Orchestrator:
         )
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Lets the crawl end: drained, or at once. For signal handlers and other threads: `run` does it when it can."""
+        """Requests the end of the crawl: drained, or at once. For signal handlers and other threads; `run` acts on
+        it."""
         self._wanted = max(self._wanted, _AT_ONCE if at_once else _DRAINED)
 
     def status(self) -> CrawlStatus:
-        """How the crawl stands."""
-        if self._standing is not None:
-            return self._standing.update()
+        """The crawl's status."""
+        if self._combined_status is not None:
+            return self._combined_status.update()
         return read_status(self._folder.status) or CrawlStatus()
 
-    def _heed(self) -> None:
-        """Carries out what `stop` has requested: not in `stop`, which may interrupt the start of a process."""
-        if self._heeded == self._wanted:
+    def _handle_stop(self) -> None:
+        """Acts on a request of `stop`. Not done in `stop` itself, which may interrupt the start of a process."""
+        if self._stop_handled == self._wanted:
             return
-        self._heeded = self._wanted
+        self._stop_handled = self._wanted
         self._again = False
         self._end(Stop.INTERRUPTED)
         if self._wanted == _AT_ONCE:
@@ -239,7 +239,7 @@ class Orchestrator:
                 process.kill()
 
     def _end(self, reason: Stop) -> None:
-        """All processes shall drain and end: fetchers first, and when they have, parsers."""
+        """Ends the crawl: drains all processes, first the fetchers, then the parsers."""
         message = "limit reached" if EXIT_CODES[reason] == EXIT_CODES[Stop.MAX_PAGES] else "stopping"
         log.info(message, reason=reason)
         self._reason = reason
@@ -254,12 +254,12 @@ class Orchestrator:
         return all(process.has_ended for process in self._processes if process.slot.role == role)
 
     def _check_processes(self) -> int | None:
-        """Sees how the processes do; gives the crawl's exit code when it has ended."""
+        """Checks the processes; returns the crawl's exit code when it has ended."""
         code: int | None = None
         for process in self._processes:
             how = process.check()
             if how is not None:
-                code = self._ended(process, how)
+                code = self._handle_exit(process, how)
                 if code is not None and (self._alone or code == BAD_USE):
                     return code
         if self._reason is not None and self._have_ended("fetcher"):
@@ -268,11 +268,11 @@ class Orchestrator:
             self._stop("parser")
         if self._reason is None:
             self._pause_with_them()
-            self._decide()
+            self._detect_end()
         return None
 
     def _pause_with_them(self) -> None:
-        """One process has paused itself, because a login has failed: so does the crawl, until a command resumes it."""
+        """Pauses the crawl if one process has paused itself because a login failed, until a command resumes it."""
         for process in self._processes:
             status = process.status()
             if status.pid == process.pid and status.gave_up_at > self._gave_up_at and status.state == PAUSED:
@@ -280,8 +280,8 @@ class Orchestrator:
                 self._commands.pause(status.note)
                 self._follow()
 
-    def _ended(self, process: Process, how: Exit) -> int | None:
-        """What one process's end means for the crawl: its exit code, or None if it is started again."""
+    def _handle_exit(self, process: Process, how: Exit) -> int | None:
+        """The consequence of one process's end for the crawl: its exit code, or None if the process is restarted."""
         if how.code in FINAL and (self._alone or self._reason is not None or how.code == BAD_USE):
             if self._reason is None and how.code != BAD_USE and process.status().changes < self._changes:
                 process.allow_restart()  # it has ended before it has read what a command has changed
@@ -309,8 +309,8 @@ class Orchestrator:
             return None
         return EXIT_CODES[self._reason or Stop.INTERRUPTED]
 
-    def _decide(self) -> None:
-        """Whether all is done, or the time is over."""
+    def _detect_end(self) -> None:
+        """Ends the crawl if all work is done, or its time is over."""
         most = self._config.spider.max_callback_errors
         if most is not None and self.status().errors.get(CALLBACK_ERROR, 0) >= most:
             self._end(Stop.CALLBACK_ERRORS)
@@ -327,7 +327,7 @@ class Orchestrator:
             return
         reason = self._termination.judge(reports)
         if reason is Stop.MAX_PAGES and self._permits is not None and self._permits.left():
-            return  # one pod has given some back, and another will ask for them
+            return  # one pod has returned permits, and another will request them
         if reason is not None:
             self._end(reason)
 
@@ -336,13 +336,13 @@ class Orchestrator:
         return self._config.log.log_dir
 
     def _stderr_tail(self) -> str:
-        """Why it cannot go on: the note of a process that failed, else one left by an earlier run."""
+        """Why the crawl cannot continue: the note of a process that failed, or one left by an earlier run."""
         reports = sorted((process.status() for process in self._processes), key=lambda status: status.state != "failed")
         return next((status.note for status in reports if status.note), "")
 
 
 class _Duration:
-    """How long the crawl may still run, pauses left out."""
+    """The remaining run time of the crawl, without pauses."""
 
     def __init__(self, most_s: float | None, *, is_paused: bool) -> None:
         self._most_s = most_s
@@ -356,7 +356,7 @@ class _Duration:
         return self._most_s is not None and self._running_s() >= self._most_s
 
     def change(self, most_s: float | None, *, is_paused: bool) -> None:
-        """Another limit from now on, or a pause, or its end."""
+        """Applies another limit, the begin of a pause, or its end."""
         self._ran_s, self._since = self._running_s(), time.monotonic()
         self._most_s, self.is_paused = most_s, is_paused
 

@@ -1,7 +1,8 @@
-"""One process of a crawl, through all its restarts: a service, started with an order and watched by its heartbeat.
+"""One process of a crawl, through all its restarts: a supervised service, started with a spec and monitored by
+heartbeats.
 
-When to start, stop and kill it is the service's affair (supervise) and the orchestrator's. The heartbeat and the page
-that is being parsed stand in a file of the slot; how the process fares, in its status file.
+When to start, stop and kill it is decided by the service (supervise) and the orchestrator. The heartbeat and the page
+that is being parsed are in a file of the slot; its progress is in its status file.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from weft.supervise.process import Exit
 from weft.supervise.service import Command, ExitMeaning, Moving, Service
 from weft.telemetry import Log, Slot
 
-# A process drains for ten seconds, then writes down what it has, and makes steps while it does (engine/loop/long_work).
-# What is in flight when it is killed is fetched again.
+# A process drains for ten seconds, then writes its state, and reports progress meanwhile (engine/loop/long_work). What
+# is in flight when it is killed is fetched again.
 STOP_S = 20.0
 # Python starts before the first heartbeat: on a busy machine that may take this many times longer than later pauses.
 START_FACTOR = 4
@@ -33,7 +34,7 @@ _MODULES = {"fetcher": "weft.crawl.processes.fetcher", "parser": "weft.crawl.pod
 
 
 class Process:
-    """A slot, and the process that runs in it now."""
+    """A slot, and the process that currently runs in it."""
 
     def __init__(self, spec: ProcessSpec, heartbeat_folder: Path, status: Path, *, stuck_s: float) -> None:
         self.slot: Slot = spec.slot
@@ -55,17 +56,17 @@ class Process:
 
     @property
     def child(self) -> Child:
-        """Where it is in its life."""
+        """The supervised child process."""
         return self._service.child
 
     @property
     def pid(self) -> int:
-        """Of the process that there is; 0 if there is none."""
+        """The id of the running process; 0 if there is none."""
         return self._service.pid or 0
 
     @property
     def has_ended(self) -> bool:
-        """It is gone, and is not to be started again."""
+        """Whether it has ended, and is not to be restarted."""
         return self._service.has_ended
 
     def status(self) -> CrawlStatus:
@@ -77,7 +78,7 @@ class Process:
         self._service.act()
 
     def check(self) -> Exit | None:
-        """How it has ended, if it has just done so; one that stands still is killed."""
+        """How it has ended, if it has just ended; a process without progress is killed."""
         pid, how = self.pid, self._service.check()
         if how is not None:
             seconds = round(time.monotonic() - self._began, 3)
@@ -89,26 +90,26 @@ class Process:
         self._service.stop(None if reason is None else f"stop {reason}\n".encode())
 
     def follow(self, config: Config, changes: int) -> None:
-        """Has it read the crawl's folder again; one that is started from now on has these settings."""
+        """Makes it read the crawl's folder again; a process started from now on has these settings."""
         self._spec = msgspec.structs.replace(self._spec, config=config, changes=changes)
         self._service.write(f"read {changes}\n".encode())
 
     @property
     def changes(self) -> int:
-        """How many changes of the folder it follows; one that is to be started follows all."""
+        """The number of folder changes that it has read; a process that is about to start reads all."""
         return self.status().changes if self.pid else self._spec.changes
 
     def allow_restart(self) -> None:
-        """A process that has ended is to be started again."""
+        """Allows a restart of a process that has ended."""
         self._service.allow_restart()
 
     def kill(self) -> None:
-        """At once."""
+        """Kills it at once."""
         self._service.kill()
 
     def _command(self) -> Command:
         self._spec = msgspec.structs.replace(self._spec, incarnation=time.time_ns() // 1_000_000)
-        # Nobody reads the last argument: it is what `ps` shows.
+        # The last argument is only there for `ps`.
         argv = [sys.executable, "-m", _MODULES[self.slot.role], self.slot.name]
         return Command(argv, stdin=self._spec.framed())
 
@@ -123,16 +124,17 @@ class Process:
             failures=self.child.failures,
         )
         self._began = time.monotonic()
-        self._done_before = self._done()
+        self._done_before = self._work_done()
 
     def _judged(self, how: Exit) -> ExitMeaning:
-        """A process that died is no sign of a crash loop if it brought the crawl forward, or a page killed it.
+        """The meaning of an exit: a process that died is not part of a crash loop if it made progress, or a page
+        killed it.
 
-        A page kills twice at most; then it is stored unparsed.
+        A page kills a parser twice at most; after that it is stored unparsed.
         """
-        was_of_use = read_heartbeat(self._heartbeat_folder)[1] > 0 or self._done() > self._done_before
+        was_of_use = read_heartbeat(self._heartbeat_folder)[1] > 0 or self._work_done() > self._done_before
         return ExitMeaning.HARMLESS if how.code == SERVER_AWAY or was_of_use else ExitMeaning.BY_TIME
 
-    def _done(self) -> int:
+    def _work_done(self) -> int:
         status = self.status()
         return status.requests + status.pages

@@ -1,8 +1,9 @@
-"""A crawl as a service: `weft crawl` with a configuration file, which a supervisor keeps running until it has finished.
+"""A crawl as a service: `weft crawl` with a configuration file, which a supervisor keeps running until it has
+finished.
 
-A start goes on with the crawl that is in the data dir, if there is one. Health is progress: the orchestrator looks
-after its own processes, and the crawl's status must move. A crawl that has ended by itself is done, and not started
-again; any other end is a death.
+A start continues the crawl in the data dir, if there is one. Health means progress: the orchestrator monitors its own
+processes, and the crawl's status must change. A crawl that has ended by itself is done, and not restarted; any other
+end is a crash.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from weft.supervise.service import (
     touched,
 )
 
-LATE_S = 10.0  # without a sign for this long it is not healthy
+LATE_S = 10.0  # without a change of its status for this long it is unhealthy
 STUCK_S = 90.0  # and is replaced: its orchestrator replaces a process that hangs after 30 s
-LEAST_ROOM_BYTES = 1 << 20  # with less its status cannot be written, and it waits for room
+LEAST_ROOM_BYTES = 1 << 20  # with less its status cannot be written, and it waits for disk space
 POLICY = RestartPolicy(max_delay_s=10.0, start_timeout_s=300.0, health_forgives=True, stop_grace_s=30.0)
 DONE = frozenset({NOTHING, *EXIT_CODES.values()} - {EXIT_CODES[Stop.INTERRUPTED]})
 DONE_STATES = ("finished", "limit", "cancelled")
@@ -58,7 +59,7 @@ class DeclaredCrawl:
         self.logs = (orchestrator_slot(config.pods.here).log_path(Path(config.log.log_dir)),)
 
     def service(self, environment: Mapping[str, str]) -> Service:
-        """It, to be kept running; of a crawl that has ended already nothing is started."""
+        """The supervised service; does nothing if the crawl has ended already."""
 
         def command() -> Command:
             argv = [sys.executable, "-m", "weft.crawl.processes.supervised", str(os.getpid()), str(self.file)]
@@ -85,7 +86,7 @@ class DeclaredCrawl:
         return ExitMeaning.HARMLESS if how.signal_name == "SIGKILL" else ExitMeaning.BY_TIME
 
     def _ending(self) -> float:
-        """Changes while the crawl makes progress with its end, which reports what it does."""
+        """A value that changes while the crawl makes progress with its end."""
         status = read_status(self.folder.status)
         return status.updated_at if status is not None and status.state == "draining" else 0.0
 
@@ -99,7 +100,7 @@ class DeclaredCrawl:
                 return report
             status = read_status(path)
             if status is not None and status.state == "starting":
-                return HealthReport(ServiceHealth.LOADING, "it takes up what is in its data dir")
+                return HealthReport(ServiceHealth.LOADING, "it restores the crawl in its data dir")
             if report.health is ServiceHealth.UNHEALTHY and disk_usage(path.parent).free < LEAST_ROOM_BYTES:
                 return HealthReport(ServiceHealth.FAILING, f"{path.parent}: the disk is full")
             return report
@@ -108,20 +109,20 @@ class DeclaredCrawl:
 
 
 def variables() -> dict[str, str]:
-    """The environment, for what the file takes from it. Settings in it are the service's: its data dir is not the
+    """The environment for the crawl's file, without settings: those are the service's, whose data dir is not the
     crawl's."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
 
 
 def declared_crawls(files: Sequence[str]) -> list[DeclaredCrawl]:
-    """Those of a configuration; refuses two of one name or of one data dir."""
-    found: list[DeclaredCrawl] = []
+    """The crawls of a configuration; refuses two with the same name or data dir."""
+    crawls: list[DeclaredCrawl] = []
     for file in files:
         one = DeclaredCrawl(file)
-        for other in found:
+        for other in crawls:
             if one.name == other.name:
                 raise BadInput(f"crawls: {file}: there is a {one.file.stem} already; give the file another name")
             if set(one.folder.data_dirs) & set(other.folder.data_dirs):
                 raise BadInput(f"crawls: {file}: has the data dir of {other.file}; give it one of its own")
-        found.append(one)
-    return found
+        crawls.append(one)
+    return crawls

@@ -1,7 +1,7 @@
-"""The process of a crawl that a supervisor keeps running (see `service`): `PARENT_PID FILE DATA_DIR...`.
+"""The process of a crawl that a supervisor runs (see `service`): `PARENT_PID FILE DATA_DIR...`.
 
-SIGTERM lets what is in flight come home. If the supervisor dies the kernel kills this process, and its own with it;
-the next start goes on. What is wrong goes to standard error as one line.
+SIGTERM lets requests in flight finish. If the supervisor dies the kernel kills this process, and its own with it; the
+next start continues. Errors are one line on standard error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.supervise.process import die_with_parent, set_name
 
 
 def main(parent_pid: str, file: str, *data_dirs: str) -> int:
-    """Runs it to its end; the exit code."""
+    """Runs the crawl to its end; returns the exit code."""
     die_with_parent(int(parent_pid))
     set_name("crawl")
     flags = {"data_dirs": list(data_dirs), "resume": CrawlFolder(data_dirs).exists()}
@@ -34,7 +34,7 @@ def main(parent_pid: str, file: str, *data_dirs: str) -> int:
         print(f"{type(error).__name__}: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
         return error.exit_code
     finally:
-        gc.freeze()  # the interpreter's end would look through everything for cycles, several times
+        gc.freeze()  # at exit the interpreter would search everything for cycles, several times
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What can be said of a crawl: its standing, changes, outcome, audit, explanations, exports; and the rebuild."""
+"""Reports on a crawl: status, changes, outcome, audit, explanations, exports; and the rebuild."""

@@ -1,22 +1,22 @@
-"""Proof of politeness: every request in the log against the robots.txt and the settings in force when it was sent.
+"""Proof of politeness: checks every logged request against the robots.txt and the settings in force when it was sent.
 
-What is checked, for each site: the delay since its last request ended (with several places: between starts, and never
-more open than places); a page asked for only when its origin's robots.txt was known and allowed it. The log is written
-before a request is made, so nothing that was sent can be missing from it.
+For each site it checks the delay since its last request ended (with several slots: between starts, and never more open
+than slots), and that a page was requested only when its origin's robots.txt was known and allowed it. The log is
+written before a request is made, so no request can be missing from it.
 
-A claim is logged before robots.txt is looked at, and what that forbids is logged as not asked right after. A forbidden
-one that has neither that word nor an end was cut off by a kill between the two: it is no request, and is counted for
-itself (`cut_off`).
+A claim is logged before robots.txt is checked, and a forbidden one is logged as not requested right after. A forbidden
+one that has neither that entry nor an end was interrupted by a kill between the two: it is not a request, and is
+counted separately (`cut_off`).
 
-Of several crawls in one folder each request is judged by its own crawl's settings, against anyone's last request to
+Of several crawls in one folder each request is judged by its own crawl's settings, against any crawl's last request to
 the site. The log names the revision of the settings that requests follow (of the process, or of an engine's crawl that
 was edited), and each robots.txt from which on it applies. A request is judged by what its own log named last before it:
-by the order of the log, not by the wall clock. Where no settings are recorded the delay of the request's own line
-counts. A crawl that was forgotten has none any more, and nobody knows the name that it asked robots.txt under: its
-requests are not held against robots.txt, and are counted (`forgotten`).
+by the order of the log, not by the wall clock. If no settings are recorded, the delay in the request's own entry
+counts. A deleted crawl has no settings any more, and the user agent that it used for robots.txt is unknown: its
+requests are not checked against robots.txt, and are counted (`forgotten`).
 
-A log that was damaged proves less: lines that cannot be read, and bytes that are missing at its end, are counted, and
-so are requests of which the robots.txt was lost with a frontier that was made anew.
+A damaged log proves less: unreadable lines, and bytes that are missing at its end, are counted, and so are requests
+whose robots.txt was lost with a frontier that was created again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pathlib import Path
 from msgspec import Struct, msgpack
 
 from weft.crawl.reports.audit_judge import AuditJudge, AuditScope
-from weft.crawl.reports.audit_report import WORST, Report, Violation, together
+from weft.crawl.reports.audit_report import WORST, Report, Violation, combine_reports
 from weft.crawl.reports.crawls import ReportFolder
 from weft.errors import WeftError
 from weft.frontier.requests import Event, missing_bytes
@@ -43,13 +43,13 @@ from weft.frontier.view import FrontierView
 __all__ = ["WORST", "AuditScope", "Report", "Violation", "audit", "judge_some"]
 
 SITES_AT_ONCE = 100_000  # that one process judges: some hundred bytes each
-REQUESTS_A_PROCESS = 500_000  # fewer are not worth the start of one
+REQUESTS_A_PROCESS = 500_000  # fewer do not justify starting a process
 _ON_DISK = Path("/var/tmp")  # noqa: S108 (a folder in it is made with a name of its own)
 Files = list[dict[str, list[PackedLogFile]]]  # of each pod's log, by slot
 
 
 class AuditWork(Struct, frozen=True):
-    """What one process judges."""
+    """The share of requests that one process judges."""
 
     data_dirs: list[str]
     scope: AuditScope
@@ -66,10 +66,10 @@ def audit(
     until: float = inf,
     processes: int | None = None,
 ) -> Report:
-    """Judges the requests of a folder: all, or those of one crawl, some hosts (`*.` before a name: all under it, too)
-    or a range of time. The others count as those that these come after.
+    """Judges the requests of a folder: all, or those of one crawl, of some hosts (`*.` before a name: all below it,
+    too) or of a range of time. Other requests only count as predecessors of these.
 
-    `processes`: by default as many as there are processors, where there is enough to do for them.
+    `processes`: by default as many as there are processors, if there are enough requests for them.
     """
     number = report.crawls(name)[0].number if name is not None else 0
     scope = AuditScope(number, tuple(hosts), since, until)
@@ -82,13 +82,13 @@ def audit(
 
 
 def _scratch() -> Path | None:
-    """Where open files are packed: on a disk rather than in memory, unless TMPDIR says otherwise."""
+    """Where open files are packed: on a disk rather than in memory, unless TMPDIR is set."""
     is_usable = "TMPDIR" not in os.environ and os.access(_ON_DISK, os.W_OK | os.X_OK)
     return _ON_DISK if is_usable else None
 
 
 class _Audit:
-    """One run over the logs of a folder."""
+    """One audit of the logs of a folder."""
 
     def __init__(self, report: ReportFolder, view: FrontierView, scope: AuditScope, scratch: Path) -> None:
         self._folder = report
@@ -111,13 +111,13 @@ class _Audit:
             parts = _judged_beside(work, processes)
         else:
             parts = [_judge(self._folder, self._view, work, self._readers)]
-        return self._complete(together(parts))
+        return self._complete(combine_reports(parts))
 
     def _partitions(self) -> list[Partition]:
         scope = self._scope
         if scope.hosts:
-            found = (reader.blocks_with(scope.hosts, scope.since, scope.until) for reader in self._readers)
-            buckets = sorted(set[int]().union(*found)) or [0]
+            blocks = (reader.blocks_with(scope.hosts, scope.since, scope.until) for reader in self._readers)
+            buckets = sorted(set[int]().union(*blocks)) or [0]
             return [Partition(bucket, 0, 1, scope.hosts, scope.since, scope.until) for bucket in buckets]
         sites = sum(reader.sites_of(0) for reader in self._readers)
         shares = ceil(sites / SITES_AT_ONCE) or 1
@@ -139,7 +139,7 @@ class _Audit:
         return max(1, min(most, len(partitions), requests // REQUESTS_A_PROCESS))
 
     def _complete(self, report: Report) -> Report:
-        """Adds what is known of the files."""
+        """Adds what is known of the files: retention and losses."""
         some = Partition(0, 0, 1, (), self._scope.since, self._scope.until)
         parts = [(reader.file_of(part), part.index) for reader in self._readers for part in reader.in_range(some)]
         report.unreadable = sum(index.unreadable for _, index in parts)
@@ -162,7 +162,7 @@ class _Audit:
 
 
 def judge_some(work: AuditWork) -> Report:
-    """Judges what one process is given."""
+    """Judges the share of one process."""
     report = ReportFolder(work.data_dirs)
     view = FrontierView(report.folder.frontiers())
     try:
@@ -180,7 +180,7 @@ def _judge(report: ReportFolder, view: FrontierView, work: AuditWork, readers: l
             judge = AuditJudge(view, crawls, work.scope, has_several=report.is_engines)
             yield judge.run(_events(readers, partition))
 
-    whole = together(judged())
+    whole = combine_reports(judged())
     whole.losses = sorted(
         {loss for reader in readers for loss in reader.losses_in(work.scope.since, work.scope.until)}
     )  # fmt: skip
@@ -188,13 +188,13 @@ def _judge(report: ReportFolder, view: FrontierView, work: AuditWork, readers: l
 
 
 def _events(readers: list[LogReader], partition: Partition) -> Iterator[tuple[int, Event]]:
-    """Pod after pod, each in order of time."""
+    """The events of a partition, pod after pod, each in order of time."""
     for pod, reader in enumerate(readers):
         yield from ((pod, event) for event in reader.events(partition))
 
 
 def _judged_beside(work: AuditWork, processes: int) -> list[Report]:
-    """The partitions over some processes."""
+    """Judges the partitions in several processes."""
     argv = [sys.executable, "-m", "weft.crawl.reports.audit_worker"]
     running: list[subprocess.Popen[bytes]] = []
     try:

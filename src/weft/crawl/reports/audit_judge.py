@@ -1,6 +1,6 @@
 """Judges the requests of some sites: each against what was in force when it was made.
 
-Memory grows with the sites that are judged and with what is open, not with the requests.
+Memory grows with the number of sites and of open requests, not with all requests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.frontier.requests import CrawlSettings, Event, LogOpening, Lost, Reque
 from weft.frontier.requests.partitions import host_filter
 from weft.frontier.view import FrontierView, RobotsEvidence
 
-# Times are logged to the microsecond; a delay that was kept may look that much shorter.
+# Times are logged in microseconds; a correct delay may appear shorter by that much.
 ROUNDING_S = 2e-6
 _MOST_HISTORY_BYTES = 48 * 1024 * 1024
 
@@ -31,12 +31,12 @@ _Key = int | tuple[int, int]
 
 
 def _key(item: int, pod: int) -> _Key:
-    """What an open request is known by: a robots.txt is numbered by its pod, for as long as that runs."""
+    """The key of an open request: the number of a robots.txt is unique within its pod while that runs."""
     return item if item > 0 else (pod, item)
 
 
 class _Site:
-    """What is known of one site while the log is read."""
+    """The state of one site while the log is read."""
 
     __slots__ = ("last_end", "last_start", "open")
 
@@ -45,25 +45,25 @@ class _Site:
         self.open: dict[_Key, RequestStart] = {}
 
 
-class _InForce:
-    """What the settings of one revision require of a request. `config`: None of a crawl that was forgotten."""
+class _Requirements:
+    """The requirements of one revision of the settings. `config`: None for a crawl that was deleted."""
 
-    __slots__ = ("agent", "delay_s", "places")
+    __slots__ = ("agent", "delay_s", "slots")
 
     def __init__(self, config: Config | None, *, is_recorded: bool) -> None:
         self.agent = product_token(config.fetch.user_agent()) if config is not None else None
         self.delay_s = config.politeness.delay_s if config is not None and is_recorded else 0.0
-        self.places = config.politeness.places if config is not None and is_recorded else inf
+        self.slots = config.politeness.places if config is not None and is_recorded else inf
 
 
-class _History:
+class _RobotsHistory:
     """Every robots.txt of an origin, oldest first."""
 
     __slots__ = ("numbers", "robots", "size", "walls")
 
     def __init__(self, evidence: list[RobotsEvidence]) -> None:
         self.walls = [known.wall for known in evidence]
-        self.numbers: dict[str, int] = {}  # by what the log calls them; the first of several that are the same
+        self.numbers: dict[str, int] = {}  # by their name in the log; the first of several that are equal
         for number, known in enumerate(evidence):
             for digest in known.digests:
                 self.numbers.setdefault(digest, number)
@@ -77,9 +77,9 @@ def _parsed(status: str, body: bytes) -> Robots:
 
 
 class AuditScope(Struct, frozen=True):
-    """Which requests are reported. All others count as those that these come after."""
+    """Which requests are reported. All others only count as predecessors of these."""
 
-    crawl: int = 0  # its number; 0: all
+    crawl: int = 0  # number of a crawl; 0: all
     hosts: tuple[str, ...] = ()
     since: float = -inf
     until: float = inf
@@ -91,7 +91,7 @@ class AuditScope(Struct, frozen=True):
 
 
 class AuditJudge:
-    """Reads the events of some sites and says what is wrong with their requests."""
+    """Reads the events of some sites, and finds the violations among their requests."""
 
     def __init__(self, view: FrontierView, crawls: list[ReportCrawl], scope: AuditScope, *, has_several: bool) -> None:
         self._view = view
@@ -99,21 +99,22 @@ class AuditJudge:
         self._scope = scope
         self._is_wanted = host_filter(scope.hosts) if scope.hosts else None
         self._has_several = has_several
-        self._settings: dict[tuple[int, int], _InForce] = {}  # by crawl and revision
-        self._revisions: dict[tuple[int, str], int] = {}  # of each pod's slots, as the log has it so far
-        self._own: dict[tuple[int, str, int], CrawlSettings] = {}  # by pod, slot and crawl: what the log says so far
+        self._settings: dict[tuple[int, int], _Requirements] = {}  # by crawl and revision
+        self._revisions: dict[tuple[int, str], int] = {}  # of each pod's slots, as of the current position in the log
+        # by pod, slot and crawl: as of the current position in the log
+        self._own: dict[tuple[int, str, int], CrawlSettings] = {}
         self._newest: dict[tuple[int, int], int] = {}  # by pod and crawl: the highest revision that any slot has named
         self._known: dict[tuple[int, str], str] = {}  # by pod and origin: the robots.txt that the log named last
         self._report = Report()
-        self._asked: set[str] = set()  # sites that the crawls reported about have requested
+        self._asked: set[str] = set()  # sites that the reported crawls have requested
         self._rebuilt_at = view.rebuilt_at()
         self._sites: dict[str, _Site] = {}
-        # Requests that have not ended yet, each with its site's last start before it, to restore where it turns out
-        # that the request was never made, and with what was wrong with it.
+        # Requests that have not ended yet, each with its site's previous start, to restore if the request was never
+        # made, and with its violations.
         self._open: dict[_Key, tuple[RequestStart, float, list[Violation]]] = {}
-        self._waits: dict[_Key, tuple[float, float]] = {}  # of those: seconds waited, and required
+        self._waits: dict[_Key, tuple[float, float]] = {}  # of open requests: seconds waited, and required
         self._pod_of: dict[_Key, int] = {}
-        self._histories: dict[str, _History] = {}
+        self._histories: dict[str, _RobotsHistory] = {}
         self._histories_bytes = 0
         self._margins: list[tuple[float, float, float, str]] = []
 
@@ -131,7 +132,7 @@ class AuditJudge:
                 self._own[pod, event.slot, number] = event
                 self._newest[pod, number] = max(event.revision, self._newest.get((pod, number), 0))
             elif isinstance(event, Lost):
-                self._lost(pod)
+                self._handle_missing_lines(pod)
             else:
                 self._opening(event, pod)
         for key, (request, _, _) in list(self._open.items()):
@@ -142,8 +143,8 @@ class AuditJudge:
         keep_earliest(report)
         return report
 
-    def _lost(self, pod: int) -> None:
-        """Lines are missing here: what they said of this pod's requests and sites is not known."""
+    def _handle_missing_lines(self, pod: int) -> None:
+        """Handles missing lines: the state of this pod's requests and sites is unknown from here on."""
         for key, (request, _, _) in list(self._open.items()):
             if self._pod_of[key] == pod:
                 self._cut_off(key, request.at)
@@ -161,13 +162,13 @@ class AuditJudge:
         settings = self._in_force(pod, request)
         robots = self._robots_then(request, pod)
         waited, needed = (inf, 0.0) if request.is_part else self._wait(site, request, robots, settings)
-        found = [
-            *(() if request.is_part else self._clock(site, request, waited, needed, settings)),
-            *self._allowed(request, robots, settings, pod),
+        violations = [
+            *(() if request.is_part else self._check_delay(site, request, waited, needed, settings)),
+            *self._check_robots(request, robots, settings, pod),
         ]
         key = _key(request.item, pod)
         self._waits[key] = (waited, needed)
-        self._open[key] = (request, site.last_start, found)
+        self._open[key] = (request, site.last_start, violations)
         self._pod_of[key] = pod
         site.open[key] = request
         site.last_start = max(site.last_start, request.at) if request.is_part else request.at
@@ -177,7 +178,7 @@ class AuditJudge:
         if key not in self._open:
             return
         if end.status == "unasked":
-            self._forget(key)
+            self._remove_request(key)
         elif end.status == "expired":
             self._cut_off(key, end.at)
         else:
@@ -192,8 +193,8 @@ class AuditJudge:
         if opening.new_boot:
             self._forget_clocks()
 
-    def _forget(self, key: _Key) -> None:
-        """It was not made after all: as if it had not been there."""
+    def _remove_request(self, key: _Key) -> None:
+        """Removes a request that was not made after all."""
         request, before, _ = self._open.pop(key)
         del self._waits[key], self._pod_of[key]
         site = self._sites[request.key]
@@ -201,16 +202,16 @@ class AuditJudge:
         site.last_start = before
 
     def _cut_off(self, key: _Key, end: float) -> None:
-        """The log has no end for it: its process died, or stood still for too long."""
+        """Ends a request without an end in the log: its process died, or was stopped for too long."""
         request, _, found = self._open[key]
         if any(one.kind == "robots" for one in found):
             self._report.cut_off += self._is_reported(request)
-            self._forget(key)
+            self._remove_request(key)
         else:
             self._count(key, end)
 
     def _count(self, key: _Key, end: float) -> None:
-        """A request that was made, and has ended then, or later if it was cut off."""
+        """Counts a request that was made, and has ended at `end`, or later if it was cut off."""
         request, _, found = self._open.pop(key)
         del self._pod_of[key]
         site = self._sites[request.key]
@@ -225,7 +226,7 @@ class AuditJudge:
         self._report.requests += not request.is_part
         self._report.parts += request.is_part
         if found:
-            self._found(found)
+            self._record(found)
         if request.is_part:
             return
         if self._has_several:
@@ -236,7 +237,7 @@ class AuditJudge:
         elif entry > self._margins[0]:
             heapreplace(self._margins, entry)
 
-    def _found(self, violations: list[Violation]) -> None:
+    def _record(self, violations: list[Violation]) -> None:
         report = self._report
         report.violations += violations
         for one in violations:
@@ -261,8 +262,8 @@ class AuditJudge:
         count.requests += 1
         count.violations += violations
 
-    def _in_force(self, pod: int, request: RequestStart) -> _InForce:
-        """The settings that a request was made with: an engine's crawl has revisions of its own, the first is 1."""
+    def _in_force(self, pod: int, request: RequestStart) -> _Requirements:
+        """The settings that a request was made with: an engine's crawl has revisions of its own, from 1."""
         number = request.crawl if self._has_several else 0
         own = self._own.get((pod, request.slot, number))
         revision = own.revision if own is not None else self._revisions.get((pod, request.slot), 0)
@@ -273,44 +274,44 @@ class AuditJudge:
         # Another process of the pod has read an edit first: on Redis it is in force for all of them at once.
         return min(settings, self._settings_of(number, newest), key=lambda one: one.delay_s)
 
-    def _settings_of(self, number: int, revision: int) -> _InForce:
+    def _settings_of(self, number: int, revision: int) -> _Requirements:
         if (number, revision) not in self._settings:
             crawl = self._crawls.get(number)
             is_recorded = crawl is not None and 0 < revision <= crawl.revision
             config = crawl.config(revision if is_recorded else 0) if crawl is not None else None
-            self._settings[number, revision] = _InForce(config, is_recorded=is_recorded)
+            self._settings[number, revision] = _Requirements(config, is_recorded=is_recorded)
         return self._settings[number, revision]
 
     def _wait(
-        self, site: _Site, request: RequestStart, robots: Robots | None, settings: _InForce
+        self, site: _Site, request: RequestStart, robots: Robots | None, settings: _Requirements
     ) -> tuple[float, float]:
-        """The seconds that a request has waited, and those that it had to."""
+        """The seconds that a request has waited, and those that were required."""
         crawl_delay_s = robots.crawl_delay(settings.agent) if robots is not None and settings.agent else None
-        since = site.last_end if min(request.places, settings.places) == 1 else site.last_start
+        since = site.last_end if min(request.places, settings.slots) == 1 else site.last_start
         return request.at - since, max(request.delay_s, settings.delay_s, crawl_delay_s or 0.0)
 
-    def _clock(
-        self, site: _Site, request: RequestStart, waited: float, needed: float, settings: _InForce
+    def _check_delay(
+        self, site: _Site, request: RequestStart, waited: float, needed: float, settings: _Requirements
     ) -> Iterator[Violation]:
         if waited + ROUNDING_S < needed:
             detail = f"{waited:.3f} s after the last request, {needed:g} s required"
             yield self._violation("delay", request, detail)
-        places = min(request.places, settings.places)
-        if len(site.open) >= places:
-            detail = f"{len(site.open) + 1} requests open, {places} allowed"
+        slots = min(request.places, settings.slots)
+        if len(site.open) >= slots:
+            detail = f"{len(site.open) + 1} requests open, {slots} allowed"
             yield self._violation("places", request, detail)
 
-    def _allowed(
-        self, request: RequestStart, robots: Robots | None, settings: _InForce, pod: int
+    def _check_robots(
+        self, request: RequestStart, robots: Robots | None, settings: _Requirements, pod: int
     ) -> Iterator[Violation]:
         is_robots = request.item < 0 or (request.is_part and request.url.endswith("/robots.txt"))
-        if is_robots or settings.agent is None:  # a robots.txt itself, or of a crawl that was forgotten
+        if is_robots or settings.agent is None:  # a robots.txt itself, or a request of a crawl that was deleted
             return
         if robots is None and self._is_lost(request, pod):
             self._report.unproven += self._is_reported(request)
             return
         if robots is None:
-            yield self._violation("no-robots", request, "robots.txt had not been asked for")
+            yield self._violation("no-robots", request, "robots.txt had not been requested")
             return
         verdict = robots.verdict(settings.agent, request.url)
         if not verdict.allowed:
@@ -331,13 +332,14 @@ class AuditJudge:
         named = self._known.get((pod, origin))
         by_log = -1 if named is None else history.numbers.get(named, -1)
         # A process of an embedded pod logs every robots.txt that it uses. On Redis a process of another pod may have
-        # left a newer one, which that pod's log names: there the wall clock counts as well.
+        # stored a newer one, which is in that pod's log: there the wall clock counts as well.
         at = by_log if named is not None and not request.slot else max(by_wall, by_log)
         return None if at < 0 else history.robots[at]
 
-    def _history(self, origin: str) -> _History:
-        """Kept, up to a number of bytes: the requests of the sites of a partition come mixed."""
-        history = _History(self._view.robots_history(origin))
+    def _history(self, origin: str) -> _RobotsHistory:
+        """The robots.txt files of an origin, cached up to a number of bytes: requests of the sites of a partition are
+        interleaved."""
+        history = _RobotsHistory(self._view.robots_history(origin))
         self._histories_bytes += history.size
         if self._histories_bytes > _MOST_HISTORY_BYTES:
             self._histories.clear()
@@ -346,11 +348,11 @@ class AuditJudge:
         return history
 
     def _is_lost(self, request: RequestStart, pod: int) -> bool:
-        """Whether a robots.txt that nobody has now may have been in the damaged frontier."""
+        """Whether a missing robots.txt may have been in the damaged frontier."""
         return request.wall < self._rebuilt_at or (pod, self._origin(request, pod)) in self._known
 
     def _origin(self, request: RequestStart, pod: int) -> str:
-        """The origin of a request as robots.txt files are kept: those of some crawls are apart from the others'."""
+        """The key under which a request's robots.txt is stored: some crawls have their own."""
         own = self._own.get((pod, request.slot, request.crawl))
         origin = request.url[: request.url.index("/", 8)]
         return f"{own.trust} {origin}" if own is not None and own.trust else origin

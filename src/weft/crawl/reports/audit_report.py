@@ -1,4 +1,4 @@
-"""What the audit of a request log finds."""
+"""The report of an audit of a request log."""
 
 from __future__ import annotations
 
@@ -9,72 +9,72 @@ from msgspec import Struct
 from weft.frontier.requests.partitions import Loss
 
 WORST = 10
-MOST_LISTED = 10_000  # violations, the earliest; the others are counted
+MOST_LISTED = 10_000  # the earliest violations are listed; the others are counted
 
 
 class Violation(Struct, frozen=True):
-    """One request that should not have been made then."""
+    """One request that was not allowed at its time."""
 
     kind: str  # delay, places, robots, no-robots
     url: str
     key: str
     wall: float
     detail: str
-    crawl: str = ""  # its name, where the folder has several
+    crawl: str = ""  # its name, if the folder has several
 
 
 class CrawlCount(Struct):
-    """What the log says of one crawl among several."""
+    """The findings for one crawl of several."""
 
     requests: int = 0
     violations: int = 0
 
 
 class Report(Struct):
-    """What the log says."""
+    """The findings of an audit."""
 
     requests: int = 0
-    parts: int = 0  # requests of rendered pages for their parts, which wait for no delay
+    parts: int = 0  # requests for resources of rendered pages, which are not delayed
     sites: int = 0
-    cut_off: int = 0  # forbidden claims that a kill left before they could be turned away
+    cut_off: int = 0  # forbidden claims that a kill interrupted before they were rejected
     unreadable: int = 0  # lines of the log that the proof does not cover
-    unreadable_in: list[str] = []  # the files that they are in
+    unreadable_in: list[str] = []  # the files with such lines
     missing_bytes: int = 0  # that the log once had
     unproven: int = 0  # requests whose robots.txt was lost with a damaged frontier
-    forgotten: int = 0  # requests of crawls that are not known any more: not held against robots.txt
+    forgotten: int = 0  # requests of deleted crawls: not checked against robots.txt
     kinds: dict[str, int] = {}  # of all violations
     violations: list[Violation] = []  # the first MOST_LISTED
     closest: list[tuple[float, float, str]] = []  # smallest margins: seconds waited, seconds required, URL
     hands: dict[str, int] = {}  # requests that workers on other machines were to make, by worker
     crawls: dict[str, CrawlCount] = {}  # of a folder with several, by name
-    covers: tuple[float, float] | None = None  # the times of the first request that was read and of the last
+    covers: tuple[float, float] | None = None  # times of the first and the last request that were read
     deleted: int = 0  # requests that retention has deleted
-    deleted_until: float = 0.0  # the time of the last of them
+    deleted_until: float = 0.0  # time of the last of them
     losses: list[Loss] = []  # what cannot be judged
 
     @property
     def found(self) -> int:
-        """All violations, listed or not."""
+        """The number of all violations, listed or not."""
         return sum(self.kinds.values())
 
     @property
     def is_proof(self) -> bool:
-        """Whether nothing was impolite, and nothing of what should be there cannot be judged."""
+        """Whether there are no violations, and every expected request could be judged."""
         return not self.kinds and not self.losses
 
 
 def keep_earliest(report: Report) -> None:
-    """Drops what is beyond the first MOST_LISTED violations."""
-    report.violations.sort(key=_order)
+    """Keeps only the first MOST_LISTED violations."""
+    report.violations.sort(key=_sort_key)
     del report.violations[MOST_LISTED:]
 
 
-def _order(violation: Violation) -> tuple[float, str, str]:
+def _sort_key(violation: Violation) -> tuple[float, str, str]:
     return violation.wall, violation.url, violation.kind
 
 
-def together(reports: Iterable[Report]) -> Report:
-    """One report of those of several partitions, the same whatever their order."""
+def combine_reports(reports: Iterable[Report]) -> Report:
+    """Combines the reports of several partitions; the result does not depend on their order."""
     whole = Report()
     losses = set[Loss]()
     for one in reports:

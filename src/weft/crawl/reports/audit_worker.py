@@ -1,4 +1,4 @@
-"""A process that judges a share of the requests: reads what it is given from stdin, and writes its report to stdout."""
+"""A process that judges a share of the requests: reads its work from stdin, and writes its report to stdout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.crawl.reports.audit import AuditWork, judge_some
 
 
 def main() -> None:
-    """The whole life of the process."""
+    """The entry point of the process."""
     work = msgpack.decode(sys.stdin.buffer.read(), type=AuditWork)
     sys.stdout.buffer.write(msgpack.encode(judge_some(work)))
 

@@ -1,6 +1,6 @@
-"""What the status and error of a row mean to a person who wanted a page, and what can be done about it: pure.
+"""Explains the status and error of a row to a user who expected a page, with a hint what to do. Pure functions.
 
-Settings are named in backticks, as a program writes them; the command line makes flags of them (`cli.messages`).
+Settings are named in backticks, as in Python; the command line converts them to flags (`cli.messages`).
 """
 
 from __future__ import annotations
@@ -13,50 +13,50 @@ from weft.records import TOO_MANY_REDIRECTS, Reason
 
 
 class Meaning(NamedTuple):
-    """A cause by its name, in words, and what helps."""
+    """A cause: its name, an explanation, and a hint."""
 
     cause: str
     message: str
     hint: str = ""
-    may_pass: bool = False  # a resumed crawl that tries failed URLs again asks for it once more
-    settings: str = ""  # that another try needs
+    may_pass: bool = False  # retrying failed URLs on resume requests it once more
+    settings: str = ""  # settings that a retry needs
 
 
 _AGAIN = "Later: `resume=True` with `retry_failed=True`"
-# Where credentials go: a page behind a redirect to another host has none.
+# Where credentials are sent: a page behind a redirect to another host gets none.
 _NAMED = "`headers={'HOST:NAME': 'VALUE'}`; without HOST it goes to the seeds' origins alone, never to another host"
 _CHECK = "Check host, user and password; over http a login goes to a seed's origin alone, unless it names http://HOST"
 _RULES = "See `scope`, `include`, `exclude` and `exclude_file`"
-# error or reason -> what it means, what helps
+# error or reason → (explanation, hint)
 _MEANINGS: dict[str, tuple[str, str]] = {
     Reason.ROBOTS: ("robots.txt forbids it", "weft explain names the rule and its line"),
-    Reason.ROBOTS_UNREACHABLE: ("its robots.txt could not be read, so nothing else may be asked", _AGAIN),
+    Reason.ROBOTS_UNREACHABLE: ("its robots.txt could not be read, so no page may be requested", _AGAIN),
     Reason.BREAKER: ("its site failed again and again, and was given up", _AGAIN),
     Reason.RETRY_AFTER: ("its site asked to wait longer than this crawl does", "See `max_retry_after_seconds`"),
-    Reason.ADDRESS: ("its address is private, loopback or reserved", "`allow_private=True` lets such addresses in"),
+    Reason.ADDRESS: ("its address is private, loopback or reserved", "`allow_private=True` allows such addresses"),
     Reason.PATTERN: ("the patterns of `include` and `exclude` leave it out", "See docs/crawl.md on patterns"),
     Reason.EXCLUDED: ("its domain is in `exclude_file`", ""),
-    Reason.SCOPE: ("it lies outside the crawl's scope", "`scope='any'`, or `offsite_hops`, lets it in"),
+    Reason.SCOPE: ("it is outside the crawl's scope", "`scope='any'`, or `offsite_hops`, includes it"),
     Reason.CONTENT_TYPE: ("its content type is none of those in `accept`", "`accept='*/*'` takes everything"),
     Reason.UNKNOWN_OUTCOME: (
-        "it may have been sent, and its answer is not known",
-        "Look there, and send it again by hand",
+        "the request may have been sent, and its answer is not known",
+        "Check the site, and send the request again by hand",
     ),
-    Reason.LOST_REQUEST: ("what was to be sent is damaged", "Start over with `fresh=True`"),
+    Reason.LOST_REQUEST: ("the stored request is damaged", "Start over with `fresh=True`"),
     "callback_error": ("the spider's callback failed", "weft errors says why"),
     Reason.BUDGET: ("its domain has had its `max_pages_per_domain`", ""),
     "dns": ("its host name could not be resolved", "Check its spelling, and this machine's network"),
     "connect": ("nothing accepts a connection there", "Check host and port, and whether the server runs"),
     "tls": ("its TLS certificate was not accepted", "`tls_verify=False` takes any certificate"),
     "timeout": ("it did not answer in time", "`connect_timeout`, `read_timeout` and `total_timeout` give it longer"),
-    "reset": ("it broke the connection off", _AGAIN),
-    "proxy": ("no proxy could reach it", "weft proxies test URL shows what each says"),
+    "reset": ("it closed the connection", _AGAIN),
+    "proxy": ("no proxy could reach it", "weft proxies test URL shows the result for each"),
     "truncated": ("its answers end too early", _AGAIN),
-    "protocol": ("what it sends is no proper HTTP", ""),
-    "too_large": ("it is larger than `max_body_bytes`", "A higher one lets it in"),
+    "protocol": ("its answer is not valid HTTP", ""),
+    "too_large": ("it is larger than `max_body_bytes`", "Raise it to include the page"),
     "headers_too_large": ("the head of its answer has no end", ""),
     TOO_MANY_REDIRECTS: ("its redirects go in a circle, or on for too long", "`max_redirects` follows longer chains"),
-    "noindex": ("it asks not to be kept (noindex)", ""),
+    "noindex": ("it asks not to be stored (noindex)", ""),
     "parse_crash": ("parsing it crashed", ""),
 }
 _MAY_PASS = frozenset(
@@ -77,8 +77,8 @@ _HELPS = {
 _STATUSES: dict[int, tuple[str, str]] = {
     401: ("it asks for a login", f"Give one: `auth={{'HOST': 'USER:PASSWORD'}}`, or {_NAMED}"),
     403: (
-        "the site refuses to show it to this crawler",
-        f"Its owner can say why; see `user_agent_template`. If it wants a session or a key: {_NAMED}",
+        "the site refuses access to this crawler",
+        f"Ask its owner; see `user_agent_template`. If it wants a session or a key: {_NAMED}",
     ),
     404: ("there is no such page", "Check the URL"),
     410: ("the page is gone", "Check the URL"),
@@ -87,32 +87,32 @@ _STATUSES: dict[int, tuple[str, str]] = {
     451: ("the site may not show it, for legal reasons", ""),
 }
 _LACKS = {
-    "javascript": ("the page is a shell that JavaScript fills in a browser", "Pages can be drawn: `render='auto'`"),
+    "javascript": ("the page is filled in by JavaScript in a browser", "Render pages: `render='auto'`"),
     "login": ("the page is a login form", f"The cookie of a session can be sent: {_NAMED}"),
     "blank": ("the page is empty", ""),
-    "no-text": ("it holds no text, and `store='text'` keeps texts alone", "`store='warc'` keeps pages as they came"),
+    "no-text": ("it has no text, and `store='text'` stores only text", "`store='warc'` stores pages as received"),
 }  # fmt: skip
 
 
 def meaning_of(status: int, error: str, config: Config) -> Meaning | None:
-    """Why a row is no page; None for one that is, and for a redirect that was followed."""
+    """Why a row is not a page; None for a page, and for a redirect that was followed."""
     if error.startswith("redirect to "):
         reason = error.removeprefix("redirect to ")
         message, hint = _MEANINGS.get(reason, (reason, _RULES))
-        led = f"it redirects, and of where that leads: {message}"
+        led = f"it redirects, and for the target: {message}"
         return Meaning(f"redirect-{reason}", led, hint, settings=_HELPS.get(reason, ""))
     kind, _, detail = error.partition(": ")
     if kind == Reason.ROBOTS_UNREACHABLE and detail:
-        return _of_robots(detail)
+        return _meaning_of_robots(detail)
     if kind in _MEANINGS and not (status >= 400 and kind not in (Reason.RETRY_AFTER,)):
-        return _of_kind(kind, detail, may_pass=kind in _MAY_PASS)
+        return _meaning_of_kind(kind, detail, may_pass=kind in _MAY_PASS)
     if status >= 400:
-        return _of_status(status, config)
+        return _meaning_of_status(status, config)
     return Meaning(kind, f"it failed ({error})") if not status else None
 
 
 def meaning_of_lack(lack: str) -> Meaning:
-    """Why a stored page has nothing to read."""
+    """Why a stored page has no content."""
     return Meaning(lack, *_LACKS[lack], settings=_HELPS.get(lack, ""))
 
 
@@ -121,13 +121,16 @@ def unmatched_words(flag: str, pattern: str) -> str:
     return f"`{flag}={pattern!r}`"
 
 
-def _of_robots(detail: str) -> Meaning:
-    """The robots.txt is asked for first, so a site that cannot be reached ends here; the detail says how."""
+def _meaning_of_robots(detail: str) -> Meaning:
+    """The meaning of a robots.txt that could not be fetched. It is requested first, so an unreachable site ends
+    here."""
     kind, _, more = detail.partition(": ")
-    return _of_kind(kind, more) if kind in _MEANINGS else _of_kind(str(Reason.ROBOTS_UNREACHABLE), detail)
+    return (
+        _meaning_of_kind(kind, more) if kind in _MEANINGS else _meaning_of_kind(str(Reason.ROBOTS_UNREACHABLE), detail)
+    )
 
 
-def _of_kind(kind: str, detail: str, *, may_pass: bool = True) -> Meaning:
+def _meaning_of_kind(kind: str, detail: str, *, may_pass: bool = True) -> Meaning:
     message, hint = _MEANINGS[kind]
     if kind == "tls" and detail and "certificate" not in detail:
         is_plain = detail == NOT_TLS
@@ -136,7 +139,7 @@ def _of_kind(kind: str, detail: str, *, may_pass: bool = True) -> Meaning:
     return Meaning(kind, f"{message} ({detail})" if detail else message, hint, may_pass, _HELPS.get(kind, ""))
 
 
-def _of_status(status: int, config: Config) -> Meaning:
+def _meaning_of_status(status: int, config: Config) -> Meaning:
     message, hint = _STATUSES.get(status, ("the site has a fault", _AGAIN) if status >= 500 else ("it is refused", ""))
     if status == 401 and config.fetch.auth:
         message, hint = "it asks for a login, and `auth` has none that it accepts", _CHECK

@@ -1,4 +1,4 @@
-"""What a recrawl found: which pages are new, changed, gone or moved since the visit before."""
+"""The changes detected by a recrawl: pages that are new, changed, gone or moved since the previous visit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from weft.store.pages import PageStore
 
 _WITHOUT_PAGE = frozenset(
     {"noindex", "too_large", Reason.CONTENT_TYPE}
-)  # errors of responses that are no page of the crawl
+)  # errors of responses that are not pages of the crawl
 
 
 class Changes(Struct):
-    """URLs by what became of them; unchanged and failed ones are only counted."""
+    """URLs by kind of change; unchanged and failed ones are only counted."""
 
     new: list[str] = []
     changed: list[str] = []
@@ -29,7 +29,7 @@ class Changes(Struct):
     failed: int = 0
 
     def summary(self) -> str:
-        """`3 new, 12 changed, 1 gone, 2 moved, 900 unchanged, 0 failed`."""
+        """A summary: `3 new, 12 changed, 1 gone, 2 moved, 900 unchanged, 0 failed`."""
         counts = {name: len(getattr(self, name)) for name in ("new", "changed", "gone", "moved")}
         counts |= {"unchanged": self.unchanged, "failed": self.failed}
         return ", ".join(f"{count:,} {name}" for name, count in counts.items())
@@ -41,20 +41,20 @@ def changes(folder: CrawlFolder) -> Changes | None:
     if not began:
         return None
     store = PageStore.open(folder.data_dirs, read_only=True)
-    found = Changes([], [], [], [])
+    report = Changes([], [], [], [])
     try:
         for row, before in _visits(store, began):
-            _sort(found, row, before, store)
+            _classify(report, row, before, store)
     finally:
         store.abandon()
-    return found
+    return report
 
 
 def _visits(store: PageStore, began: dict[int, RecrawlStart]) -> Iterator[tuple[Row, Row | None]]:
     """Each URL that ended since, with its last good visit before. Each pod numbers its own items."""
 
     def was_queued(row: Row) -> bool:
-        """Admitted before the recrawl, and fetched for the first time by it: its number is early, its time is not."""
+        """Whether a row was queued before the recrawl and first fetched by it: its number is early, its time is not."""
         start = began.get(row.item >> POD_SHIFT)
         return start is not None and row.item <= start.last_item and row.fetched_at >= start.at
 
@@ -67,24 +67,24 @@ def _visits(store: PageStore, began: dict[int, RecrawlStart]) -> Iterator[tuple[
     for row in chain(filter(was_queued, late), filter(is_later, store.rows(Where(after_item=last)))):
         visits = store.for_url(row.url)
         if visits[-1].item != row.item:
-            continue  # a later visit of the same round tells more
+            continue  # a later visit of the same recrawl counts
         good = [one for one in visits if not (is_later(one) or was_queued(one)) and 200 <= one.status < 300]
         yield row, good[-1] if good else None
 
 
-def _sort(found: Changes, row: Row, before: Row | None, store: PageStore) -> None:
+def _classify(report: Changes, row: Row, before: Row | None, store: PageStore) -> None:
     if row.status == 304:
-        found.unchanged += 1
+        report.unchanged += 1
     elif 200 <= row.status < 300:
         if before is not None:
-            found.changed.append(row.url)
+            report.changed.append(row.url)
         elif row.error.partition(":")[0] not in _WITHOUT_PAGE:
-            found.new.append(row.url)
+            report.new.append(row.url)
     elif before is None:
-        return  # never was a page: nothing of it has changed
+        return  # it was never a page: nothing has changed
     elif row.status in (404, 410):
-        found.gone.append(row.url)
+        report.gone.append(row.url)
     elif 300 <= row.status < 400 and not leads_to_no_page(store, row):
-        found.moved.append(row.url)
+        report.moved.append(row.url)
     else:
-        found.failed += 1
+        report.failed += 1

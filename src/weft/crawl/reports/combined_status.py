@@ -1,8 +1,8 @@
-"""How a crawl of several processes stands: their status files taken together into the crawl's own.
+"""The status of a crawl of several processes: combines their status files into the crawl's own.
 
-A process alone writes the crawl's file itself; several write one each (`status/pod0-fetcher1.json`), and the
-orchestrator writes what they come to. Counts add up over processes; what a pod's processes share counts once. The last
-word is the store's: a process that was killed has committed more than it could tell (`settle`).
+A single process writes the crawl's file itself; several write one each (`status/pod0-fetcher1.json`), and the
+orchestrator writes the combined one. Counts of processes are added; values that a pod's processes share count once. At
+the end the store decides: a process that was killed has committed more than it could report (`settle`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.frontier.contract import FrontierStats
 from weft.store.pages import PageStore
 
 WRITE_EVERY_S = 0.2
-RATE_S = 10.0  # what the rate of the display and of the lines is of, as for a process that is alone
+RATE_S = 10.0  # the period over which the displayed rate is computed, as in a single process
 _LIVE = frozenset({"starting", "running", "draining", "paused"})  # states of a crawl that a process runs
 _SUMMED = (
     "pages",
@@ -40,7 +40,7 @@ _SHARED = ("queued", "sites", "seen", "admitted", "finished", "sent", "received"
 
 
 class CombinedStatus:
-    """The crawl's status, made of its processes'."""
+    """The crawl's status, combined from those of its processes."""
 
     def __init__(self, path: Path, processes: Sequence[Process]) -> None:
         self._path = path
@@ -56,19 +56,19 @@ class CombinedStatus:
         self.status = CrawlStatus(pid=os.getpid(), started_at=self._started_at, elapsed_s=self._earlier_s)
 
     def update(self) -> CrawlStatus:
-        """Reads all and writes the sum, a few times a second."""
+        """Reads all files and writes the combined status, several times a second."""
         if self._is_over or time.monotonic() < self._next_at:
             return self.status
         self._next_at = time.monotonic() + WRITE_EVERY_S
         reports = [(process, process.status()) for process in self._processes]
-        self.status = self._sum(reports)
+        self.status = self._combined(reports)
         write_status(self._path, self.status)
         return self.status
 
     def end(self, state: str, note: str, folder: CrawlFolder, pods: Mapping[int, FrontierStats]) -> None:
-        """All processes have ended. `pods`: how those stand that could be asked themselves."""
+        """Writes the final status after all processes have ended. `pods`: the counts of pods that answered."""
         self._is_over = True
-        status = self.status = self._sum([(process, process.status()) for process in self._processes])
+        status = self.status = self._combined([(process, process.status()) for process in self._processes])
         for pod in status.pods:
             pod.state = state
             if (stats := pods.get(pod.pod)) is not None:
@@ -79,7 +79,7 @@ class CombinedStatus:
             status.queued, status.sites = sum(pod.queued for pod in status.pods), sum(pod.sites for pod in status.pods)
         _end(self._path, status, state, note, folder)
 
-    def _sum(self, reports: list[tuple[Process, CrawlStatus]]) -> CrawlStatus:
+    def _combined(self, reports: list[tuple[Process, CrawlStatus]]) -> CrawlStatus:
         now = time.time()
         total = CrawlStatus(pid=os.getpid(), started_at=self._started_at, updated_at=now)
         total.elapsed_s = self._earlier_s + now - self._started_at
@@ -137,7 +137,8 @@ class CombinedStatus:
 
 
 def current_status(folder: CrawlFolder) -> CrawlStatus:
-    """How a crawl stands now. A process that was killed could not write that it has ended: no process has the lock."""
+    """The current status of a crawl. A process that was killed could not write its end: then no process has the
+    lock."""
     status = read_status(folder.status) or CrawlStatus()
     if status.state in _LIVE and not folder.is_held():
         status = read_status(folder.status) or status  # it may have ended just now
@@ -149,7 +150,8 @@ def current_status(folder: CrawlFolder) -> CrawlStatus:
 
 
 def begin_alone(path: Path) -> None:
-    """A crawl of one process starts: until that has something to say, the file has what an earlier run has left."""
+    """Prepares the status file of a crawl of one process, which otherwise has the end of an earlier run until the first
+    report."""
     status = read_status(path) or CrawlStatus()
     status.state, status.note = "starting", ""
     status.pid = status.orchestrator = os.getpid()
@@ -158,7 +160,7 @@ def begin_alone(path: Path) -> None:
 
 
 def end_alone(path: Path, state: str, note: str, folder: CrawlFolder) -> None:
-    """The same for a process that is alone: it may have been killed before it could say how it ended."""
+    """Writes the final status of a single process, which may have been killed before it could do so."""
     status = read_status(path) or CrawlStatus()
     _end(path, status, state, status.note if status.state == state else note, folder)
 
@@ -170,11 +172,11 @@ def _end(path: Path, status: CrawlStatus, state: str, note: str, folder: CrawlFo
 
 
 def settle(status: CrawlStatus, folder: CrawlFolder) -> None:
-    """Makes pages, bytes and statuses what the store holds, and errors what its URLs ended with last."""
+    """Sets pages, bytes and statuses to those in the store, and errors to the last result of each URL."""
     try:
         store = PageStore.open(folder.data_dirs, read_only=True)
     except WeftError:
-        return  # there is none, or it cannot be read: the counts must do
+        return  # no index, or one that cannot be read: the counts remain
     try:
         held, current = store.stats(0), store.current()
         for pod in status.pods:
@@ -189,7 +191,7 @@ def settle(status: CrawlStatus, folder: CrawlFolder) -> None:
 
 
 def _waiting(statuses: Sequence[CrawlStatus], total: CrawlStatus) -> tuple[str, float | None]:
-    """What all of them wait for: of those that do, what ends first."""
+    """What all of them wait for: the wait that ends first."""
     if (
         total.state != "running"
         or total.in_flight
@@ -204,7 +206,7 @@ def _waiting(statuses: Sequence[CrawlStatus], total: CrawlStatus) -> tuple[str, 
 
 
 def _state(statuses: Sequence[CrawlStatus]) -> tuple[str, str]:
-    """What stands out: a pause with its reason, before draining, before running; and what one of them has noted."""
+    """The combined state: paused with its reason, before draining, before running; and a note of one of them."""
     for state in ("failed", "paused", "draining", "running"):
         if notes := [status.note for status in statuses if status.state == state]:
             return state, next(filter(None, notes), "")

@@ -1,7 +1,7 @@
-"""The crawls of any folder, as reports read them: the one of `weft crawl`, or those of an engine, by name.
+"""The crawls of any folder, for reports: the one of `weft crawl`, or those of an engine, by name.
 
-A report is given a folder and the name of a crawl, or None for all there are. What it reads of a crawl's settings is
-recorded in the folder; who runs it, if anybody, need not be asked.
+A report gets a folder and the name of a crawl, or None for all. A crawl's settings are read from the folder; its
+process need not be asked.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from weft.engine.process.channel import Connection, Gone, socket_path
 from weft.errors import BadInput, WeftError
 from weft.store.pages import PageStore
 
-MOST_NAMED = 5  # in a message about a name that is wrong
-ANSWER_S = 10.0  # an engine that takes longer to answer is read as one that does not run
+MOST_NAMED = 5  # in the message about an unknown name
+ANSWER_S = 10.0  # an engine that takes longer is treated as not running
 
 
 class ReportCrawl:
-    """One crawl of a folder. Its `number` is 0 where every row of the folder is its own."""
+    """One crawl of a folder. Its `number` is 0 if every row of the folder belongs to it."""
 
     def __init__(self, folder: CrawlFolder, name: str, number: int, record: TenantRecord | SettingsRecord) -> None:
         self.folder = folder
@@ -38,7 +38,7 @@ class ReportCrawl:
 
     @property
     def state(self) -> CrawlState:
-        """Where an engine has it; a crawl of `weft crawl` has its own status."""
+        """The state in the engine's record; a crawl of `weft crawl` has a status of its own."""
         return self.record.state if isinstance(self.record, TenantRecord) else CrawlState.OPEN
 
     @property
@@ -47,32 +47,32 @@ class ReportCrawl:
         return self.record.revision
 
     def config(self, revision: int = 0) -> Config:
-        """Its settings: of a revision, or as they are now (0)."""
+        """Its settings: of a revision, or the current ones (0)."""
         if isinstance(self.record, SettingsRecord):
             return self.record.config(revision)
         return recorded_config(self.folder.home, self.record, revision)
 
     def robots_key(self, origin: str) -> str:
-        """What the robots.txt file of an origin is kept under, for this crawl."""
+        """The key under which the robots.txt of an origin is stored for this crawl."""
         trust = self.record.trust if isinstance(self.record, TenantRecord) else ""
         return f"{trust} {origin}" if trust else origin
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The fields that it reads from pages."""
+        """The fields that it extracts from pages."""
         return tuple(self.config().extract.extract)
 
     def seeds(self) -> list[str]:
-        """Its seeds; of an engine's crawl, where they are."""
+        """Its seeds; for an engine's crawl from the record."""
         return self.record.roots if isinstance(self.record, TenantRecord) else self.folder.seeds()
 
     def scope_seeds(self) -> Iterator[str]:
-        """What its scope goes by besides: the origins of large seed files."""
+        """Additional URLs for its scope: the origins of large seed files."""
         return iter(()) if isinstance(self.record, TenantRecord) else self.folder.scope_seeds()
 
 
 class ReportFolder:
-    """A folder that is reported about; close it."""
+    """A folder with its crawls for reports; must be closed."""
 
     def __init__(self, data_dirs: Sequence[str | Path]) -> None:
         self.folder = CrawlFolder(all_data_dirs(data_dirs))
@@ -82,18 +82,18 @@ class ReportFolder:
 
     @property
     def store(self) -> PageStore:
-        """What is stored; BadInput where there is nothing yet."""
+        """The stored pages; raises BadInput if there are none yet."""
         if self._store is None:
             self._store = PageStore.open(self.folder.data_dirs, read_only=True)
         return self._store
 
     def close(self) -> None:
-        """Lets the files go."""
+        """Closes the files."""
         if self._store is not None:
             self._store.abandon()
 
     def crawls(self, name: str | None = None) -> list[ReportCrawl]:
-        """The crawl of a name, or all there are in the order in which they were opened; BadInput for a wrong name."""
+        """The crawl with a name, or all in the order in which they were opened; raises BadInput for an unknown name."""
         if not self.is_engines:
             if name not in (None, CRAWL):
                 raise self._unknown(name, [CRAWL])
@@ -101,17 +101,17 @@ class ReportFolder:
         if name is None:
             return sorted(self._all(), key=lambda crawl: crawl.number)
         number = self.store.crawl_named(name)
-        found = None if number is None else self.store.crawl(number)
-        if number is None or found is None:
+        row = None if number is None else self.store.crawl(number)
+        if number is None or row is None:
             raise self._unknown(name, [crawl.name for crawl in self._all()])
-        return [self._crawl(number, *found)]
+        return [self._crawl(number, *row)]
 
     def named(self, numbers: set[int]) -> list[ReportCrawl]:
-        """The crawls of some numbers, as far as they are there."""
+        """The existing crawls among some numbers."""
         if not self.is_engines:
             return self.crawls()
-        found = {number: self.store.crawl(number) for number in sorted(numbers)}
-        crawls = (self._crawl(number, *one) for number, one in found.items() if one is not None)
+        rows = {number: self.store.crawl(number) for number in sorted(numbers)}
+        crawls = (self._crawl(number, *one) for number, one in rows.items() if one is not None)
         return [crawl for crawl in crawls if crawl.state is not CrawlState.FORGOTTEN]
 
     def _all(self) -> Iterator[ReportCrawl]:
@@ -127,17 +127,17 @@ class ReportFolder:
         return BadInput(f"there is no crawl {name!r} in {self.folder.home}; there are: {some}{more}")
 
     def live(self, names: Sequence[str] | None = None) -> dict[str, CrawlSnapshot] | None:
-        """How crawls stand, as the engine of the folder says: those of the names, or all that have not ended. None
-        where no engine answers."""
+        """The snapshots of the folder's engine: of the named crawls, or of all that have not ended. None if no engine
+        answers."""
         asked = {"live": True} if names is None else {"names": list(names)}
         try:
             connection = Connection(socket_path(self.folder.home))
         except Gone:
             return None
         try:
-            found = msgspec.convert(connection.call_within(ANSWER_S, "standings", **asked), list[CrawlSnapshot])
+            snapshots = msgspec.convert(connection.call_within(ANSWER_S, "standings", **asked), list[CrawlSnapshot])
         except (WeftError, TimeoutError):
             return None
         finally:
             connection.close()
-        return {standing.name: standing for standing in found}
+        return {snapshot.name: snapshot for snapshot in snapshots}

@@ -1,4 +1,4 @@
-"""The status of an engine's crawls in the words of `weft crawl`: as the engine says, or as it was last written down."""
+"""The status of an engine's crawls in the form of `weft crawl`: from the running engine, or as it was stored last."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COUNTED = ("statuses", "errors", "refused")
 
 
 def statuses(report: ReportFolder, crawls: Iterable[ReportCrawl]) -> dict[str, CrawlStatus]:
-    """The status of each crawl by name: of the running ones from the engine, where it answers."""
+    """The status of each crawl by name: running ones from the engine, if it answers."""
     asked = list(crawls)
     live = report.live([crawl.name for crawl in asked if crawl.state is not CrawlState.ENDED])
     return {crawl.name: _status(report, crawl, live) for crawl in asked}
@@ -28,9 +28,9 @@ def statuses(report: ReportFolder, crawls: Iterable[ReportCrawl]) -> dict[str, C
 
 def _status(report: ReportFolder, crawl: ReportCrawl, live: Mapping[str, CrawlSnapshot] | None) -> CrawlStatus:
     assert isinstance(crawl.record, TenantRecord)
-    standing = (live or {}).get(crawl.name) or crawl.record.last
-    if standing is not None:
-        return of_standing(standing)
+    snapshot = (live or {}).get(crawl.name) or crawl.record.last
+    if snapshot is not None:
+        return status_from_snapshot(snapshot)
     status = _written(crawl, crawl.record)
     if crawl.record.state is not CrawlState.ENDED and live is None:
         status.state, status.note = "interrupted", "no process is running it"
@@ -39,46 +39,46 @@ def _status(report: ReportFolder, crawl: ReportCrawl, live: Mapping[str, CrawlSn
 
 
 def _written(crawl: ReportCrawl, record: TenantRecord) -> CrawlStatus:
-    """As far as the record knows; what it has stored is counted by the index."""
-    standing = CrawlSnapshot(
+    """The stored status; what the crawl has stored is counted in the index."""
+    snapshot = CrawlSnapshot(
         name=crawl.name, id=crawl.number, state=record.state, reason=record.reason, requests=record.requests,
         retries=record.retries, reasons=record.refused, opened_at=record.opened_at, ended_at=record.ended_at,
         running_s=record.running_s,
     )  # fmt: skip
-    return of_standing(standing)
+    return status_from_snapshot(snapshot)
 
 
-def of_standing(standing: CrawlSnapshot) -> CrawlStatus:
-    """A standing as the status of a crawl."""
-    ended = sum(standing.ends.values())
-    known = ended + standing.queued + standing.in_flight + standing.left
+def status_from_snapshot(snapshot: CrawlSnapshot) -> CrawlStatus:
+    """Converts an engine's snapshot into the status of a crawl."""
+    ended = sum(snapshot.ends.values())
+    known = ended + snapshot.queued + snapshot.in_flight + snapshot.left
     return CrawlStatus(
-        state=_state(standing), note=standing.note or str(standing.reason or ""), waiting_for=standing.waiting_for,
-        waiting_until=standing.waiting_until, started_at=standing.opened_at,
-        updated_at=standing.ended_at or time.time(), elapsed_s=standing.running_s, pages=standing.pages,
-        requests=standing.requests, body_bytes=standing.body_bytes, queued=standing.queued or standing.left,
-        in_flight=standing.in_flight, rate=standing.rate, statuses=dict(standing.statuses),
-        errors=dict(standing.errors), refused=dict(standing.reasons), retries=standing.retries,
-        redirects=sum(count for status, count in standing.statuses.items() if status.startswith("3")),
+        state=_state(snapshot), note=snapshot.note or str(snapshot.reason or ""), waiting_for=snapshot.waiting_for,
+        waiting_until=snapshot.waiting_until, started_at=snapshot.opened_at,
+        updated_at=snapshot.ended_at or time.time(), elapsed_s=snapshot.running_s, pages=snapshot.pages,
+        requests=snapshot.requests, body_bytes=snapshot.body_bytes, queued=snapshot.queued or snapshot.left,
+        in_flight=snapshot.in_flight, rate=snapshot.rate, statuses=dict(snapshot.statuses),
+        errors=dict(snapshot.errors), refused=dict(snapshot.reasons), retries=snapshot.retries,
+        redirects=sum(count for status, count in snapshot.statuses.items() if status.startswith("3")),
         seen=known, admitted=known, finished=ended,
     )  # fmt: skip
 
 
-def _state(standing: CrawlSnapshot) -> str:
-    if standing.state is not CrawlState.ENDED:
-        return {CrawlState.OPEN: "starting"}.get(standing.state, str(standing.state))
-    return _ENDED.get(standing.reason, "limit") if standing.reason is not None else "finished"
+def _state(snapshot: CrawlSnapshot) -> str:
+    if snapshot.state is not CrawlState.ENDED:
+        return {CrawlState.OPEN: "starting"}.get(snapshot.state, str(snapshot.state))
+    return _ENDED.get(snapshot.reason, "limit") if snapshot.reason is not None else "finished"
 
 
 def settle_crawl(report: ReportFolder, crawl: int, status: CrawlStatus) -> None:
-    """Makes pages, bytes, statuses and errors what the index holds of a crawl, or of all (0)."""
+    """Sets pages, bytes, statuses and errors to those in the index, of one crawl or of all (0)."""
     held, current = report.store.stats(0, crawl=crawl), report.store.current(crawl=crawl)
     status.pages, status.body_bytes, status.live_pages = held.pages, held.page_bytes, current.pages
     status.statuses, status.errors = dict(counts_of(held)[0]), dict(failures_in(current.kinds))
 
 
 def total_of(each: Iterable[CrawlStatus], is_running: bool) -> CrawlStatus:
-    """What all crawls of an engine come to."""
+    """The combined status of all crawls of an engine."""
     listed = list(each)
     total = CrawlStatus(updated_at=max((one.updated_at for one in listed), default=0.0))
     total.started_at = min((one.started_at for one in listed), default=0.0)

@@ -1,11 +1,11 @@
-"""Why a URL was, or was not, crawled: one reason, with its evidence; also while the crawl runs.
+"""Explains why a URL was, or was not, crawled: one reason, with its evidence; also while the crawl runs.
 
-Asked in this order: is it a URL at all; what does the index say; is it queued; do the rules turn it away; does
-robots.txt. What depends on the URL alone is worked out again, what did not is looked up. Only when it is asked for, all
-stored pages are searched for a link to it.
+The checks in order: is it a valid URL; does the index have a row; is it queued; do the rules reject it; does
+robots.txt. What depends on the URL alone is evaluated again, everything else is looked up. On request all stored pages
+are searched for a link to it.
 
-Of several crawls in one folder those answer that have a row of the URL; if none has, those that have it queued; else
-the latest ones, each by its own rules.
+Of several crawls in one folder those with a row of the URL answer; if there is none, those that have it queued;
+otherwise the latest ones, each by its own rules.
 """
 
 from __future__ import annotations
@@ -37,42 +37,42 @@ from weft.store.export.facts import iso
 
 SEARCH_FLAG = "`weft explain --search-pages`"
 Searched = Callable[[str, int], None]  # called with "rows" or "pages", and the number of those searched so far
-MOST_ASKED = 20  # crawls that are asked about a URL that none of them has
+MOST_ASKED = 20  # crawls that are checked for a URL that none of them has
 _MEANING = {
     Reason.ROBOTS: "robots.txt forbids it",
-    Reason.ROBOTS_UNREACHABLE: "its robots.txt could not be had",
+    Reason.ROBOTS_UNREACHABLE: "its robots.txt could not be fetched",
     Reason.BREAKER: "its site failed again and again, and was given up",
     Reason.RETRY_AFTER: "its site asked to wait longer than this crawl does",
-    Reason.ADDRESS: "it leads to an address that may not be asked",
-    Reason.SCOPE: "it lies outside the crawl's scope",
+    Reason.ADDRESS: "it leads to an address that may not be requested",
+    Reason.SCOPE: "it is outside the crawl's scope",
     Reason.EXCLUDED: "its domain is in the exclude file",
-    Reason.EXTENSION: "its extension says that it leads to no text",
+    Reason.EXTENSION: "its extension is one of files without text",
     Reason.PATTERN: "the include and exclude patterns leave it out",
     Reason.TRAP: "it looks like part of an endless space",
-    Reason.BUDGET: "its domain has had its share of pages, or of sitemaps",
+    Reason.BUDGET: "the limit of pages, or of sitemaps, of its domain is reached",
     Reason.UNKNOWN_OUTCOME: "it may have been sent when the crawl was killed, and is not sent again",
-    Reason.LOST_REQUEST: "what was to be sent is damaged",
+    Reason.LOST_REQUEST: "the stored request is damaged",
     Reason.DROPPED: "its crawl was dropped",
-    Reason.CONTENT_TYPE: "its content type is none of those in `accept`: it was asked for, and left at its head",
+    Reason.CONTENT_TYPE: "its content type is none of those in `accept`: only the head of the answer was read",
 }
 
 
 class Explanation(Struct):
-    """The answer."""
+    """The reason and evidence for one URL."""
 
     url: str
     crawled: bool
     reason: str  # one word: page, redirect, error, queued, robots, scope, extension, ...
     summary: str
     evidence: list[str] = []
-    crawl: str = ""  # its name, where the folder has several
+    crawl: str = ""  # name of the crawl, if the folder has several
 
 
 class Explanations:
-    """Answers for the crawls of a folder, or for one of them; close it."""
+    """Explains URLs for the crawls of a folder, or for one of them; must be closed."""
 
     def __init__(self, report: ReportFolder, name: str | None = None, search: Searched | None = None) -> None:
-        """With `search` all stored pages are read for links to a URL that is not known otherwise."""
+        """With `search` all stored pages are searched for links to a URL that is not known otherwise."""
         self._report = report
         self._search = search
         self._only = report.crawls(name) if name is not None or not report.is_engines else None
@@ -80,11 +80,11 @@ class Explanations:
         self._explainers: dict[int, Explainer] = {}
 
     def close(self) -> None:
-        """Lets the files go."""
+        """Closes the files."""
         self._view.close()
 
     def explain(self, text: str) -> list[Explanation]:
-        """For one URL, one reason of each crawl that has to do with it."""
+        """One reason for each crawl that is concerned with a URL."""
         crawls = self._only if self._only is not None else self._crawls_with(text)
         return [self._explainer(one).explain(text) for one in crawls] or [
             Explanation(text, False, "no-crawl", "there is no crawl in this folder")
@@ -94,7 +94,7 @@ class Explanations:
         try:
             wanted = urls.stored_as(text)
         except BadUrl:
-            return self._report.crawls()[-1:]  # it is no URL for any of them
+            return self._report.crawls()[-1:]  # it is not a valid URL for any of them
         numbers = {row.crawl for url in wanted for row in self._report.store.for_url(url)}
         numbers = numbers or {entry.crawl for url in wanted for entry in self._view.entries(url)}
         return self._report.named(numbers) if numbers else self._report.crawls()[-MOST_ASKED:]
@@ -106,7 +106,7 @@ class Explanations:
 
 
 class Explainer:
-    """Answers for one crawl."""
+    """Explains URLs for one crawl."""
 
     def __init__(
         self, report: ReportFolder, crawl: ReportCrawl, view: FrontierView, search: Searched | None = None
@@ -127,23 +127,23 @@ class Explainer:
         self._agent = product_token(config.fetch.user_agent())
 
     def explain(self, text: str) -> Explanation:
-        """One reason for one URL."""
-        answer = self._explained(text)
+        """The reason for one URL."""
+        answer = self._explanation_of(text)
         answer.crawl = self._crawl.name if self._report.is_engines else ""
         return answer
 
-    def _explained(self, text: str) -> Explanation:
+    def _explanation_of(self, text: str) -> Explanation:
         try:
             wanted = [self._rules.rewritten(url) for url in urls.stored_as(text)]
         except BadUrl as bad:
             return Explanation(text, False, bad.reason, str(bad))
         for url in wanted:
             if rows := self._store.for_url(url, self._crawl.number):
-                return self._of_row(url, rows)
-        return self._of_unended(wanted[0])
+                return self._explain_row(url, rows)
+        return self._explain_unended(wanted[0])
 
-    def _of_unended(self, url: str) -> Explanation:
-        """What the index has no row of."""
+    def _explain_unended(self, url: str) -> Explanation:
+        """The reason for a URL without a row in the index."""
         if self._servers:
             return self._on_redis(url)
         entries = self._view.entries(url, self._crawl.number)
@@ -151,13 +151,13 @@ class Explainer:
             key = self._key_of(url)
             count, is_all = self._view.ahead_of(entries[-1], key, self._key_of)
             ahead = f"{count:,}" if is_all else f"at least {count:,}" if count else "an uncounted number of"
-            return self._of_queue(url, entries[-1], ahead, "in its queue, or being fetched", self._view.site(key))
+            return self._explain_queued(url, entries[-1], ahead, "in its queue, or being fetched", self._view.site(key))
         if entries and entries[-1].sitemap:
-            return Explanation(url, True, "sitemap", "it was read as a sitemap; sitemaps are not kept as pages")
-        return self._of_errand(url) or self._of_rules(url) or self._of_unknown(url)
+            return Explanation(url, True, "sitemap", "it was read as a sitemap; sitemaps are not stored as pages")
+        return self._explain_robots_file(url) or self._explain_by_rules(url) or self._explain_unknown(url)
 
     def _on_redis(self, url: str) -> Explanation:
-        """What no process has ended: the pod's server knows whether it waits."""
+        """The reason for a URL that no process has ended: the pod's server knows whether it is queued."""
         from weft.frontier.redis.pod_view import site_pace, waiting
 
         away = ""
@@ -165,47 +165,47 @@ class Explainer:
         try:
             with server_at(self._servers[pod], self._settings) as (client, where):
                 spill = self._folder.of_pod(pod) / "spill"
-                found = waiting(client, where, pod, self._config.politeness.key_scope, url, spill)
-                pace = site_pace(client, where, self._key_of(url)) if found else SitePace()
-            if found:
-                return self._of_queue(url, found[-1].entry, f"{found[-1].ahead:,}", found[-1].place, pace)
+                entry = waiting(client, where, pod, self._config.politeness.key_scope, url, spill)
+                pace = site_pace(client, where, self._key_of(url)) if entry else SitePace()
+            if entry:
+                return self._explain_queued(url, entry[-1].entry, f"{entry[-1].ahead:,}", entry[-1].place, pace)
         except (ServerAway, BadInput, Missing) as why:
             away = str(why)
-        known = self._of_errand(url) or self._of_rules(url)
+        known = self._explain_robots_file(url) or self._explain_by_rules(url)
         if known is None and away:
-            summary = f"it has not ended; whether it is queued only the Redis of pod {pod} knows, which cannot be asked"
+            summary = f"it has not ended; only the Redis of pod {pod} knows if it is queued, and does not answer"
             return Explanation(url, False, "unknown", summary, [away])
         if known is None and pod not in self._folder.here:
             return Explanation(
-                url, False, "elsewhere", f"it is of pod {pod}, whose pages are on another node: ask there"
+                url, False, "elsewhere", f"it belongs to pod {pod}, whose pages are on another node: ask there"
             )
-        return known or self._of_unknown(url)
+        return known or self._explain_unknown(url)
 
-    def _of_errand(self, url: str) -> Explanation | None:
-        """A robots.txt, which is asked for on behalf of its origin's pages."""
+    def _explain_robots_file(self, url: str) -> Explanation | None:
+        """The reason for a robots.txt, which is requested for the pages of its origin."""
         origin = urls.origin_of(url)
         record = self._view.robots(self._crawl.robots_key(origin)) if url == origin + "/robots.txt" else None
         if record is None:
             return None
-        meaning = {"ok": "read", "allow": "not there: everything is allowed"}
-        summary = f"it is asked for as robots.txt: {meaning.get(record.status, 'not to be had')}"
+        meaning = {"ok": "read", "allow": "missing: everything is allowed"}
+        summary = f"it is requested as robots.txt: {meaning.get(record.status, 'unreachable')}"
         return Explanation(url, True, "robots.txt", summary, [record.detail] if record.detail else [])
 
-    # ── what the index says ────────────────────────────────────────────────────────────────────────────────────────
+    # ── from the index ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _of_row(self, url: str, rows: list[Row]) -> Explanation:
-        """By the last visit; what was asked there with other requests than a GET is listed with it."""
-        others = [f"asked with {row.method}: {_outcome(row)}" for row in rows if row.request]
-        found = self._of_visits(url, [row for row in rows if not row.request] or rows)
-        found.evidence += others
-        return found
+    def _explain_row(self, url: str, rows: list[Row]) -> Explanation:
+        """The reason from the last visit; requests with other methods than GET are listed with it."""
+        others = [f"requested with {row.method}: {_outcome(row)}" for row in rows if row.request]
+        explanation = self._explain_visits(url, [row for row in rows if not row.request] or rows)
+        explanation.evidence += others
+        return explanation
 
-    def _of_visits(self, url: str, rows: list[Row]) -> Explanation:
+    def _explain_visits(self, url: str, rows: list[Row]) -> Explanation:
         row, again = rows[-1], ""
         if row.status == 304:
             again = f"visited again {iso(row.fetched_at)}: unchanged"
             row = next((one for one in reversed(rows) if 200 <= one.status < 300), row)
-        evidence = [self._found_on(url, row)]
+        evidence = [self._origin_of(url, row)]
         evidence += [f"depth {row.depth}, ended {iso(row.fetched_at)}"]
         evidence += [again] if again else []
         kind, _, detail = row.error.partition(": ")
@@ -213,14 +213,14 @@ class Explainer:
             evidence += [detail] if detail else []
             return Explanation(url, False, kind, _MEANING.get(Reason(kind), kind), evidence)
         if 300 <= row.status < 400 and row.final_url != url:
-            return self._of_redirect(url, row, evidence)
+            return self._explain_redirect(url, row, evidence)
         if 200 <= row.status < 300:
-            return self._of_page(url, row, evidence)
+            return self._explain_page(url, row, evidence)
         evidence += self._tries(row.item, row.url)
         what = f"HTTP {row.status}" if row.status else row.error
-        return Explanation(url, False, "error", f"it was asked for and failed: {what}", evidence)
+        return Explanation(url, False, "error", f"it was requested and failed: {what}", evidence)
 
-    def _found_on(self, url: str, row: Row) -> str:
+    def _origin_of(self, url: str, row: Row) -> str:
         if url in self._seeds or url in map(self._rules.rewritten, self._seeds) or not (row.parent or row.depth):
             return "a seed"
         if not row.parent:
@@ -228,16 +228,16 @@ class Explainer:
         how = "redirected to by" if row.hops else "found on"
         return f"{how} {self._store.url_of(row.parent)}"
 
-    def _of_page(self, url: str, row: Row, evidence: list[str]) -> Explanation:
+    def _explain_page(self, url: str, row: Row, evidence: list[str]) -> Explanation:
         if row.warc_file:
             evidence.append(
                 f"{row.warc_file} at {row.warc_offset:,}, {row.length:,} bytes, {row.content_type or 'no type'}"
             )
         notes = {
-            "noindex": "it was fetched, and asks not to be kept (noindex)",
+            "noindex": "it was fetched, and asks not to be stored (noindex)",
             "parse_crash": "it was fetched and stored unparsed: parsing it crashed twice",
             "parse_timeout": "it was fetched and stored unparsed: parsing it did not end",
-            "too_large": "it was asked for, and is larger than `max_body_bytes`",
+            "too_large": "it was requested, and is larger than `max_body_bytes`",
         }
         kept = "stored" if row.warc_file else "its text is stored"
         page = f"HTTP {row.status}, {kept}" + (f", with a fault: {row.error}" if row.error else "")
@@ -245,30 +245,30 @@ class Explainer:
         is_crawled = row.error != "too_large"
         return Explanation(url, is_crawled, row.error if row.error in notes else "page", summary, evidence)
 
-    def _of_redirect(self, url: str, row: Row, evidence: list[str]) -> Explanation:
+    def _explain_redirect(self, url: str, row: Row, evidence: list[str]) -> Explanation:
         chain = chain_of(self._store, row, self._crawl.number)
         evidence += [f"{one.status} → {one.final_url}" for one in chain if 300 <= one.status < 400]
         if leads_to_no_page(self._store, row, self._crawl.number):
-            summary = "its redirects go in a circle, or on for too long"
+            summary = "its redirects are circular, or too many"
             return Explanation(url, False, TOO_MANY_REDIRECTS, summary, evidence)
         if row.error:
             return Explanation(url, False, row.error, f"it redirects, and that ended there: {row.error}", evidence)
         return Explanation(url, True, "redirect", f"it redirects to {row.final_url}", evidence)
 
     def _tries(self, item: int, url: str) -> Iterator[str]:
-        """Every request for an item, from the request log: only those of its site are read."""
+        """Every request for an item, from the request log: only entries of its site are read."""
         begun: RequestStart | None = None
         by_address = self._config.politeness.key_scope == "ip"
         for event in self._view.requests_of(None if by_address else self._key_of(url)):
             if isinstance(event, RequestStart) and event.item == item:
                 begun = event
             elif isinstance(event, RequestEnd) and event.item == item and begun is not None:
-                yield f"asked {iso(begun.wall)}: {event.status} after {event.at - begun.at:.2f} s"
+                yield f"requested {iso(begun.wall)}: {event.status} after {event.at - begun.at:.2f} s"
 
-    # ── what the frontier says ─────────────────────────────────────────────────────────────────────────────────────
+    # ── from the frontier ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _of_queue(self, url: str, entry: Entry, ahead: str, place: str, pace: SitePace) -> Explanation:
-        evidence = [f"depth {entry.depth}; {ahead} URLs of its site come before it", f"it is {place}"]
+    def _explain_queued(self, url: str, entry: Entry, ahead: str, location: str, pace: SitePace) -> Explanation:
+        evidence = [f"depth {entry.depth}; {ahead} URLs of its site come before it", f"it is {location}"]
         evidence += [f"found on {self._store.url_of(entry.parent)}"] if entry.parent else []
         evidence += self._pace(url, pace)
         if entry.attempt:
@@ -292,18 +292,18 @@ class Explainer:
         return urls.domain_of(url) if by_domain else urls.host_of(url)
 
     def _pace(self, url: str, pace: SitePace) -> Iterator[str]:
-        """What makes requests to the URL's site rarer than the crawl's own delay."""
+        """The reasons why requests to the URL's site are less frequent than the crawl's delay allows."""
         tries = self._view.robots_tries(self._crawl.robots_key(urls.origin_of(url)))
         if tries is not None:
             yield f"it waits for its robots.txt, which was tried {tries[0]} times; again at {iso(tries[1])}"
         for name, (_, is_open, until) in pace.breakers.items():
             if is_open and name.endswith(urls.origin_of(url)) and until > time.time():
                 host = name.rpartition("://")[2]
-                yield f"{host} fails: its circuit breaker lets nothing through before {iso(until)}"
+                yield f"{host} fails: its circuit breaker blocks all requests until {iso(until)}"
         if pace.lag:
             at_once = 1 if pace.extra or pace.crawl_delay else self._config.politeness.places
             yield (
-                f"its site slows down (an answer takes {pace.recent:.1f} s, {pace.usual:.1f} s as a rule): "
+                f"its site slows down (an answer takes {pace.recent:.1f} s, {pace.usual:.1f} s usually): "
                 f"{pace.lag / at_once:.1f} s between two requests"
             )
         if pace.extra:
@@ -311,13 +311,13 @@ class Explainer:
         if pace.crawl_delay:
             yield f"its robots.txt asks for {pace.crawl_delay:g} s between two requests"
 
-    # ── what the rules say ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── from the rules ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _of_rules(self, url: str) -> Explanation | None:
+    def _explain_by_rules(self, url: str) -> Explanation | None:
         remembered = self._view.refusal(url, self._crawl.number)
         reason = Reason(remembered) if remembered else self._rules.refusal(url, 0)
         if reason is not None:
-            evidence = [self._why(reason, url)]
+            evidence = [self._rule_detail(reason, url)]
             return Explanation(url, False, str(reason), _MEANING.get(reason, str(reason)), [e for e in evidence if e])
         record = self._view.robots(self._crawl.robots_key(urls.origin_of(url)))
         if record is None:
@@ -329,7 +329,7 @@ class Explainer:
             return None
         return Explanation(url, False, "robots", _MEANING[Reason.ROBOTS], [f"{verdict.rule} (line {verdict.line})"])
 
-    def _why(self, reason: Reason, url: str) -> str:
+    def _rule_detail(self, reason: Reason, url: str) -> str:
         scope = self._config.scope
         if reason is Reason.SCOPE:
             return f"scope is {scope.scope}, seeds: {', '.join(self._seeds[:3])}"
@@ -337,46 +337,46 @@ class Explainer:
             return f"extension {urls.skipped_extension(url)}"
         if reason is Reason.TRAP:
             many = "too many variants of one path and its parameters"
-            same = "it was found on pages that keep being the same and lead to ever more like them"
+            same = "it was found on pages with equal content that link to more of the same"
             return self._rules.looks_like_a_trap(url) or (many if url.count("=") >= 3 else same)
         if reason is Reason.PATTERN:
             return f"include {list(scope.include)}, exclude {list(scope.exclude)}"
         return ""
 
-    def _of_unknown(self, url: str) -> Explanation:
-        """Nothing speaks against it, and nothing says that it was ever met."""
+    def _explain_unknown(self, url: str) -> Explanation:
+        """The reason for a URL that no rule rejects, and that was never found."""
         scope = self._config.scope
         if self._search is not None:
-            return self._of_links(url, self._search)
+            return self._explain_by_links(url, self._search)
         if scope.seeded_urls_only:
             summary = "the crawl does not know it, and only the seeds are fetched (`seeded_urls_only`)"
             return Explanation(url, False, "scope", summary, [])
         within = "" if scope.max_depth is None else f" at a depth of at most {scope.max_depth} (`max_depth`)"
-        evidence = [f"the rules would let it in: a followed link to it{within} would queue it"]
+        evidence = [f"the rules would admit it: a followed link to it{within} would queue it"]
         if self._view.robots(self._crawl.robots_key(urls.origin_of(url))) is None:
             evidence.append("the robots.txt of its site is not known yet")
         evidence.append(f"to search the stored pages for links to it: {SEARCH_FLAG}")
         return Explanation(url, False, "unknown", "the crawl does not know it: it was never queued", evidence)
 
-    # ── who links to it ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── from links ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _of_links(self, url: str, alive: Searched) -> Explanation:
-        """Reads all rows and all stored pages for a link to it."""
+    def _explain_by_links(self, url: str, alive: Searched) -> Explanation:
+        """Searches all rows and all stored pages for a link to it."""
         scope = self._config.scope
         if (cut := self._cut_redirect(url, alive)) is not None:
             evidence = [f"{cut.status} from {cut.url}", cut.error]
-            return Explanation(url, False, "redirects", "a redirect led to it, and went no further", evidence)
+            return Explanation(url, False, "redirects", "a redirect led to it, and was not followed", evidence)
         for row, how in self._linking(url, alive):
             if how:
                 return Explanation(url, False, "nofollow", "its links say not to follow them", [f"{how} on {row.url}"])
             if scope.max_depth is not None and row.depth >= scope.max_depth:
                 evidence = [f"found on {row.url} at depth {row.depth}, `max_depth` is {scope.max_depth}"]
-                return Explanation(url, False, "depth", "it lies deeper than `max_depth`", evidence)
+                return Explanation(url, False, "depth", "it is deeper than `max_depth`", evidence)
             if scope.seeded_urls_only:
                 evidence = [f"found on {row.url}"]
                 return Explanation(url, False, "scope", "only the seeds are fetched (`seeded_urls_only`)", evidence)
-            return Explanation(url, False, "unknown", "it was found, and came in no further", [f"on {row.url}"])
-        return Explanation(url, False, "no-link", "no page that was stored links to it", [])
+            return Explanation(url, False, "unknown", "it was found, and not queued", [f"on {row.url}"])
+        return Explanation(url, False, "no-link", "no stored page links to it", [])
 
     def _cut_redirect(self, url: str, searched: Searched) -> Row | None:
         """The redirect that led to a URL and was not followed."""
@@ -387,9 +387,9 @@ class Explainer:
         return None
 
     def _linking(self, url: str, searched: Searched) -> Iterator[tuple[Row, str]]:
-        """Stored pages that link to a URL, and what keeps the link from being followed."""
+        """Stored pages that link to a URL, and why the link was not followed."""
         name = url[url.index("/", 8) :].rpartition("/")[2].partition("?")[0]
-        needles = (name.encode(), name.encode("utf-16-le"))  # bytes that a page with such a link has, mostly
+        needles = (name.encode(), name.encode("utf-16-le"))  # bytes that a page with such a link almost always has
         stored = (row for row in self._store.rows_of(self._crawl.number) if row.warc_file)
         for number, row in enumerate(stored):
             searched("pages", number)
@@ -400,14 +400,14 @@ class Explainer:
             if page is None or (name.isalnum() and not any(needle in page.body for needle in needles)):
                 continue
             tags = [value for name, value in page.headers if name.lower() == "x-robots-tag"]
-            said = "nofollow of the page" if page.page.nofollow or robots_tag(tags, self._agent)[1] else ""
+            why = "nofollow of the page" if page.page.nofollow or robots_tag(tags, self._agent)[1] else ""
             for link in page.page.links:
                 try:
                     target = self._rules.rewritten(urls.join(page.page.base, link.href, page.page.charset or "utf-8"))
                 except BadUrl:
                     continue
                 if target == url:
-                    yield row, said or ("rel=nofollow" if "nofollow" in link.rel else "")
+                    yield row, why or ("rel=nofollow" if "nofollow" in link.rel else "")
 
 
 def _outcome(row: Row) -> str:

@@ -1,8 +1,8 @@
-"""Why a crawl has nothing to show: found in the index when it has ended, and told with what to do about it.
+"""Why a crawl has no useful pages: determined from the index when it has ended, and reported with advice.
 
-A crawl that stored no page, or all of whose seeds failed, or whose pages hold nothing to read (a shell for a browser, a
-login form), ends with exit code 4 and its causes. They come from the rows of the index, which every process of every
-pod has written, from the counts that the processes left in their status, and from a look at the first pages.
+A crawl that stored no page, or whose seeds all failed, or whose pages have no content (a JavaScript shell, a login
+form), ends with exit code 4 and its causes. They come from the rows of the index, which every process of every pod has
+written, from the counts in the status of the processes, and from the first pages.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from weft.records import Reason, Row
 from weft.store.index.query import Where
 from weft.store.pages import PageStore
 
-LOOKED_AT = 20  # pages that are read when all of them may hold nothing
+EXAMINED_PAGES = 20  # pages that are read when all of them may have no content
 NO_TEXT = "no-text"
-_OWN_RULES = frozenset({Reason.PATTERN, Reason.EXCLUDED, Reason.SCOPE})  # by which a seed is refused without a row
+_OWN_RULES = frozenset({Reason.PATTERN, Reason.EXCLUDED, Reason.SCOPE})  # reasons for rejecting a seed without a row
 
 
 class Cause(Struct, frozen=True):
-    """One reason for which there is nothing, and how many URLs ended so."""
+    """One reason for a missing result, and how many URLs have it."""
 
     cause: str  # a reason, an error, http_404, javascript, login, ...
     urls: int
     message: str
     hint: str = ""
-    may_pass: bool = False  # a resumed crawl that tries failed URLs again asks for it once more
-    settings: str = ""  # that another try needs, as a program writes them, in backticks
+    may_pass: bool = False  # retrying failed URLs on resume requests it once more
+    settings: str = ""  # settings that a retry needs, in backticks as in Python
 
     def __str__(self) -> str:
         counted = "1 URL" if self.urls == 1 else f"{self.urls:,} URLs"
@@ -44,7 +44,7 @@ class Cause(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CrawlOutcome:
-    """What came of a crawl; `causes` are empty where it has something to show."""
+    """The outcome of a crawl; `causes` is empty if there are useful pages."""
 
     headline: str = ""
     causes: tuple[Cause, ...] = ()
@@ -52,17 +52,17 @@ class CrawlOutcome:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether the crawl has nothing to show."""
+        """Whether the crawl has no useful pages."""
         return bool(self.causes)
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The message for people, as lines."""
         lines = [f"No URL matched {', '.join(self.unmatched)}."] if self.unmatched else []
         return [*lines, *([self.headline] if self.causes else []), *(f"  {cause}" for cause in self.causes)]
 
 
 def outcome_of(folder: CrawlFolder, config: Config, status: CrawlStatus) -> CrawlOutcome:
-    """Looks at what a crawl has left; what cannot be read is told elsewhere."""
+    """Determines the outcome of a crawl from its folder; unreadable files are reported elsewhere."""
     unmatched = tuple(_unmatched(config, status))
     try:
         store = PageStore.open(folder.data_dirs, read_only=True)
@@ -81,24 +81,24 @@ def _judged(store: PageStore, config: Config, status: CrawlStatus) -> tuple[str,
     seeds, pages = store.kinds(depth=0), status.pages
     is_split = len(config.pods.here) < config.pods.num_pods
     if pages and (not seeds or _answered(seeds)):
-        if lacking := _lacking(store, config):
+        if lacking := _missing_in_first_pages(store, config):
             return "Nothing that can be read was stored:", lacking
         if _is_unmatched(config, status) and not is_split and _answered(store.kinds()) == _answered(seeds):
             return "Only seeds were stored:", [_not_included(status)]
         return "", []
     causes = _from_rows(seeds, config)
     if not causes and (pages or is_split):
-        return "", []  # redirects to what is a page already, or another node's
+        return "", []  # redirects to existing pages, or to those of another node
     causes = causes or _from_rows(store.kinds(), config)
     if not pages:
-        told = {cause.cause.removeprefix("redirect-") for cause in causes}
-        causes += _from_counts({name: n for name, n in status.refused.items() if name not in told}, config)
+        reported = {cause.cause.removeprefix("redirect-") for cause in causes}
+        causes += _from_counts({name: n for name, n in status.refused.items() if name not in reported}, config)
     headline = "Every seed failed:" if pages else "Nothing was stored:"
-    return headline, causes or [Cause("unknown", 0, "no URL was asked for")]
+    return headline, causes or [Cause("unknown", 0, "no URL was requested")]
 
 
 def _answered(kinds: Mapping[tuple[int, str], int]) -> int:
-    """Visits that found a page, new or as it was."""
+    """The number of visits that found a page, new or unchanged."""
     return sum(rows for (status, _), rows in kinds.items() if 200 <= status < 300 or status == 304)
 
 
@@ -109,7 +109,7 @@ def _is_unmatched(config: Config, status: CrawlStatus) -> bool:
 
 
 def _from_rows(kinds: Mapping[tuple[int, str], int], config: Config) -> list[Cause]:
-    """The causes that rows tell by status and error, the most frequent first; redirects that went on tell none."""
+    """The causes from the rows' status and error, most frequent first; followed redirects have none."""
     counts: Counter[str] = Counter()
     meanings: dict[str, Meaning] = {}
     for (status, error), rows in kinds.items():
@@ -121,14 +121,14 @@ def _from_rows(kinds: Mapping[tuple[int, str], int], config: Config) -> list[Cau
 
 
 def _from_counts(refused: Mapping[str, int], config: Config) -> list[Cause]:
-    """What was turned away and has no row: seeds that the crawl's own rules forbid, and entries of sitemaps."""
-    found = []
+    """The causes of rejected URLs without a row: seeds that the crawl's own rules reject, and entries of sitemaps."""
+    causes = []
     for reason, count in sorted(refused.items(), key=lambda item: -item[1]):
         if count > 0 and reason in _OWN_RULES:
             meaning = meaning_of(0, reason, config)
             assert meaning is not None
-            found.append(_cause(meaning, count))
-    return found
+            causes.append(_cause(meaning, count))
+    return causes
 
 
 def _cause(meaning: Meaning, urls: int) -> Cause:
@@ -136,17 +136,18 @@ def _cause(meaning: Meaning, urls: int) -> Cause:
 
 
 def _not_included(status: CrawlStatus) -> Cause:
-    """Seeds are fetched whatever `include` says, so with patterns that match nothing there are only those."""
+    """The cause if only seeds were fetched: they are fetched whatever `include` says, and its patterns match
+    nothing."""
     left_out = status.refused.get(Reason.PATTERN, 0)
     hint = "A pattern matches the whole URL, or the path where it begins with /"
     return Cause("include", left_out, "no pattern of `include` matches", hint)
 
 
-def _lacking(store: PageStore, config: Config) -> list[Cause]:
-    """What the first pages lack, where all of them lack something; the first good one ends the search."""
+def _missing_in_first_pages(store: PageStore, config: Config) -> list[Cause]:
+    """What the first pages lack, if all of them lack something; the first good page ends the search."""
     counts: Counter[str] = Counter()
     for row in _first_pages(store):
-        lack = _lack(store, row, config)
+        lack = _missing_content(store, row, config)
         if lack is None:
             return []
         counts[lack] += 1
@@ -159,16 +160,16 @@ def _first_pages(store: PageStore) -> Iterator[Row]:
         if 200 <= row.status < 300:
             yield row
             number += 1
-        if number >= LOOKED_AT:
+        if number >= EXAMINED_PAGES:
             return
 
 
-def _lack(store: PageStore, row: Row, config: Config) -> str | None:
-    if row.error == "parse_crash":  # parsing it kills
+def _missing_content(store: PageStore, row: Row, config: Config) -> str | None:
+    if row.error == "parse_crash":  # parsing it would crash this process, too
         return None
     if "warc" not in config.store.store:
         return None if (store.text(row) or "").strip() else NO_TEXT
-    # Dear to import: a command that is refused, and a crawl without a page, do without.
+    # Imported here: slow to import, and not needed by most commands.
     from weft.engine.stored.stored_page import read_page
     from weft.extract.missing_content import lack_of
 
@@ -179,7 +180,7 @@ def _lack(store: PageStore, row: Row, config: Config) -> str | None:
 
 
 def _unmatched(config: Config, status: CrawlStatus) -> Iterator[str]:
-    """The patterns that matched no URL, as they were written; where other nodes look at URLs too, nobody can tell."""
+    """The patterns that matched no URL, as written; unknown if other nodes process URLs, too."""
     if len(config.pods.here) == config.pods.num_pods:
         for flag, patterns in (("include", config.scope.include), ("exclude", config.scope.exclude)):
             yield from (unmatched_words(flag, one) for one in patterns if f"{flag} {one}" not in status.matched)

@@ -1,4 +1,4 @@
-"""Exports the pages of one crawl of a folder, or of all: which, and under what name."""
+"""Exports the pages of one crawl of a folder, or of all."""
 
 from __future__ import annotations
 

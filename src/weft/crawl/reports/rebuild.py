@@ -1,4 +1,4 @@
-"""`weft rebuild`: the indexes and texts of any folder made again, and the frontier of a `weft crawl` folder."""
+"""`weft rebuild`: rebuilds the indexes and texts of any folder, and the frontier of a `weft crawl` folder."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from weft.telemetry import Slot
 def rebuild(
     data_dirs: Sequence[str | Path], *, text: bool = False, watch: Callable[[int, int], None] = lambda _done, _all: None
 ) -> Rebuilt:
-    """Rebuilds a folder in which nothing runs; texts too where it keeps them, or `text` asks for them."""
+    """Rebuilds a folder in which nothing runs; texts, too, if it has them or `text` requests them."""
     folder = CrawlFolder(data_dirs)
     if folder.exists() and not folder.is_of_one_crawl():
         return rebuild_engine(folder.home, text=text, watch=watch)
-    folder.go_on()
+    folder.open_existing()
     folder.hold()
     try:
         note_rebuild(folder.data_dirs)
         slots = [Slot(pod, "fetcher").name for pod in folder.here]
         return rebuild_index(folder, slots, text=text or "text" in (folder.settings().get("store") or ()), watch=watch)
     finally:
-        folder.let_go()
+        folder.release()
 
 
 def rebuild_frontier(data_dirs: Sequence[str | Path]) -> list[Path]:
-    """Has the next resume make the frontier of what is stored; gives the damaged ones, which are put aside."""
+    """Makes the next resume create the frontier from stored pages; returns the damaged files, which are renamed."""
     folder = CrawlFolder(data_dirs)
-    folder.go_on()
+    folder.open_existing()
     folder.settings()
     folder.check_streams()
     if folder.on_redis:
-        raise BadInput(f"{folder.home}: the crawl's frontier is on Redis, and cannot be made of what is stored here")
+        raise BadInput(f"{folder.home}: the crawl's frontier is on Redis, and cannot be rebuilt from the pages here")
     folder.hold()
     try:
         made = []
@@ -47,4 +47,4 @@ def rebuild_frontier(data_dirs: Sequence[str | Path]) -> list[Path]:
                 made.append(home / "frontier.db")
         return made
     finally:
-        folder.let_go()
+        folder.release()

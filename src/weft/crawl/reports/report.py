@@ -1,7 +1,7 @@
-"""A crawl's figures as programs read them: the JSON of `weft crawl`, `weft stats` and `weft watch`.
+"""A crawl's status as JSON for programs: `weft crawl`, `weft stats` and `weft watch`.
 
-The fields are documented in docs/json.md. What the processes tell each other in their status files stays out of it, and
-so do the numbers by which rows know each other.
+The fields are documented in docs/json.md. Values that the processes only exchange in their status files are left out,
+and so are internal row numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POD = ("pod", "pages", "requests", "queued", "in_flight", "sites", "errors", "p
 
 
 def document(status: CrawlStatus, pods: int) -> dict[str, Any]:
-    """The fields that all three share, of a crawl of so many pods."""
+    """The fields that all three commands share; `pods`: the number of pods of the crawl."""
     return {
         "state": status.state,
         "note": status.note,
@@ -57,13 +57,14 @@ def document(status: CrawlStatus, pods: int) -> dict[str, Any]:
 
 
 def _waiting_until(status: CrawlStatus) -> str | None:
-    """When what a running crawl waits for is over, as far as known."""
+    """When the wait of a running crawl ends, as far as known."""
     is_known = status.state == "running" and status.waiting_for and status.waiting_until is not None
     return iso(status.waiting_until) if is_known and status.waiting_until is not None else None
 
 
 def row_facts(row: Row, store: PageStore) -> dict[str, Any]:
-    """A row under the names of the exports: times are ISO 8601 in UTC, a parent is a URL, what is not there is null."""
+    """A row under the field names of the exports: times in ISO 8601 (UTC), a parent as a URL, missing values as
+    null."""
     facts: dict[str, Any] = {name: getattr(row, name) or None for name in _ROW}
     facts |= {"status": row.status, "depth": row.depth, "length": row.length, "fetched_at": iso(row.fetched_at)}
     facts["parent"] = store.url_of(row.parent) if row.parent else None
@@ -72,12 +73,12 @@ def row_facts(row: Row, store: PageStore) -> dict[str, Any]:
 
 
 def rate(status: CrawlStatus) -> float:
-    """Pages for each second that the crawl has run, over all its runs."""
+    """Pages per second of run time, over all runs."""
     return round(status.pages / status.elapsed_s, 3) if status.elapsed_s else 0.0
 
 
 def _some(counts: dict[str, int]) -> dict[str, int]:
-    """What there is any of, the most first."""
+    """The nonzero counts, largest first."""
     return {name: count for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count}
 
 

@@ -1,1 +1,1 @@
-"""Where a crawl begins: seeds of any number, and known URLs that are visited again."""
+"""Where a crawl begins: any number of seeds, and known URLs that are visited again."""

@@ -1,9 +1,10 @@
-"""Large seed files, read while the crawl runs: a slice between two rounds of the loop, so that it never stands still.
+"""Reads large seed files while the crawl runs: a slice between two rounds of the loop, so that requests are not
+delayed.
 
-A pod's first fetcher admits its seeds; how far it is, is noted in the frontier with them, so that a restart goes on
-there: each seed is admitted once, and none is lost. Seeds before that place are read after the others, and only for
-their origins, whose sitemaps are asked for at the usual place; other fetchers do that with all. Where seeds decide what
-is in scope, their origins are known before anything is asked for (`learn_scope`): a link that is refused is not found
+A pod's first fetcher admits its seeds; its position is stored in the frontier with them, so that a restart continues
+there: each seed is admitted once, and none is lost. Seeds before that position are read after the others, only for
+their origins, whose sitemaps are requested at the usual path; other fetchers do that for all seeds. If seeds decide the
+scope, their origins must be known before the first request (`learn_scope`): a link that was rejected is not found
 again.
 """
 
@@ -29,23 +30,23 @@ from weft.records import Found, Purpose
 from weft.telemetry import Log
 
 SLICE_S = 0.015
-_LINES = 100  # admitted together
-_MOST_TOLD = 100  # lines that are no URL, in the log
-_ORIGINS = 50_000  # taken into the scope between two heartbeats
+_LINES = 100  # lines that are admitted together
+_MOST_LOGGED = 100  # invalid lines that are logged
+_ORIGINS = 50_000  # added to the scope between two heartbeats
 _NOTE = "seeds"
 log = Log("weft.crawl.seeds.feeding")
 
 
 class FeedProgress(msgspec.Struct):
-    """How far each stream was admitted, as the frontier notes it."""
+    """The position in each stream, as stored in the frontier."""
 
-    places: dict[str, StreamPosition] = {}
+    positions: dict[str, StreamPosition] = msgspec.field(default_factory=dict, name="places")
     seeds: int = 0  # so far
     is_over: bool = False
 
 
 class Feeding:
-    """The streams of one crawl, for one process. `is_over` when all is read."""
+    """The streams of one crawl, for one process. `is_over` when everything is read."""
 
     def __init__(
         self,
@@ -58,7 +59,8 @@ class Feeding:
         expand: Callable[[Admission], None],
         ended: Callable[[], None],
     ) -> None:
-        """`expand` is given what was fetched before, as some page's link, and is nearer now."""
+        """`expand` is called with seeds that were fetched before, as a link of some page, and have a smaller depth
+        now."""
         self._folder = folder
         self._frontier = frontier
         self._crawl = crawl
@@ -66,22 +68,23 @@ class Feeding:
         self._admits = admits
         self._expand = expand
         self._ended = ended
-        self._told = 0
+        self._invalid_lines = 0
         self._streams = folder.streams()
         self._text_bytes = sum(stream.text_bytes for stream in self._streams) or 1
         self._done = FeedProgress()
         if admits and self._streams and (noted := frontier.notes.note(_NOTE)):
             self._done = msgspec.json.decode(noted, type=FeedProgress)
-        self._is_new = any(self._place(stream).at < stream.bytes for stream in self._streams)
+        self._is_new = any(self._position(stream).at < stream.bytes for stream in self._streams)
         self.is_over = not self._streams or (crawl.scope.seeded_urls_only and not (admits and self._is_new))
         self._pieces = self._read()
         self._piece: tuple[SeedStream, Piece] | None = None
-        self._line = 0  # of the piece: those before it are done
+        self._line = 0  # in the piece: lines before it are done
         if self.is_over:
             self._end()
 
     def __call__(self) -> None:
-        """Reads for a moment. What fails because of a full disk or a server that is away is read again."""
+        """Reads for a short time. If a full disk or an unavailable server causes an error, the next call tries
+        again."""
         until = time.monotonic() + SLICE_S
         while not self.is_over and time.monotonic() < until:
             if self._piece is None:
@@ -92,12 +95,12 @@ class Feeding:
                 self._step(*self._piece)
 
     def _read(self) -> Iterator[tuple[SeedStream, Piece]]:
-        """First what is not admitted yet, so that a run that is short gets further than the one before it."""
-        starts = {stream.name: self._place(stream).at for stream in self._streams}
+        """Yields unread pieces first, so that a short run gets further than the one before it."""
+        starts = {stream.name: self._position(stream).at for stream in self._streams}
         before = 0
         for stream in self._streams:
             for piece in self._folder.pieces(stream, starts[stream.name]):
-                self._tell((before + piece.text_before) / self._text_bytes)
+                self._report_share((before + piece.text_before) / self._text_bytes)
                 yield stream, piece
             before += stream.text_bytes
         for stream in self._streams:
@@ -109,29 +112,29 @@ class Feeding:
     def _end(self) -> None:
         self.is_over = True
         self._ended()
-        self._tell(1.0)
+        self._report_share(1.0)
         if self._admits and self._is_new:
-            log.info("seeds taken in", seeds=self._done.seeds, not_urls=self._told)
+            log.info("seeds admitted", seeds=self._done.seeds, not_urls=self._invalid_lines)
 
     def _step(self, stream: SeedStream, piece: Piece) -> None:
         lines, last = piece.lines[self._line : self._line + _LINES], min(self._line + _LINES, len(piece.lines))
         here = StreamPosition(piece.end) if last == len(piece.lines) else StreamPosition(piece.at, last)
-        there = self._place(stream)
+        there = self._position(stream)
         if not self._admits or (here.at, here.lines) <= (there.at, there.lines):
-            self._know(lines)
+            self._admit_late_sitemaps(lines)
         else:
             self._admit(stream, lines, piece.lines_before + self._line, here)
         self._line = last
         if last == len(piece.lines):
             self._piece = None
 
-    def _know(self, lines: list[str]) -> None:
+    def _admit_late_sitemaps(self, lines: list[str]) -> None:
         if not self._crawl.scope.seeded_urls_only:
-            found = [one for seed in all_seeds(lines) for one in self._late_sitemap(seed)]
-            self._frontier.queue.admit(self._crawl.number, found)
+            sitemaps = [one for seed in all_seeds(lines) for one in self._late_sitemap(seed)]
+            self._frontier.queue.admit(self._crawl.number, sitemaps)
 
     def _admit(self, stream: SeedStream, lines: list[str], before: int, place: StreamPosition) -> None:
-        """Admits this pod's seeds, and notes how far it is; the next commit makes both durable."""
+        """Admits this pod's seeds, and stores the position; the next commit makes both durable."""
         crawl, found = self._crawl, list[Found]()
         for number, line in enumerate(lines, before + 1):
             if (seed := self._seed(stream, line, number)) is None:
@@ -146,14 +149,14 @@ class Feeding:
             else:
                 crawl.progress.refused[reason] += 1
         admission = self._frontier.queue.admit(crawl.number, found)
-        self._done.places[stream.name] = place
+        self._done.positions[stream.name] = place
         self._done.seeds += sum(one.purpose is Purpose.PAGE for one in found)
         self._frontier.notes.note(_NOTE, msgspec.json.encode(self._done).decode())
         if admission.expand:
             self._expand(admission)
 
     def _late_sitemap(self, seed: str) -> list[Found]:
-        """The sitemap of a seed's origin of which a page came first, as some page's link."""
+        """The sitemap of a seed's origin from which a page was fetched before, as a link of some page."""
         crawl, origin = self._crawl, urls.origin_of(seed)
         if not crawl.add_seed_origin(seed) or origin not in crawl.known_origins or crawl.book.of(origin)[1].sitemaps:
             return []
@@ -168,24 +171,24 @@ class Feeding:
             seed = seed_of(line)
         except BadUrl as bad:
             self._crawl.progress.refused[bad.reason] += 1
-            self._told += 1
-            if self._told <= _MOST_TOLD:
-                log.warning("a line of a seed file is no URL", file=stream.name, line=number, why=bad)
+            self._invalid_lines += 1
+            if self._invalid_lines <= _MOST_LOGGED:
+                log.warning("a line of a seed file is not a URL", file=stream.name, line=number, why=bad)
             return None
         if seed is not None:
             check_email((seed,), self._crawl.fetch)
         return seed
 
-    def _place(self, stream: SeedStream) -> StreamPosition:
-        return self._done.places.get(stream.name, StreamPosition())
+    def _position(self, stream: SeedStream) -> StreamPosition:
+        return self._done.positions.get(stream.name, StreamPosition())
 
-    def _tell(self, share: float) -> None:
+    def _report_share(self, share: float) -> None:
         status = self._crawl.progress.status
         status.seeds, status.seeds_read = self._done.seeds, share
 
 
 class Feeds:
-    """Several feeds as one: each is read a little at each call."""
+    """Several feeds as one: each call reads a little of each."""
 
     def __init__(self, feeds: Sequence[UrlFeed]) -> None:
         self._left = list(feeds)
@@ -193,7 +196,7 @@ class Feeds:
         self._poll()
 
     def __call__(self) -> None:
-        """One after the other; an error of one is raised, and the next call tries it again."""
+        """Reads from each feed; an error of one is raised, and the next call tries again."""
         for feed in self._left:
             feed()
         self._poll()
@@ -204,9 +207,9 @@ class Feeds:
 
 
 def learn_scope(rules: AdmissionRules, folder: CrawlFolder, progress: CrawlProgress, alive: Callable[[], None]) -> None:
-    """Where seeds decide what is in scope: extends it by the origins of the streams, which are recorded (`start`)."""
+    """If seeds decide the scope: extends it by the origins of the streams, which `start` has recorded."""
     for number, seed in enumerate(folder.scope_seeds()):
         rules.extend(seed)
         if number % _ORIGINS == 0:
             alive()
-            progress.write("starting", f"taking up the scope of the seeds: {number:,} origins")
+            progress.write("starting", f"loading the scope of the seeds: {number:,} origins")

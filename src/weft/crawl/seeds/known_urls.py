@@ -1,12 +1,12 @@
-"""Known URLs that are visited again: all pages (`recrawl`), what failed (`retry_failed`), refused addresses.
+"""Queues known URLs again: all pages (`recrawl`), failures (`retry_failed`), and URLs whose address was refused.
 
 They are queued while the crawl runs, a slice between two rounds of the loop: the first request does not wait for the
-walk over all rows. How far a walk is, is noted in the frontier with what it queues, so that a restart continues there;
-one that was cut off is completed by the next start, also by one that was not asked for it.
+walk over all rows. The position of a walk is stored in the frontier with the URLs that it queues, so that a restart
+continues there; an interrupted walk is completed by the next start, even if that did not request it.
 
-Must stay true: a walk sees what was stored before it began, and nothing later. So its beginning is noted first: the
-last number that the frontier had given, and the time. A URL that an earlier walk has queued, and whose visit has not
-ended, has no row since that walk's beginning; it is not queued a second time.
+Invariant: a walk sees what was stored before it began, and nothing later. So its beginning is stored first: the last
+item number of the frontier, and the time. A URL that an earlier walk has queued, and whose visit has not ended, has no
+row since that walk's beginning; it is not queued a second time.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from weft.store.index.visits import Visit
 from weft.store.pages import PageStore
 from weft.telemetry import Log
 
-RECRAWL, RETRY, ADDRESSES = "recrawl", "retry_failed", "addresses_asked"  # notes
-_ROWS = 250  # read together: some milliseconds
+RECRAWL, RETRY, ADDRESSES = "recrawl", "retry_failed", "addresses_asked"  # names of notes in the frontier
+_ROWS = 250  # read together: takes some milliseconds
 log = Log("weft.crawl.seeds.known_urls")
 
 
 class WalkStart(msgspec.Struct, frozen=True):
-    """Where a walk began."""
+    """The moment at which a walk began."""
 
     last_item: int = -1
-    at: float = 0.0  # by the wall clock
+    at: float = 0.0  # wall clock
 
     def is_before(self, item: int, fetched_at: float) -> bool:
-        """Whether a row was there then: what was queued then and is stored since has an early number, too. A time that
-        is still to come says nothing: the clock was set back."""
+        """Whether a row existed then. The item number alone does not say so: URLs queued before and stored since have
+        an early number, too. A time in the future is ignored: the clock was set back."""
         return item <= self.last_item and not self.at <= fetched_at <= time.time()
 
 
 class Again:
-    """The walks of one pod. `is_over` when all that is wanted is queued."""
+    """The walks of one pod. `is_over` when all wanted URLs are queued."""
 
     def __init__(
         self,
@@ -67,12 +67,13 @@ class Again:
         self._owns = owns
         self._crawl = crawl
         self._queued = 0
-        self._left = list(self._wanted())
+        self._left = list(self._pending_walks())
         self._steps: Iterator[None] | None = None
         self.is_over = not self._left
 
     def __call__(self) -> None:
-        """Queues for a moment. What fails because of a full disk or a server that is away is tried again."""
+        """Queues URLs for a short time. If a full disk or an unavailable server causes an error, the next call tries
+        again."""
         until = time.monotonic() + SLICE_S
         while not self.is_over:
             self._step()
@@ -89,10 +90,10 @@ class Again:
             del self._left[0]
             self.is_over = not self._left
         except BLOCKING:
-            self._steps = None  # a new one continues where this one was
+            self._steps = None  # a new one continues at the stored position
             raise
 
-    def _wanted(self) -> Iterator[Callable[[], Iterator[None]]]:
+    def _pending_walks(self) -> Iterator[Callable[[], Iterator[None]]]:
         run, note = self._spec.config.run, self._frontier.notes.note
         if run.retry_failed or is_cut_off(note(RETRY)):
             yield partial(self._walk, RETRY, self._spec.run, _may_succeed)
@@ -103,23 +104,23 @@ class Again:
             yield partial(self._ask_refused, " ".join(now))
 
     def _addresses(self) -> tuple[list[str], list[str]]:
-        """Which kinds of addresses the crawl was allowed to ask before, and which it is from now on."""
+        """The kinds of addresses that the crawl was allowed to request before, and those that it is now."""
         fetch = self._spec.config.fetch
         allowed = [name for name, is_on in (("private", fetch.allow_private), ("public", bool(fetch.email))) if is_on]
         before = self._frontier.notes.note("addresses").split()
         return before, before if set(allowed) <= set(before) else sorted({*before, *allowed})
 
     def _ask_refused(self, now: str) -> Iterator[None]:
-        """What was refused for its address is asked again once the settings allow more addresses than before."""
+        """Queues URLs that were refused for their address, if the settings allow more addresses than before."""
         yield from self._walk(ADDRESSES, now.replace(" ", "+"), _is_address_refused)
         self._frontier.notes.note("addresses", now)
 
     def _walk(self, name: str, run: str, wanted: Callable[[Row], bool] | None) -> Iterator[None]:
-        """Queues the last rows of URLs that are `wanted`; every page that is known, once, where it is None."""
+        """Queues the last rows of URLs that are `wanted`; None: every known page, once."""
         self._queued = 0
-        stored = partial(self._found, name, wanted)
+        stored = partial(self._rows_to_queue, name, wanted)
         yield from self._frontier.revisits.walk(self._crawl, name, run, stored, partial(self._begin, name))
-        log.info("known URLs are queued again", walk=name, queued=self._queued)
+        log.info("queued known URLs again", walk=name, queued=self._queued)
 
     def _begin(self, name: str, last_item: int) -> None:
         start = WalkStart(last_item, self._spec.started_at)
@@ -132,8 +133,10 @@ class Again:
         noted = self._frontier.notes.note(note)
         return msgspec.json.decode(noted, type=WalkStart) if noted else WalkStart()
 
-    def _found(self, name: str, wanted: Callable[[Row], bool] | None, after: int) -> Iterator[tuple[int, Found | None]]:
-        """The rows of this pod after an item, as they were found; None for those that are not queued."""
+    def _rows_to_queue(
+        self, name: str, wanted: Callable[[Row], bool] | None, after: int
+    ) -> Iterator[tuple[int, Found | None]]:
+        """The rows of this pod after an item, as links to queue; None for those that are not queued."""
         start, earlier = self._start(f"{name}_from"), self._start(f"{name}_queued")
         where = Where(
             after_item=max(after, (self._spec.pod << POD_SHIFT) - 1),
@@ -141,10 +144,10 @@ class Again:
             stored=True if wanted is None else None,
             may_change=wanted is not None,
         )
-        chosen = _is_first_page if wanted is None else _is_last
+        chosen = _is_first_page if wanted is None else _is_latest_visit
         rows = self._store.rows(where)
         while some := list(islice(rows, _ROWS)):
-            asked = [row for row in some if self._is_asked(row, start, wanted)]
+            asked = [row for row in some if self._is_to_queue(row, start, wanted)]
             again = {
                 row.item
                 for row, visits in self._store.with_visits(asked)
@@ -159,7 +162,7 @@ class Again:
             )
         self._frontier.notes.note(f"{name}_queued", self._frontier.notes.note(f"{name}_from"))
 
-    def _is_asked(self, row: Row, start: WalkStart, wanted: Callable[[Row], bool] | None) -> bool:
+    def _is_to_queue(self, row: Row, start: WalkStart, wanted: Callable[[Row], bool] | None) -> bool:
         is_kind = 200 <= row.status < 300 if wanted is None else wanted(row)
         return is_kind and not row.request and start.is_before(row.item, row.fetched_at) and self._owns(row.url)
 
@@ -168,7 +171,7 @@ def _is_first_page(row: Row, visits: list[Visit]) -> bool:
     return not any(200 <= other.status < 300 and other.item < row.item for other in visits)
 
 
-def _is_last(row: Row, visits: list[Visit]) -> bool:
+def _is_latest_visit(row: Row, visits: list[Visit]) -> bool:
     return visits[-1].item == row.item
 
 

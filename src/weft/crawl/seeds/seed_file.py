@@ -1,8 +1,7 @@
-"""Where a crawl begins: the URLs that a person gave, on the command line or in a file.
+"""Seed files: the URLs that a user gave, on the command line or in a file.
 
-A small file is read at once, and its mistakes are told at once. A large one (millions of lines, gzip too) is copied
-into the crawl's folder (`seed_streams`), and read while the crawl runs (`feeding`); only its beginning is looked at
-here.
+A small file is read at once, and its errors are reported at once. A large one (millions of lines, also gzip) is copied
+into the crawl's folder (`seed_streams`), and read while the crawl runs (`feeding`); only its beginning is checked here.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from weft.errors import BadInput, BadUrl
 
 SMALL = 1024 * 1024  # bytes of a file that is read at once
 LONGEST_LINE = 1024 * 1024
-_FIRST = 64 * 1024  # of a larger one: looked at before the crawl begins
+_FIRST = 64 * 1024  # bytes of a larger file that are checked before the crawl begins
 _READ = 256 * 1024
-_TOLD_EVERY_S = 2.0
+_REPORT_EVERY_S = 2.0
 _GZIP = b"\x1f\x8b"
 
 
 class SeedFile:
-    """A file of seeds, open; its first bytes are read. Close it."""
+    """An open file of seeds, whose first bytes are read. Must be closed."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -36,12 +35,12 @@ class SeedFile:
             raw = Path(path).open("rb")  # noqa: SIM115
             is_gzip = raw.peek(2)[:2] == _GZIP
             status = os.fstat(raw.fileno())
-            # Of a file that grows what is there now, to the end of its last line; a pipe has no size.
+            # Of a growing file: its current length, up to the end of its last line; a pipe has no size.
             self.bytes = status.st_size if stat.S_ISREG(status.st_mode) else None
             self._raw = raw
             self._file = cast(BinaryIO, gzip.open(raw)) if is_gzip else raw  # noqa: SIM115
             self._is_gzip = is_gzip
-            self._head = self._read(_FIRST)  # the rest when this is text: a device may have no end
+            self._head = self._read(_FIRST)  # the rest only if this is text: a device may have no end
             if b"\0" in self._head:
                 raise BadInput(f"seed file {path}: is not text; write one URL a line")
             while len(self._head) <= SMALL and (more := self._read(SMALL + 1 - len(self._head))):
@@ -51,18 +50,18 @@ class SeedFile:
 
     @property
     def is_small(self) -> bool:
-        """Whether all of it is read."""
+        """Whether the whole file is read."""
         return len(self._head) <= SMALL
 
     def close(self) -> None:
-        """Closes it."""
+        """Closes the file."""
         self._file.close()
         self._raw.close()
 
     def seeds(self, complain: Callable[[str], None]) -> list[str]:
-        """The canonical seeds of a small file; a line that is no URL is told with its number, and the others count.
+        """The canonical seeds of a small file; invalid lines are reported with their number, and the others are used.
 
-        Of a large one those at its beginning.
+        Of a large file: the seeds at its beginning.
         """
         head = self._head if self.is_small else self._head[:_FIRST]
         lines = head.decode("utf-8-sig", "replace").splitlines()
@@ -77,13 +76,14 @@ class SeedFile:
                 complain(f"{self.path}:{number}: {bad}")
         if not seeds:
             where = "" if self.is_small else f" in its first {_FIRST:,} bytes"
-            raise BadInput(f"seed file {self.path}: holds no URL{where}; write one a line")
+            raise BadInput(f"seed file {self.path}: has no URL{where}; write one a line")
         return list(dict.fromkeys(seeds))
 
-    def pieces(self, tell: Callable[[str], None]) -> Iterator[bytes]:
-        """All of it in pieces of whole lines; `tell` hears how far it is, every two seconds."""
-        left, next_at = b"", time.monotonic() + _TOLD_EVERY_S
-        for block in self._blocks():
+    def pieces(self, report_progress: Callable[[str], None]) -> Iterator[bytes]:
+        """The whole file in pieces of complete lines; `report_progress` is called with its progress, every two
+        seconds."""
+        left, next_at = b"", time.monotonic() + _REPORT_EVERY_S
+        for block in self._read_blocks():
             end = block.rfind(b"\n") + 1
             if not end and len(left) + len(block) > LONGEST_LINE:
                 raise BadInput(f"seed file {self.path}: has a line of over a million bytes; write one URL a line")
@@ -92,17 +92,18 @@ class SeedFile:
                 left = b""
             left += block[end:]
             if time.monotonic() >= next_at:
-                next_at = time.monotonic() + _TOLD_EVERY_S
-                tell(f"seed file {self.path}: {self._progress()} read")
+                next_at = time.monotonic() + _REPORT_EVERY_S
+                report_progress(f"seed file {self.path}: {self._progress()} read")
         if left:
             yield left + b"\n"
 
-    def _blocks(self) -> Iterator[bytes]:
+    def _read_blocks(self) -> Iterator[bytes]:
         yield from (self._head[at : at + _READ] for at in range(0, len(self._head), _READ))
         done, last = len(self._head), self._head[-1:]
         while block := self._read(_READ):
             if self.bytes is not None and not self._is_gzip and done + len(block) > self.bytes:
-                # What was written since it was opened: up to the end of the line that was being written then.
+                # Data that was written since the file was opened: up to the end of the line that was being written
+                # then.
                 kept = max(0, self.bytes - done)
                 is_whole = (block[kept - 1 : kept] if kept else last) == b"\n"
                 end = kept if is_whole else block.find(b"\n", kept) + 1
@@ -129,13 +130,13 @@ class SeedFile:
 
 
 def seed_of(line: str) -> str | None:
-    """The canonical URL of a line; None for an empty one or a comment, BadUrl for what is no URL."""
+    """The canonical URL of a line; None for an empty one or a comment; raises BadUrl if it is invalid."""
     text = line.strip()
     return None if not text or text.startswith("#") else urls.seed(text)
 
 
 def all_seeds(lines: Iterable[str]) -> Iterator[str]:
-    """The canonical URLs of lines, without those that are none."""
+    """The canonical URLs of lines, without invalid ones."""
     for line in lines:
         try:
             if (seed := seed_of(line)) is not None:

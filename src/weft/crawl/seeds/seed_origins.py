@@ -1,9 +1,9 @@
-"""The origins of a large seed file, read once: where seeds decide what is in scope, every process needs them.
+"""The origins of a large seed file, read once: if seeds decide the scope, every process needs them.
 
-    DATA/seeds-N.origins    a line for some pieces of seeds-N.pack: how far they reach, their new origins, a CRC-32
+    DATA/seeds-N.origins    a line for some pieces of seeds-N.pack: their end offset, their new origins, a CRC-32
 
-The lines are appended while the file is read, before a crawl starts to count its time. Reading that was cut off
-continues behind the last whole line, and a resume finds all of it done.
+The lines are appended while the file is read, before the crawl's time is counted. Reading that was interrupted
+continues after the last complete line; a resume finds it finished.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from weft.crawl.seeds.seed_streams import Piece, SeedStream
 from weft.errors import writing
 
 _WRITE_EVERY_S = 0.5
-_TELL_EVERY_S = 2.0
+_REPORT_EVERY_S = 2.0
 
 
 def origins_of(home: Path, stream: SeedStream) -> tuple[list[str], int]:
-    """The origins that are recorded of a stream, and the offset of the first piece that is not covered."""
+    """The recorded origins of a stream, and the offset of the first piece that is not covered."""
     origins, at = list[str](), 0
     for reached, some, _ in _lines(_path(home, stream)):
         origins += some
@@ -33,9 +33,10 @@ def origins_of(home: Path, stream: SeedStream) -> tuple[list[str], int]:
 
 
 def record_origins(
-    home: Path, stream: SeedStream, pieces: Callable[[int], Iterable[Piece]], tell: Callable[[str], None]
+    home: Path, stream: SeedStream, pieces: Callable[[int], Iterable[Piece]], report_progress: Callable[[str], None]
 ) -> None:
-    """Reads what is not recorded yet; `tell` hears how far it is. `pieces`: those of the stream from an offset on."""
+    """Reads the pieces that are not recorded yet; `report_progress` is called with the progress. `pieces`: those of the
+    stream from an offset on."""
     path, size = _path(home, stream), 0
     known, at = set[str](), 0
     for at, some, size in _lines(path):  # noqa: B007 (the last ones count)
@@ -43,11 +44,11 @@ def record_origins(
     if at >= stream.bytes:
         return
     new, now = list[str](), time.monotonic()
-    write_at, tell_at = now + _WRITE_EVERY_S, now + _TELL_EVERY_S
+    write_at, report_at = now + _WRITE_EVERY_S, now + _REPORT_EVERY_S
     with writing(path):
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with writing(path), os.fdopen(fd, "wb") as file:
-        file.truncate(size)  # a line that was cut off
+        file.truncate(size)  # an incomplete line
         for piece in pieces(at):
             for seed in all_seeds(piece.lines):
                 if (origin := urls.origin_of(seed)) not in known:
@@ -57,9 +58,9 @@ def record_origins(
                 file.write(_line(piece.end, new))
                 file.flush()
                 new, write_at = [], now + _WRITE_EVERY_S
-            if now >= tell_at:
-                tell_at = now + _TELL_EVERY_S
-                tell(f"reading the scope of the seeds, once: {piece.text_before / stream.text_bytes:.0%}")
+            if now >= report_at:
+                report_at = now + _REPORT_EVERY_S
+                report_progress(f"reading the scope of the seeds, once: {piece.text_before / stream.text_bytes:.0%}")
         os.fsync(file.fileno())
 
 
@@ -73,7 +74,7 @@ def _line(at: int, origins: list[str]) -> bytes:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str], int]]:
-    """Of each whole line: how far it reaches in the stream, its origins, and where it ends in the file."""
+    """Each complete line: its end offset in the stream, its origins, and its end in the file."""
     end = 0
     try:
         with path.open("rb") as file:

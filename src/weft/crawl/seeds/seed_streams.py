@@ -1,9 +1,10 @@
-"""Large seed files in a crawl's folder: copied once, compressed in pieces of whole lines, read from any piece on.
+"""Large seed files in a crawl's folder: copied once, compressed in pieces of complete lines, readable from any piece
+on.
 
-    DATA/seeds-N.pack   pieces one after the other: length, bytes of text before it, lines before it; its lines (zlib)
+    DATA/seeds-N.pack   consecutive pieces: length, bytes of text before it, lines before it; its lines (zlib)
 
-The line of seeds.txt that names a stream has the file's length and digest, and is under the seal of seeds.txt; each
-piece has its checksum. So a stream that is missing, cut or changed is damage, and an error.
+The line of seeds.txt that names a stream has the file's length and digest, and is covered by the digest of seeds.txt;
+each piece has its checksum. So a stream that is missing, truncated or changed is detected as damage.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ class SeedStream(msgspec.Struct, frozen=True):
     text_bytes: int
 
     def line(self) -> str:
-        """How seeds.txt names it."""
+        """The line in seeds.txt that names it."""
         return _NAMED + msgspec.json.encode(self).decode()
 
 
 class StreamPosition(msgspec.Struct, frozen=True):
-    """How far a stream was read: the piece that is next, and lines of it that are done."""
+    """A position in a stream: the next piece, and the lines of it that are done."""
 
     at: int = 0
     lines: int = 0
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Some lines, and what was before them."""
+    """Some lines, and the number of bytes and lines before them."""
 
     lines: list[str]
     at: int
@@ -66,7 +67,7 @@ def write_stream(path: Path, pieces: Iterable[bytes]) -> SeedStream:
     """Copies lines into a new file, which is on the disk when this returns."""
     digest, text, size, before, lines = xxh3_128(), xxh3_128(), 0, 0, 0
     with writing(path):
-        path.unlink(missing_ok=True)  # it may be a link to somewhere else
+        path.unlink(missing_ok=True)  # it may be a link to another file
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
             for piece in pieces:
@@ -85,7 +86,7 @@ def write_stream(path: Path, pieces: Iterable[bytes]) -> SeedStream:
 
 
 def check_stream(folder: Path, stream: SeedStream, remedy: str) -> None:
-    """Damaged where a stream is not what was written."""
+    """Raises Damaged if a stream is not intact."""
     path, digest = folder / stream.name, xxh3_128()
     try:
         with path.open("rb") as file:
@@ -96,11 +97,11 @@ def check_stream(folder: Path, stream: SeedStream, remedy: str) -> None:
     except OSError as error:
         raise unreadable(path, error, remedy) from None
     if digest.hexdigest() != stream.digest:
-        raise Damaged(path, "is not what was written", remedy)
+        raise Damaged(path, "has changed since it was written", remedy)
 
 
 def read_pieces(folder: Path, stream: SeedStream, remedy: str, at: int = 0) -> Iterator[Piece]:
-    """The pieces of a stream, from one on."""
+    """The pieces of a stream, from an offset on."""
     path = folder / stream.name
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What the service says, as the bodies of answers: plain values, in the form that schemas.py describes."""
+"""Bodies of answers as plain values, in the form that schemas.py describes."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from weft.store.export.facts import iso
 
 
 def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A JSON document; no cache may keep it."""
+    """A JSON response that must not be cached."""
     own = {"Cache-Control": "no-store", **(headers or {})}
     return Response(msgspec.json.encode(value), status, own, "application/json")
 
 
 def moment(at: float | None) -> str | None:
-    """A time as all of Weft's JSON has it."""
+    """A timestamp in the format of all JSON answers; None stays None."""
     return None if at is None else iso(at)
 
 
 def links(task_id: str) -> dict[str, str]:
-    """Where everything about a task is."""
+    """The URLs of a task's status, results and events."""
     task = f"/scraping/tasks/{task_id}"
     return {"status": f"{task}/status", "results": f"{task}/results", "events": f"{task}/events", "cancel": task}
 
 
 def submitted(task: Task) -> dict[str, Any]:
-    """For a submit."""
+    """The body for a task that was submitted."""
     return {"task_id": task.id, "status": task.state, "links": links(task.id)}
 
 
 def changed(task: Task) -> dict[str, Any]:
-    """For cancel, pause and resume."""
+    """The body after cancel, pause and resume."""
     return {"task_id": task.id, "status": task.state, "finish_reason": task.finish_reason}
 
 
@@ -57,7 +57,7 @@ def _facts(task: Task, message: str, waiting_for: str, waiting_until: float | No
 
 
 def status_of(status: TaskSnapshot) -> dict[str, Any]:
-    """How a task stands."""
+    """The body with a task's status."""
     task = status.task
     return _facts(task, status.message, status.waiting_for, status.waiting_until) | {
         "progress": status.progress.counts(task.spec.max_pages),
@@ -71,38 +71,38 @@ def status_of(status: TaskSnapshot) -> dict[str, Any]:
     }
 
 
-def results_of(task: Task, found: ResultSlice, include_errors: bool) -> dict[str, Any]:
-    """A stretch of results."""
+def results_of(task: Task, results: ResultSlice, include_errors: bool) -> dict[str, Any]:
+    """The body with one page of results."""
     answer: dict[str, Any] = {
         "task_id": task.id,
         "status": task.state,
-        "results": [page.whole for page in found.results],
-        "next_cursor": None if found.next_cursor is None else cursors.encode(task.id, found.next_cursor),
-        "cursor": cursors.encode(task.id, found.cursor),
+        "results": [page.whole for page in results.results],
+        "next_cursor": None if results.next_cursor is None else cursors.encode(task.id, results.next_cursor),
+        "cursor": cursors.encode(task.id, results.cursor),
     }
     if include_errors:
-        answer["errors"] = [error_of(error) for error in found.errors]
+        answer["errors"] = [error_of(error) for error in results.errors]
     return answer
 
 
 def error_of(error: Failure) -> dict[str, Any]:
-    """One URL that gave no page."""
+    """The entry for a URL that gave no page."""
     return {**msgspec.structs.asdict(error), "at": iso(error.at)}
 
 
-def listed(found: Listing) -> dict[str, Any]:
-    """A list of tasks."""
-    return {"tasks": [summary_of(task) for task in found.tasks], "next_cursor": found.next_cursor}
+def listed(listing: Listing) -> dict[str, Any]:
+    """The body with a list of tasks."""
+    return {"tasks": [summary_of(task) for task in listing.tasks], "next_cursor": listing.next_cursor}
 
 
 def summary_of(task: Task) -> dict[str, Any]:
-    """A task in a list, by its own row."""
+    """The entry of a task in a list, from its stored row: progress is final or empty."""
     waiting = waiting_of(task)
     return _facts(task, task.message or waiting_text(task, *waiting), *waiting) | {"links": links(task.id)}
 
 
 def service_of(health: Health, streams: int) -> dict[str, Any]:
-    """How the service as a whole is."""
+    """The body with the status of the whole service."""
     lanes = {
         name: {"available_slots": lane.available}
         | {one: getattr(lane, one) for one in ("slots", "running", "waiting", "paused", "pending")}

@@ -16,10 +16,10 @@ _URL_WORDS = f"a URL of http or https with at most {urls.MAX_LENGTH:,} character
 
 
 class RequestBody:
-    """One kind of body: a TypedDict whose fields may be left out, but for `required`."""
+    """One type of request body: a TypedDict whose fields are optional, except those in `required`."""
 
     def __init__(self, kind: Any, types: dict[str, Any], required: tuple[str, ...] = (), **words: str) -> None:
-        """`words`: what fields accept, where their types say too little."""
+        """`words`: what a field accepts, for fields whose type does not say enough."""
         self.fields, components = schemas_of(kind)
         self._types = types
         self._required = required
@@ -27,7 +27,7 @@ class RequestBody:
         self._defaults = {name: schema["default"] for name, schema in self.fields.items() if "default" in schema}
 
     def read(self, body: bytes) -> dict[str, Any]:
-        """The fields of a body; a Refusal that names each one that is wrong."""
+        """The validated fields of a body; raises Refusal, which names every wrong field."""
         given = decoded(body)
         if not isinstance(given, dict):
             raise Refusal.of_field("body", "must be an object")
@@ -44,23 +44,23 @@ class RequestBody:
 
 
 def decoded(body: bytes) -> Any:
-    """A body's JSON."""
+    """Parses a body as JSON; raises Refusal (400) if it is not."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise Refusal.of_field("body", f"is no JSON: {error}", 400) from None
+        raise Refusal.of_field("body", f"is not JSON: {error}", 400) from None
 
 
 def wrong_fields(problems: dict[str, str], unnamed: int = 0) -> Refusal:
-    """The answer for fields that are not accepted. `unnamed`: how many more there are."""
+    """The Refusal for fields that are not accepted. `unnamed`: how many more wrong fields there are."""
     errors = list(problems.items())[:MOST_FIELDS]
-    detail = "; ".join(f"{field}: {said}" for field, said in errors[:5])
+    detail = "; ".join(f"{field}: {problem}" for field, problem in errors[:5])
     more = len(problems) - 5 + max(0, unnamed)
     return Refusal(422, detail + (f"; and {more} more" if more > 0 else ""), errors=errors)
 
 
 def quoted(value: object) -> str:
-    """A value as messages quote it."""
+    """A value as error messages quote it."""
     text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= 60 else text[:50] + "…"
 

@@ -1,6 +1,7 @@
-"""Cursors of results: the number of an event, as a text that callers hand back and do not read.
+"""Cursors of results: the number of an event as an opaque text.
 
-A cursor belongs to its task: one of another task, or one that was changed, is refused and never silently the beginning.
+A cursor belongs to one task. A cursor of another task, or one that was altered, is refused; it never silently means the
+beginning.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ _MOST = 1 << 62
 
 
 class BadCursor(ValueError):
-    """A text that is no cursor of this task."""
+    """A text that is not a cursor of this task."""
 
 
 def encode(task_id: str, number: int) -> str:
-    """The cursor behind an event."""
+    """The cursor that continues after an event."""
     packed = number.to_bytes(8, "big").lstrip(b"\0")
     return urlsafe_b64encode(_sum(task_id, packed) + packed).rstrip(b"=").decode()
 
 
 def decode(task_id: str, cursor: str) -> int:
-    """The number in a cursor."""
+    """The event number in a cursor; raises BadCursor."""
     try:
         raw = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
     except (binascii.Error, ValueError):
@@ -39,11 +40,11 @@ def decode(task_id: str, cursor: str) -> int:
 
 
 def position(task_id: str, cursor: str | None, beginning: int) -> int:
-    """The number that a caller goes on behind; a Refusal for what is no cursor of this task."""
+    """The event number after which results continue; raises Refusal if `cursor` is not one of this task."""
     try:
         return beginning if cursor is None else decode(task_id, cursor)
     except BadCursor:
-        raise Refusal.of_field("cursor", "is none that an answer about this task has given") from None
+        raise Refusal.of_field("cursor", "is not a cursor of this task") from None
 
 
 def _sum(task_id: str, packed: bytes) -> bytes:

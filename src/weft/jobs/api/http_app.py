@@ -1,6 +1,7 @@
-"""The application: every route of the scrape service over HTTP, behind its gate, and the dashboard behind its door.
+"""The ASGI application of a worker: the routes of the scrape service behind their gate, and the dashboard behind its
+own.
 
-`create_app(service, settings)` makes one for a worker. It knows the service by its protocol alone.
+`create_app(service, settings)` makes it. It knows the service through its protocol alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from weft.jobs.api.routes.tasks import TaskRoutes
 from weft.jobs.api.routes.webhooks import WebhookRoutes
 from weft.jobs.api.settings import ApiSettings, is_loopback
 from weft.jobs.api.streams import StreamSlots
-from weft.jobs.api.worker_metrics import WorkerFigures
+from weft.jobs.api.worker_metrics import WorkerMetrics
 from weft.jobs.compat.routes import CompatRoutes
 from weft.jobs.dashboard.dashboard_app import Dashboard
 from weft.jobs.dashboard.pages import DashboardPages
@@ -41,39 +42,41 @@ _DOCS_POLICY = (
 
 
 def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Panel] = ()) -> ASGIApp:
-    """The application of one worker; `panels` are what other rooms show on the dashboard."""
-    hub, places = Hub(service, settings.heartbeat_s), StreamSlots(settings)
-    figures = WorkerFigures(settings.metrics_dir or settings.data_dir / "metrics", settings.index)
+    """The application of one worker. `panels`: additional panels of the dashboard, from other products."""
+    hub, stream_slots = Hub(service, settings.heartbeat_s), StreamSlots(settings)
+    metrics = WorkerMetrics(settings.metrics_dir or settings.data_dir / "metrics", settings.index)
 
     @asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
-        saving = asyncio.create_task(_save(figures, places))
+        saving = asyncio.create_task(_save(metrics, stream_slots))
         try:
             yield
         finally:
             saving.cancel()
 
     keyring = Keyring(settings.keys_file, is_required=not is_loopback(settings.host), listed=settings.listed_keys)
-    tasks = TaskRoutes(service, settings, hub, places)
+    tasks = TaskRoutes(service, settings, hub, stream_slots)
     operations = [
         *tasks.operations(),
         *WebhookRoutes(service).operations(),
         *SiteRoutes(service, settings, tasks.rate).operations(),
-        *HealthRoutes(service, places, figures, keyring).operations(),
+        *HealthRoutes(service, stream_slots, metrics, keyring).operations(),
     ]
-    compat = CompatRoutes(service, settings, tasks.rate, places, hub)
+    compat = CompatRoutes(service, settings, tasks.rate, stream_slots, hub)
     pages = DashboardPages(lambda: not keyring.is_empty)
     routes = [*routes_of(operations), *compat.routes(), *_documents(operations, keyring, pages)]
-    gate = Gate(Router(routes, redirect_slashes=False, lifespan=lifespan), settings, keyring, figures)
-    return Doors(gate, Dashboard(service, settings, keyring, figures, places, tasks.rate, hub, pages, panels), hub)
+    gate = Gate(Router(routes, redirect_slashes=False, lifespan=lifespan), settings, keyring, metrics)
+    return ServiceApp(
+        gate, Dashboard(service, settings, keyring, metrics, stream_slots, tasks.rate, hub, pages, panels), hub
+    )
 
 
-class Doors:
-    """Both ways in: each has the paths that are its own."""
+class ServiceApp:
+    """Routes a request to the dashboard or to the API, by its path."""
 
     def __init__(self, gate: Gate, dashboard: Dashboard, hub: Hub) -> None:
         self._gate = gate
-        self.end_streams = hub.close  # for the server, before it waits for what is under way
+        self.end_streams = hub.close  # called by the server before it waits for requests in progress
         self._dashboard = dashboard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,18 +85,18 @@ class Doors:
         await (self._dashboard if is_page else self._gate)(scope, receive, send)
 
 
-async def _save(figures: WorkerFigures, places: StreamSlots) -> None:
+async def _save(metrics: WorkerMetrics, stream_slots: StreamSlots) -> None:
     while True:
         await asyncio.sleep(SAVE_S)
-        with suppress(OSError):  # on a full disk the old figures must do
-            figures.save(places.taken)
+        with suppress(OSError):  # on a full disk the metrics saved before remain
+            metrics.save(stream_slots.taken)
 
 
 def _documents(operations: Sequence[Operation], keyring: Keyring, pages: DashboardPages) -> list[BaseRoute]:
     @cache
     def made(has_keys: bool) -> tuple[bytes, bytes]:
-        found = document(operations, site_schemas(), has_keys=has_keys)
-        return msgspec.json.encode(found), pages.html("docs.html", None, {"document": found})
+        openapi_document = document(operations, site_schemas(), has_keys=has_keys)
+        return msgspec.json.encode(openapi_document), pages.html("docs.html", None, {"document": openapi_document})
 
     async def openapi(_: Request) -> Response:
         return Response(made(not keyring.is_empty)[0], 200, media_type="application/json")

@@ -1,5 +1,5 @@
-"""Calls as `weft.scraping` declares them, served: each has its handler, its parameters are checked, and the OpenAPI
-document is written of the same declaration. Every status that can occur is in it."""
+"""Serves the calls that `weft.scraping` declares: binds each to its handler, checks its parameters, and writes the
+OpenAPI document from the same declarations. The document lists every status that can occur."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ _PARAMETERS = {
 
 
 class Operation(Struct, frozen=True):
-    """A call, who answers it, and what its answers have besides what all have (by status)."""
+    """A declared call with its handler; `headers` and the like of its answers, by status, beside those that all calls
+    have."""
 
     call: ApiCall[Any]
     handler: Handler
@@ -59,13 +60,13 @@ class Operation(Struct, frozen=True):
 
 
 class ApiPath:
-    """What a path can be asked for, by method."""
+    """The handlers of one path, by method."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
         self._operations = {one.call.method: (one.handler, Query(one.call.query)) for one in operations}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answers one request; a method that the path does not have is 405."""
         if scope["method"] not in self._operations:
             allowed = {"Allow": ", ".join(sorted(self._operations))}
             raise Refusal(405, "this route does not have that method", headers=allowed)
@@ -76,7 +77,7 @@ class ApiPath:
 
 
 class Query:
-    """The parameters of a call."""
+    """The query parameters of a call."""
 
     def __init__(self, kind: type[Struct]) -> None:
         self._kind = kind
@@ -85,7 +86,7 @@ class Query:
         self._types = {one.name: one.type for one in msgspec.structs.fields(kind)}
 
     def read(self, given: QueryParams) -> Struct:
-        """The parameters of a request; a Refusal that names each one that is wrong."""
+        """The validated parameters of a request; raises Refusal, which names every wrong one."""
         values = dict(given)
         strange = [name for name in values if name not in self._types][:MOST_FIELDS]
         problems = {name[:200]: unknown(name, tuple(self._types)) for name in strange}
@@ -101,13 +102,13 @@ class Query:
 
 
 def routes_of(operations: Sequence[Operation]) -> list[BaseRoute]:
-    """One for each path; those that are written out before those with a parameter in the same place."""
+    """A route for each path; literal paths come before those with a parameter in the same position."""
     paths = dict.fromkeys(one.call.path for one in operations)
     return [Route(path, ApiPath(one for one in operations if one.call.path == path)) for path in paths]
 
 
 def document(operations: Sequence[Operation], components: Mapping[str, Any], *, has_keys: bool) -> dict[str, Any]:
-    """The OpenAPI document, as it holds for this service now. `components`: schemas beside those of the calls."""
+    """The OpenAPI document of this service. `components`: schemas beside those of the calls."""
     kinds = [kind for one in operations for kind in (one.call.answer, one.call.body) if _is_json(kind)]
     _, schemas = components_of([Problem, PageResult, *kinds], _REF)
     paths: dict[str, Any] = {}
@@ -115,7 +116,7 @@ def document(operations: Sequence[Operation], components: Mapping[str, Any], *, 
         paths.setdefault(one.call.path, {})[one.call.method.lower()] = _operation(one)
     for kind in filter(is_typeddict, kinds):
         schemas[kind.__name__]["additionalProperties"] = False
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
             "title": "Weft",
@@ -126,12 +127,12 @@ def document(operations: Sequence[Operation], components: Mapping[str, Any], *, 
         "components": {"schemas": schemas | dict(components)},
     }
     if has_keys:
-        found["components"]["securitySchemes"] = {
+        document["components"]["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},
             "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
         }
-        found["security"] = [{"bearer": []}, {"header": []}]
-    return found
+        document["security"] = [{"bearer": []}, {"header": []}]
+    return document
 
 
 def _is_json(kind: Any) -> bool:
@@ -140,7 +141,7 @@ def _is_json(kind: Any) -> bool:
 
 def _operation(one: Operation) -> dict[str, Any]:
     call = one.call
-    found: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "tags": [one.tag],
         "summary": call.summary,
         "description": cleandoc(one.handler.__doc__ or ""),
@@ -149,12 +150,12 @@ def _operation(one: Operation) -> dict[str, Any]:
         "responses": _responses(call, one.more),
     }
     if call.body is not None:
-        found["requestBody"] = {"required": call.needs_body, "content": _content(call.body)}
-    return found
+        operation["requestBody"] = {"required": call.needs_body, "content": _content(call.body)}
+    return operation
 
 
 def _parameters(call: ApiCall[Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
+    parameters: list[dict[str, Any]] = [
         {
             "name": name, "in": "path", "required": True, "description": _PARAMETERS[name],
             "schema": {"type": "string", "minLength": 1, "maxLength": 100},
@@ -164,25 +165,25 @@ def _parameters(call: ApiCall[Any]) -> list[dict[str, Any]]:
     _, queries = components_of([call.query], _REF)
     for name, schema in queries[call.query.__name__]["properties"].items():
         about = {"description": schema.pop("description")} if "description" in schema else {}
-        found.append({"name": name, "in": "query", "required": False, "schema": schema, **about})
-    return found + [{"name": name, "in": "header", "required": False, **HEADERS[name]} for name in call.headers]
+        parameters.append({"name": name, "in": "query", "required": False, "schema": schema, **about})
+    return parameters + [{"name": name, "in": "header", "required": False, **HEADERS[name]} for name in call.headers]
 
 
 def _responses(call: ApiCall[Any], more: Responses) -> Responses:
     has_body = call.method != "GET"
-    found: Responses = {str(call.status): {"description": call.said}}
+    responses: Responses = {str(call.status): {"description": call.said}}
     if _is_json(call.answer):
-        found[str(call.status)]["content"] = _content(call.answer)
+        responses[str(call.status)]["content"] = _content(call.answer)
     for status in sorted({*_ALL, *call.problems, *(_WITH_BODY if has_body else ())}):
-        found[str(status)] = {"description": _TEXTS[status], "content": _content(Problem, MEDIA_TYPE)}
+        responses[str(status)] = {"description": _TEXTS[status], "content": _content(Problem, MEDIA_TYPE)}
         if status in (429, 503):
-            found[str(status)]["headers"] = _RETRY
+            responses[str(status)]["headers"] = _RETRY
     for code, about in more.items():
-        before = found[code] if code == str(call.status) else {}
-        found[code] = {**before, **about, "content": {**before.get("content", {}), **about.get("content", {})}}
-        if not found[code]["content"]:
-            del found[code]["content"]
-    return found
+        before = responses[code] if code == str(call.status) else {}
+        responses[code] = {**before, **about, "content": {**before.get("content", {}), **about.get("content", {})}}
+        if not responses[code]["content"]:
+            del responses[code]["content"]
+    return responses
 
 
 def _content(kind: Any, media_type: str = "application/json") -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Errors as callers see them: `application/problem+json` (RFC 9457), with one entry for each field that is wrong.
+"""Errors as callers receive them: `application/problem+json` (RFC 9457), with one entry for each wrong field.
 
-`Refusal` is what routes raise; `problem_of` turns every other error that can occur into one.
+Routes raise `Refusal`; `problem_of` converts every other expected error into one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from weft.jobs.errors import (
 from weft.store.errors import StoreError
 
 MEDIA_TYPE = "application/problem+json"
-MOST_FIELDS = 100  # that one answer names
+MOST_FIELDS = 100  # at most this many fields are named in one answer
 _PHRASES = {status.value: status.phrase for status in HTTPStatus} | {
     413: "Content Too Large",
     422: "Unprocessable Content",
@@ -36,7 +36,7 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus} | {
 
 
 class Refusal(Exception):
-    """An answer that is an error. `errors` names fields: (field, what is wrong with it)."""
+    """An error answer. `errors`: the wrong fields, as (field, what is wrong with it)."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class Refusal(Exception):
 
     @classmethod
     def of_field(cls, field: str, detail: str, status: int = 422) -> Refusal:
-        """One field is wrong."""
+        """The error for one wrong field."""
         return cls(status, f"{field}: {detail}", errors=[(field, detail)])
 
     def response(self) -> Response:
-        """As it goes out."""
+        """The HTTP response for this error."""
         body: dict[str, Any] = {
             "type": "about:blank",
             "title": phrase(self.status),
@@ -74,20 +74,20 @@ class Refusal(Exception):
 
 
 def phrase(status: int) -> str:
-    """What a status is called."""
+    """The reason phrase of a status."""
     return _PHRASES.get(status, "Error")
 
 
 def problem_of(error: WeftError) -> Refusal:
-    """The answer for an error that the service raises."""
-    said = str(error)  # where it may name files of the server, the answer says less, and the log has it
+    """The error answer for an error that the service raises."""
+    message = str(error)  # Messages that may name files of the server are replaced below; the log has them.
     match error:
         case TaskUnknown() | NoWebhook() | SiteUnknown():
-            return Refusal(404, said)
+            return Refusal(404, message)
         case TaskFinished() | KeyReused() | SiteConflict():
-            return Refusal(409, said)
+            return Refusal(409, message)
         case QueueFull():
-            return Refusal(429, said, retry_after_s=error.retry_after_s)
+            return Refusal(429, message, retry_after_s=error.retry_after_s)
         case EngineAway():
             return Refusal(503, "the engine does not answer now: try again later", retry_after_s=error.retry_after_s)
         case DiskFull():
@@ -97,5 +97,5 @@ def problem_of(error: WeftError) -> Refusal:
         case StoreDamaged() | Damaged() | StoreError():
             return Refusal(500, "what the service has stored is damaged: its operator finds in its log what to do")
         case BadInput():
-            return Refusal(422, said)
-    return Refusal(500, "the service made a mistake, which is in its log")
+            return Refusal(422, message)
+    return Refusal(500, "internal error: see the service's log")

@@ -1,4 +1,5 @@
-"""Runs an application on a listening socket: uvicorn, with what it lacks against clients that are slow on purpose."""
+"""Runs the application with uvicorn on a listening socket, and adds protection against clients that are slow on
+purpose."""
 
 from __future__ import annotations
 
@@ -16,29 +17,30 @@ from weft.errors import BadInput, Busy
 from weft.jobs.api.streams import TRANSPORT
 
 FIRST_REQUEST_S = 20.0  # for the headers of a connection's first request to arrive
-GRACE_S = 3  # for answers that are under way when the worker ends
+GRACE_S = 3  # for requests in progress when the worker ends
 BACKLOG = 4096
-SOCKET_MESSAGE_BYTES = 64 * 1024  # of what a WebSocket's client says, which nobody reads
+SOCKET_MESSAGE_BYTES = 64 * 1024  # limit of a message from a WebSocket's client, which is discarded
 
 
 class Protocol(HttpToolsProtocol):
-    """A connection. Requests know its transport; one that never asks for anything is closed."""
+    """An HTTP connection. Makes its transport available to requests; closed if the first request does not arrive in
+    time."""
 
     _first: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begins to wait for the first request."""
+        """Starts the timeout for the first request."""
         super().connection_made(transport)
         self._first = self.loop.call_later(FIRST_REQUEST_S, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """Cancels the timeout: the connection was closed."""
         if self._first is not None:
             self._first.cancel()
         super().connection_lost(exc)
 
     def on_headers_complete(self) -> None:
-        """A request begins."""
+        """Cancels the timeout: the headers of a request are complete."""
         if self._first is not None:
             self._first.cancel()
             self._first = None
@@ -47,19 +49,19 @@ class Protocol(HttpToolsProtocol):
 
 
 class SocketProtocol(WSProtocol):
-    """A WebSocket, which knows its transport, too."""
+    """A WebSocket connection that makes its transport available to its handler."""
 
     def handle_connect(self, event: Any) -> None:
-        """A handshake has come."""
+        """Puts the transport into the scope of the handshake."""
         super().handle_connect(event)
         self.scope[TRANSPORT] = self.transport  # type: ignore[literal-required]
 
 
 class HttpServer(uvicorn.Server):
-    """Ends event streams first: it would wait for them otherwise, and they last as long as their tasks."""
+    """A uvicorn server that ends event streams before it waits for open requests: they last as long as their tasks."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends the worker's part."""
+        """Ends event streams, then shuts the worker down."""
         end_streams = getattr(self.config.app, "end_streams", None)
         if end_streams is not None:
             end_streams()
@@ -67,12 +69,12 @@ class HttpServer(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The socket that all workers accept at."""
+    """Opens the socket on which all workers accept connections."""
     bare = host.strip("[]")
     try:
         family, kind, number, _, address = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM)[0]
     except socket.gaierror as error:
-        raise BadInput(f"host: {host!r} is no address of this machine: {error.strerror}") from None
+        raise BadInput(f"host: {host!r} is not an address of this machine: {error.strerror}") from None
     listening = socket.socket(family, kind, number)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -89,7 +91,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def server_of(app: ASGIApp) -> uvicorn.Server:
-    """The server of one worker: `await server.serve(sockets=[...])`; `server.should_exit = True` ends it."""
+    """The server of one worker: `await server.serve(sockets=[...])` runs it; `server.should_exit = True` ends it."""
     _allow_connections()
     return HttpServer(
         uvicorn.Config(
@@ -102,7 +104,8 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
 
 
 def _allow_connections() -> None:
-    """Thousands of streams are thousands of descriptors: as many as the system lets us."""
+    """Raises the limit of open files as far as the system allows: thousands of streams need thousands of
+    descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(hard, 65_536) if hard != resource.RLIM_INFINITY else 65_536
     if soft < wanted:

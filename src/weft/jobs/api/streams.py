@@ -1,4 +1,4 @@
-"""An answer that is a stream of events: how many there may be, and what happens to a reader that does not read."""
+"""Event streams over HTTP: limits their number, and closes those whose reader does not read."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from weft.jobs.api.settings import ApiSettings
 from weft.jobs.reading.hub import Write
 from weft.telemetry import Log
 
-BUFFER_BYTES = 8 * 1024  # in this process, for each reader; the kernel has as much again, a few times
+BUFFER_BYTES = 8 * 1024  # for each reader in this process; the kernel buffers a few times as much
 SOCKET_BYTES = 32 * 1024
-TRANSPORT = "weft.transport"  # where the server (server.py) puts a connection's transport in a request's scope
-# A comment, and no empty line behind it: with `retry` alone before it that would be an event without data, which some
-# clients hand on.
+# key in a request's scope under which the server (server.py) puts the connection's transport
+TRANSPORT = "weft.transport"
+# A comment without an empty line after it: after `retry` alone an empty line would end an event without data, which
+# some clients pass on.
 _HEARTBEAT = b": \n"
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 log = Log("weft.jobs.api")
 
 
 class StreamSlots:
-    """How many streams are open, in all and of each key."""
+    """Counts open streams, in all and for each key."""
 
     def __init__(self, settings: ApiSettings) -> None:
         self._most = settings.share(settings.max_streams)
@@ -37,15 +38,15 @@ class StreamSlots:
         self._by_owner: dict[str, int] = {}
         self.taken = 0
 
-    def take(self, owner: str) -> None:
-        """One more; a Refusal where there is no place."""
+    def reserve(self, owner: str) -> None:
+        """Reserves a stream for an owner; raises Refusal (429) at the limit."""
         if self.taken >= self._most or self._by_owner.get(owner, 0) >= self._most_of_one:
             raise Refusal(429, "there are too many event streams: close some, or ask for the status", retry_after_s=5)
         self._by_owner[owner] = self._by_owner.get(owner, 0) + 1
         self.taken += 1
 
-    def give_back(self, owner: str) -> None:
-        """One has ended."""
+    def release(self, owner: str) -> None:
+        """Releases a stream."""
         self.taken -= 1
         self._by_owner[owner] -= 1
         if not self._by_owner[owner]:
@@ -53,29 +54,30 @@ class StreamSlots:
 
 
 class EventStream(Response):
-    """Sends what a generator gives, until it ends, the reader goes or the reader stops reading.
+    """Sends what a generator yields until it ends, the reader disconnects, or the reader stops reading.
 
-    The generator is given a function that writes past the server's own `send`, without waiting for anything.
+    The generator is passed a function that writes directly to the transport, without waiting and without the server's
+    `send`.
     """
 
     media_type = "text/event-stream"
 
     def __init__(
-        self, pieces: Callable[[Write], AsyncGenerator[bytes, None]], places: StreamSlots, owner: str,
+        self, pieces: Callable[[Write], AsyncGenerator[bytes, None]], stream_slots: StreamSlots, owner: str,
         settings: ApiSettings, headers: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(headers={**_HEADERS, **(headers or {})})
         del self.headers["content-length"]
         self._pieces = pieces(self._write)
         self._transport: Any = None
-        self._said_at = 0.0
-        self._places = places
+        self._sent_at = 0.0
+        self._stream_slots = stream_slots
         self._owner = owner
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Runs as long as the stream does."""
-        self._places.take(self._owner)
+        """Streams until the generator ends or the reader is gone."""
+        self._stream_slots.reserve(self._owner)
         gone = asyncio.ensure_future(_disconnected(receive))
         mine = asyncio.current_task()
         assert mine is not None
@@ -86,10 +88,10 @@ class EventStream(Response):
         except asyncio.CancelledError:
             if not gone.done():
                 raise
-            mine.uncancel()  # the reader has gone: nothing is wrong
+            mine.uncancel()  # the reader has disconnected: not an error
         finally:
             gone.cancel()
-            self._places.give_back(self._owner)
+            self._stream_slots.release(self._owner)
             await self._pieces.aclose()
 
     async def _send_all(self, send: Send) -> None:
@@ -104,36 +106,36 @@ class EventStream(Response):
         except TimeoutError:
             log.info("event stream cut off", owner=self._owner, stalled_s=self._settings.stall_s)
             if self._transport is not None:
-                self._transport.abort()  # closing would wait for the reader to take what is buffered
+                self._transport.abort()  # close() would wait for the reader to read the buffered bytes
 
     async def _send(self, send: Send, piece: bytes, *, more: bool = True) -> None:
-        self._said_at = monotonic()
+        self._sent_at = monotonic()
         async with asyncio.timeout(self._settings.stall_s):
             await send({"type": "http.response.body", "body": piece, "more_body": more})
 
     def _write(self, piece: bytes) -> bool:
-        """Writes at once, if the reader has taken all that there was; the server's `send` costs as much again for each
-        of thousands of readers."""
+        """Writes directly to the transport if the reader has read everything so far. The server's `send` would double
+        the cost for each of thousands of readers."""
         transport = self._transport
         if transport is None or transport.is_closing() or transport.get_write_buffer_size():
             return False
         if piece or self._is_silent():
             transport.write(_chunk(piece or _HEARTBEAT))
-            self._said_at = monotonic()
+            self._sent_at = monotonic()
         return True
 
     def _is_silent(self) -> bool:
-        return monotonic() - self._said_at >= self._settings.heartbeat_s / 2
+        return monotonic() - self._sent_at >= self._settings.heartbeat_s / 2
 
 
 @lru_cache(8)
 def _chunk(piece: bytes) -> bytes:
-    """A piece of a body as the server sends it whose length is not known before: the same for all readers."""
+    """Encodes a piece as a chunk of HTTP chunked transfer coding: the same bytes for all readers."""
     return b"%x\r\n%b\r\n" % (len(piece), piece)
 
 
 def _bound(transport: Any) -> None:
-    """Little is buffered for a reader that is slow: it takes the rest from the disk when it comes to it."""
+    """Keeps the transport's buffer small: a slow reader gets the rest from the disk when it reads on."""
     if transport is not None:
         transport.set_write_buffer_limits(high=BUFFER_BYTES)
         with suppress(OSError):

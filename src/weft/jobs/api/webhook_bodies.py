@@ -1,4 +1,4 @@
-"""Webhooks as callers order them, checked: where they may go, and what may be sent along."""
+"""Validates the webhook of a task: where it may send, and which headers and metadata it may carry."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ import msgspec
 from weft.errors import BadUrl
 from weft.jobs.api.problems import Refusal
 from weft.jobs.targets import check_target
-from weft.jobs.webhooks.webhook_model import HookOrder, problem_of_order
+from weft.jobs.webhooks.webhook_model import HookSpec, problem_of_webhook
 from weft.scraping import WebhookOrder
 
 
 def webhook_of(given: str | Mapping[str, Any] | None, allow_private: bool, form: str = "weft") -> dict[str, Any] | None:
-    """What is kept of an order whose types fit; a Refusal names what is wrong with it."""
+    """The webhook as the task stores it, from fields whose types were checked; raises Refusal, which names what is
+    wrong."""
     if given is None:
         return None
-    order = WebhookOrder(given) if isinstance(given, str) else msgspec.convert(given, WebhookOrder)
+    webhook_fields = WebhookOrder(given) if isinstance(given, str) else msgspec.convert(given, WebhookOrder)
     try:
-        url = check_target(order.url, allow_private)
+        url = check_target(webhook_fields.url, allow_private)
     except BadUrl as error:
         raise Refusal.of_field("webhook", str(error).replace("tasks may", "webhooks may")) from None
-    if problem := problem_of_order(order):
+    if problem := problem_of_webhook(webhook_fields):
         raise Refusal.of_field(*problem)
-    found: dict[str, Any] = msgspec.to_builtins(HookOrder.of(order, url, form))
-    return found
+    webhook: dict[str, Any] = msgspec.to_builtins(HookSpec.of(webhook_fields, url, form))
+    return webhook

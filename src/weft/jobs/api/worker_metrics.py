@@ -1,4 +1,4 @@
-"""The metrics of a worker, and those of the service as its health tells them."""
+"""The metrics of a worker, and those of the service from its health."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 
-class WorkerFigures:
-    """Counts the answers of one worker; saved with those of the other processes of the service."""
+class WorkerMetrics:
+    """Counts the answers of one worker; stored with the metrics of the service's other processes."""
 
     def __init__(self, folder: Path, index: int) -> None:
-        """`folder`: where all processes of the service keep their figures, the engine too."""
+        """`folder`: where all processes of the service, including the engine, store their metrics."""
         self._folder = folder
         self._metrics = Metrics(folder, Slot(0, "api", index))
         self._requests: dict[tuple[str, str, int], Counter] = {}
@@ -25,7 +25,7 @@ class WorkerFigures:
         self._streams = self._metrics.gauge("weft_api_event_streams", "Event streams that are open.")
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
-        """One request has been answered; streams are not timed, they last as long as their tasks."""
+        """Counts one answered request; streams are not timed, because they last as long as their tasks."""
         key = (route, _known(method), status)
         if key not in self._requests:
             self._requests[key] = self._metrics.counter(
@@ -40,12 +40,12 @@ class WorkerFigures:
             self._seconds[route].observe(seconds)
 
     def save(self, streams: int) -> None:
-        """Writes them down."""
+        """Writes the metrics to the folder."""
         self._streams.set(streams)
         self._metrics.save()
 
     def text(self, health: Health) -> bytes:
-        """Everything that the service counts, as Prometheus reads it."""
+        """All metrics of the service in Prometheus text format."""
         from prometheus_client import CollectorRegistry, generate_latest
 
         registry = CollectorRegistry(auto_describe=False)
@@ -55,13 +55,13 @@ class WorkerFigures:
 
 
 class HealthCollector:
-    """The tasks, slots and sites of the service, at one moment."""
+    """The tasks, slots and sites of the service at one moment, as Prometheus metrics."""
 
     def __init__(self, health: Health) -> None:
         self._health = health
 
     def collect(self) -> Iterable[Metric]:
-        """Gauges for what there is now, counters for what became of all tasks there ever were."""
+        """Gauges for current values; counters for the totals of all tasks that have ended."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         health = self._health
@@ -74,21 +74,21 @@ class HealthCollector:
         yield tasks
         for name, attribute in (("slots", "slots"), ("slots_available", "available"), ("queued", "pending")):
             lanes = GaugeMetricFamily(f"weft_jobs_{name}", f"Of each lane: {attribute}.", labels=["lane"])
-            for lane, figures in health.lanes.items():
-                lanes.add_metric([str(lane)], getattr(figures, attribute))
+            for lane, slots in health.lanes.items():
+                lanes.add_metric([str(lane)], getattr(slots, attribute))
             yield lanes
         totals = health.totals
-        for name, said, label, numbers in (
+        for name, description, label, numbers in (
             ("weft_jobs_tasks_ended", "Tasks that have ended, by state.", "state", totals.tasks),
             ("weft_jobs_urls", "URLs of tasks that have ended, by what became of them.", "outcome", totals.urls),
             ("weft_jobs_errors", "URLs of tasks that have ended that gave no page.", "class", totals.errors),
         ):
-            counter = CounterMetricFamily(name, said, labels=[label])
+            counter = CounterMetricFamily(name, description, labels=[label])
             for value, number in numbers.items():
                 counter.add_metric([value], number)
             yield counter
 
 
 def _known(method: str) -> str:
-    """A label has few values, whatever callers send."""
+    """The HTTP method, or a fixed label for unknown ones: callers must not be able to create label values."""
     return method if method in ("GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS") else "other"

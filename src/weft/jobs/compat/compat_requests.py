@@ -1,4 +1,4 @@
-"""Firecrawl's bodies as what tasks are ordered with: crawl, batch, scrape and map, of both versions."""
+"""Translates Firecrawl's request bodies into task specifications: crawl, batch, scrape and map, of both versions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from weft.patterns import MAX_URL_INSTRUCTIONS, ON_PATH, ON_URL, BadPattern, com
 from weft.scraping import MAX_PATTERNS, Scope, WebhookOrder
 
 CRAWL, BATCH, SCRAPE, MAP = "firecrawl crawl", "firecrawl batch", "firecrawl scrape", "firecrawl map"
-HOURS_S = 7200.0  # a crawl's and a batch's time
+HOURS_S = 7200.0  # time limit of a crawl and of a batch
 MOST_URLS = 10_000
 DEEPEST = 1000
-LONGEST_SEARCH = 1000  # characters: each of its words is looked for in each link
+LONGEST_SEARCH = 1000  # characters: each word is searched for in each link
 ROBOTS = "ignoreRobotsTxt is not followed: robots.txt is always obeyed"
 _FIRECRAWL_EVENTS = ("started", "page", "completed", "failed")
 _NOWHERE = {
@@ -33,17 +33,17 @@ _NOWHERE = {
 }
 
 
-class CompatOrder(Struct, frozen=True):
-    """What a body has asked for."""
+class CompatRequest(Struct, frozen=True):
+    """What a request body asks for."""
 
     urls: tuple[str, ...]
     spec: TaskSpec
-    invalid: tuple[str, ...] = ()  # URLs that were left out
+    invalid: tuple[str, ...] = ()  # URLs that were rejected
     appends_to: str = ""
 
 
-def crawl_order(body: Any, version: int, allow_private: bool, articles: int) -> CompatOrder:
-    """POST /crawl."""
+def crawl_request(body: Any, version: int, allow_private: bool, articles: int) -> CompatRequest:
+    """Translates the body of POST /crawl."""
     fields = BodyFields(body)
     url = target(fields.text("url"), allow_private)
     warnings = []
@@ -73,11 +73,11 @@ def crawl_order(body: Any, version: int, allow_private: bool, articles: int) -> 
         exclude=tuple(exclude), scope=scope, strip_query=strip, delay_s=delay_s, webhook=hook,
         max_concurrent_articles=min(100, flight), timeout_s=HOURS_S, warnings=warnings,
     )  # fmt: skip
-    return CompatOrder((url,), spec)
+    return CompatRequest((url,), spec)
 
 
-def batch_order(body: Any, version: int, allow_private: bool, articles: int) -> CompatOrder:
-    """POST /batch/scrape."""
+def batch_request(body: Any, version: int, allow_private: bool, articles: int) -> CompatRequest:
+    """Translates the body of POST /batch/scrape."""
     fields = BodyFields(body)
     given = fields.texts("urls", MOST_URLS)
     is_lenient = fields.flag("ignoreInvalidURLs", version == 2)
@@ -91,11 +91,11 @@ def batch_order(body: Any, version: int, allow_private: bool, articles: int) -> 
         options, kind=BATCH, is_batch=True, webhook=hook, max_concurrent_articles=min(100, flight), timeout_s=HOURS_S,
         warnings=(),
     )  # fmt: skip
-    return CompatOrder(tuple(found), spec, tuple(invalid), appends_to)
+    return CompatRequest(tuple(found), spec, tuple(invalid), appends_to)
 
 
-def scrape_order(body: Any, version: int, allow_private: bool) -> CompatOrder:
-    """POST /scrape: one page, now."""
+def scrape_request(body: Any, version: int, allow_private: bool) -> CompatRequest:
+    """Translates the body of POST /scrape: one page, synchronously."""
     fields = BodyFields(body)
     url = target(fields.text("url"), allow_private)
     timeout_ms = fields.number("timeout", 30_000, 1_000, 600_000)
@@ -105,11 +105,11 @@ def scrape_order(body: Any, version: int, allow_private: bool) -> CompatOrder:
         options, kind=SCRAPE, is_batch=True, max_pages=1, lane=Lane.SCRAPE, retry_attempts=1,
         timeout_s=timeout_ms / 1000, warnings=(),
     )  # fmt: skip
-    return CompatOrder((url,), spec)
+    return CompatRequest((url,), spec)
 
 
 def target(text: Any, allow_private: bool, at: str = "url") -> str:
-    """A URL that may be scraped; a scheme may be missing, as it may there."""
+    """The canonical URL to scrape; a missing scheme is added, as Firecrawl does."""
     if not isinstance(text, str) or not text.strip():
         raise bad(at, "is missing" if text is None else "must be a URL")
     text = text.strip()
@@ -149,7 +149,7 @@ def _spec(options: PageOptions, *, warnings: Sequence[str], **more: Any) -> Task
 
 
 def _path_patterns(fields: BodyFields, name: str, on_full_url: bool) -> list[str]:
-    """Regular expressions as RE2 runs them for the engine: found anywhere in a URL's path, or in the whole URL."""
+    """The regular expressions of a field, checked for RE2; they match anywhere in a URL's path, or in the whole URL."""
     patterns = [(ON_URL if on_full_url else ON_PATH) + text for text in fields.texts(name, MAX_PATTERNS)]
     instructions = 0
     for number, pattern in enumerate(patterns):
@@ -165,7 +165,8 @@ def _path_patterns(fields: BodyFields, name: str, on_full_url: bool) -> list[str
 
 
 def _too_deep(url: str, deepest: int) -> list[str]:
-    """What excludes paths with more parts than a version 1 crawl may go to: `maxDepth` below where it begins."""
+    """A pattern that excludes paths with more segments than `maxDepth` of version 1 allows, relative to the start
+    URL."""
     parts = len([part for part in urlsplit(url).path.split("/") if part])
     return ["/*" * min(parts + deepest, 200) + "/?*"]
 
@@ -210,8 +211,8 @@ def _hook(fields: BodyFields, allow_private: bool) -> dict[str, Any] | None:
     return webhook_of(given, allow_private, "firecrawl")
 
 
-class MapOrder(Struct, frozen=True):
-    """What POST /map asks for."""
+class MapRequest(Struct, frozen=True):
+    """What a body of POST /map asks for."""
 
     url: str
     search: str
@@ -224,8 +225,8 @@ class MapOrder(Struct, frozen=True):
     timeout_s: float
 
 
-def map_order(body: Any, version: int, allow_private: bool) -> MapOrder:
-    """POST /map."""
+def map_request(body: Any, version: int, allow_private: bool) -> MapRequest:
+    """Translates the body of POST /map."""
     fields = BodyFields(body)
     url = target(fields.text("url"), allow_private)
     if version == 2:
@@ -236,7 +237,7 @@ def map_order(body: Any, version: int, allow_private: bool) -> MapOrder:
     search = fields.text("search", "")
     if len(search) > LONGEST_SEARCH:
         raise bad("search", f"must have at most {LONGEST_SEARCH:,} characters")
-    order = MapOrder(
+    wanted = MapRequest(
         url, search, sitemap != "only", sitemap != "skip", fields.flag("includeSubdomains", True),
         fields.flag("ignoreQueryParameters", True), fields.flag("filterByPath", True),
         fields.number("limit", 5000, 1, 100_000), fields.number("timeout", 60_000, 1_000, 600_000) / 1000,
@@ -251,11 +252,12 @@ def map_order(body: Any, version: int, allow_private: bool) -> MapOrder:
         }
     )
     fields.end()
-    return order
+    return wanted
 
 
 def map_spec(timeout_s: float) -> TaskSpec:
-    """The task that reads a site's front page and sitemaps: the URLs that it is given, and no others."""
+    """The specification of the task that reads a site's front page and sitemaps: it fetches the given URLs and no
+    others."""
     return TaskSpec(
         kind=MAP, is_batch=True, lane=Lane.SCRAPE, retry_attempts=1, timeout_s=timeout_s,
         formats=("rawHtml", "links", "metadata"), format_options={"only_main_content": False},

@@ -1,8 +1,8 @@
-"""Reads the body of a Firecrawl request: each field is taken, known to change nothing, or refused by name.
+"""Reads the body of a Firecrawl request. Each field is one of:
 
-taken       its type and limits are checked
+accepted    its type and limits are checked
 harmless    it changes nothing in what is scraped: any value
-lacking     it would change what is scraped, and Weft does not have it: refused, unless its value asks for nothing
+lacking     it would change what is scraped, and Weft does not have it: refused, unless its value is the default
 unknown     refused, as Firecrawl does
 """
 
@@ -17,20 +17,20 @@ BAD_REQUEST = "BAD_REQUEST"
 
 
 class Denied(Refusal):
-    """An error in Firecrawl's words."""
+    """An error in Firecrawl's format."""
 
-    def __init__(self, status: int, said: str, code: str = "", **more: Any) -> None:
-        super().__init__(status, said, **more)
+    def __init__(self, status: int, message: str, code: str = "", **more: Any) -> None:
+        super().__init__(status, message, **more)
         self.code = code
 
 
-def bad(path: str, said: str) -> Denied:
-    """A field is not accepted."""
-    return Denied(400, f"{path}: {said}", BAD_REQUEST, errors=[(path, said)])
+def bad(path: str, problem: str) -> Denied:
+    """The error for a field that is not accepted."""
+    return Denied(400, f"{path}: {problem}", BAD_REQUEST, errors=[(path, problem)])
 
 
 class BodyFields:
-    """One object of a body."""
+    """The fields of one object in a body; each is removed as it is read."""
 
     def __init__(self, given: Any, path: str = "") -> None:
         if not isinstance(given, dict):
@@ -40,62 +40,62 @@ class BodyFields:
         self._known: set[str] = set()
 
     def at(self, name: str) -> str:
-        """A field's whole name."""
+        """The full name of a field, with those of the objects around it."""
         return f"{self._path}.{name}" if self._path else name
 
     def pop(self, name: str, default: Any = None) -> Any:
-        """A field of any type."""
+        """Removes and returns a field of any type."""
         self._known.add(name)
-        found = self._given.pop(name, None)
-        return default if found is None else found
+        value = self._given.pop(name, None)
+        return default if value is None else value
 
     def text(self, name: str, default: str | None = None, among: Collection[str] = ()) -> Any:
-        """A text, or one of some."""
-        found = self.pop(name, default)
-        if found is not None and (not isinstance(found, str) or (among and found not in among)):
+        """Reads a text; `among`: the accepted values."""
+        value = self.pop(name, default)
+        if value is not None and (not isinstance(value, str) or (among and value not in among)):
             raise bad(self.at(name), f"use one of {', '.join(among)}" if among else "must be a text")
-        return found
+        return value
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """true or false."""
-        found = self.pop(name, default)
-        if not isinstance(found, bool):
+        """Reads a boolean."""
+        value = self.pop(name, default)
+        if not isinstance(value, bool):
             raise bad(self.at(name), "must be true or false")
-        return found
+        return value
 
     def number(self, name: str, default: Any, least: float, most: float, *, whole: bool = True) -> Any:
-        """A number within limits."""
-        found = self.pop(name, default)
-        if found is None:
+        """Reads a number within limits."""
+        value = self.pop(name, default)
+        if value is None:
             return None
         kinds = (int,) if whole else (int, float)
-        if isinstance(found, bool) or not isinstance(found, kinds) or not least <= found <= most:
+        if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
             raise bad(self.at(name), f"must be a {'whole ' if whole else ''}number from {least:,} to {most:,}")
-        return found
+        return value
 
     def texts(self, name: str, most: int, default: Any = ()) -> list[str]:
-        """A list of texts."""
-        found = self.pop(name, list(default))
-        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        """Reads a list of at most `most` texts."""
+        value = self.pop(name, list(default))
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             raise bad(self.at(name), "must be a list of texts")
-        if len(found) > most:
-            raise bad(self.at(name), f"has {len(found):,} entries: at most {most:,}")
-        return found
+        if len(value) > most:
+            raise bad(self.at(name), f"has {len(value):,} entries: at most {most:,}")
+        return value
 
     def harmless(self, *names: str) -> None:
-        """Fields that change nothing here."""
+        """Discards fields that change nothing here."""
         for name in names:
             self.pop(name)
 
     def lacking(self, fields: Mapping[str, str]) -> None:
-        """Fields that Weft does not have, with the reason: accepted only where they ask for nothing."""
+        """Refuses fields that Weft does not have, with the reason, unless their value asks for nothing."""
         for name, why in fields.items():
-            found = self.pop(name)
-            if found not in (None, False, 0, "", [], {}):
+            value = self.pop(name)
+            if value not in (None, False, 0, "", [], {}):
                 raise bad(self.at(name), f"is not available: {why}")
 
     def end(self) -> None:
-        """Refuses what is left."""
+        """Refuses the fields that were not read."""
         if self._given:
             from weft.names import nearest
 

@@ -1,7 +1,8 @@
-"""`POST /map`: the URLs of a site as its front page and its sitemaps name them, without fetching them.
+"""`POST /map`: lists the URLs of a site from its front page and sitemaps, without fetching them.
 
-It is a batch of its own lane: the page, and the sitemaps that robots.txt names or that lie where they usually do; those
-that an index names are appended. So politeness, robots.txt and the address guard are those of every task.
+It runs as a batch in the lane of single pages: the front page, and the sitemaps that robots.txt names or that are at
+their usual addresses; sitemaps that an index names are appended. So politeness, robots.txt and the address guard apply
+as to every task.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from weft.jobs.api import answers
 from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import needs
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.compat.compat_requests import MapOrder, map_order, map_spec
+from weft.jobs.compat.compat_requests import MapRequest, map_request, map_spec
 from weft.jobs.compat.envelope import body_of
 from weft.jobs.compat.fields import Denied
 from weft.jobs.errors import TaskFinished
@@ -37,18 +38,18 @@ _NAMED = re.compile(r"^[ \t]*sitemap[ \t]*:[ \t]*(\S+)", re.IGNORECASE | re.MULT
 
 
 class MapRoute:
-    """Holds what the route needs."""
+    """Handler of the map route."""
 
     def __init__(self, service: JobService, settings: ApiSettings) -> None:
         self._service = service
         self._settings = settings
 
     async def map(self, request: Request, version: int) -> Response:
-        """All links that were found, the most relevant first where something is searched for."""
+        """All links of a site; with a search text, the most relevant first."""
         owner = needs(request, KeyScope.SUBMIT).owner
-        order = map_order(body_of(await request.body()), version, self._settings.allow_private)
-        site = _Site(order)
-        spec = map_spec(order.timeout_s)
+        wanted = map_request(body_of(await request.body()), version, self._settings.allow_private)
+        site = _Site(wanted)
+        spec = map_spec(wanted.timeout_s)
         task = (await self._service.submit(Submission(urls=site.first(), spec=spec, owner=owner))).task
         try:
             in_time = await self._read(task, site)
@@ -57,7 +58,7 @@ class MapRoute:
             raise
         if not site.was_answered:
             status, code = (500, "MAP_FAILED") if in_time else (408, "MAP_TIMEOUT")
-            raise Denied(status, f"{order.url} could not be mapped: it did not answer", code)
+            raise Denied(status, f"{wanted.url} could not be mapped: it did not answer", code)
         links = await asyncio.to_thread(site.links)
         answer: dict[str, Any] = {"success": True}
         if version == 1:
@@ -65,15 +66,15 @@ class MapRoute:
         return answers.json_answer(answer | {"id": task.id, "links": links})
 
     async def _read(self, task: Task, site: _Site) -> bool:
-        """Reads what comes, and appends the sitemaps that it names, until nothing is left; False if time ran out."""
-        cursor, until = 0, time.monotonic() + site.order.timeout_s
+        """Reads results and appends the sitemaps that they name until nothing is left; False if time ran out."""
+        cursor, until = 0, time.monotonic() + site.timeout_s
         while True:
             is_over = (await self._service.status(task.id)).task.is_terminal
-            found = await self._service.results(task.id, cursor=cursor, limit=20)
-            cursor = found.cursor
-            for result in found.results:
-                await asyncio.to_thread(site.take, result)  # a sitemap may name 50,000 URLs
-            if found.next_cursor is not None:
+            results = await self._service.results(task.id, cursor=cursor, limit=20)
+            cursor = results.cursor
+            for result in results.results:
+                await asyncio.to_thread(site.add_result, result)  # a sitemap may name 50,000 URLs
+            if results.next_cursor is not None:
                 continue
             more = site.wanted()
             if is_over and not more:
@@ -87,37 +88,38 @@ class MapRoute:
                 try:
                     await self._service.append(task.id, more)
                 except TaskFinished:
-                    site.put_back(more)  # the next look sees that it is over
+                    site.put_back(more)  # the next iteration sees that the task has ended
             await asyncio.sleep(POLL_S)
 
     async def _another(self, task: Task, more: Sequence[str]) -> Task:
-        """The batch has ended before what it named could be appended: another one goes on."""
+        """Continues in another batch: the first one ended before all sitemaps could be appended."""
         return (await self._service.submit(Submission(urls=tuple(more), spec=task.spec, owner=task.owner))).task
 
 
 class _Site:
-    """What is known of a site so far."""
+    """The links and sitemaps of a site that are known so far."""
 
-    def __init__(self, order: MapOrder) -> None:
-        self.order = order
+    def __init__(self, request: MapRequest) -> None:
+        self._request = request
+        self.timeout_s = request.timeout_s
         self.was_answered = False
-        self._found: dict[str, dict[str, Any]] = {}
+        self._links: dict[str, dict[str, Any]] = {}
         self._sitemaps: set[str] = set()
         self._wanted: list[str] = []
-        parts = urlsplit(order.url)
-        self._path = parts.path.rstrip("/") + "/" if order.by_path else "/"
+        parts = urlsplit(request.url)
+        self._path = parts.path.rstrip("/") + "/" if request.by_path else "/"
         self._origin = f"{parts.scheme}://{parts.netloc}"
 
     def first(self) -> tuple[str, ...]:
-        """What is asked for to begin with."""
-        found = [self.order.url] if self.order.reads_pages else []
-        if self.order.reads_sitemaps:
+        """The URLs to fetch first."""
+        urls = [self._request.url] if self._request.reads_pages else []
+        if self._request.reads_sitemaps:
             self._sitemaps.add(f"{self._origin}/sitemap.xml")
-            found += [f"{self._origin}/robots.txt", f"{self._origin}/sitemap.xml"]
-        return tuple(dict.fromkeys(found))
+            urls += [f"{self._origin}/robots.txt", f"{self._origin}/sitemap.xml"]
+        return tuple(dict.fromkeys(urls))
 
-    def take(self, result: ScrapedResult) -> None:
-        """Reads a page, a sitemap or a robots.txt that has come."""
+    def add_result(self, result: ScrapedResult) -> None:
+        """Adds the links of a fetched page, sitemap or robots.txt."""
         source = result.document.get("rawHtml") or ""
         kind = str(result.document.get("content_type") or "").lower()
         if result.url in self._sitemaps or ("xml" in kind and "html" not in kind):
@@ -129,26 +131,27 @@ class _Site:
             self._want(_NAMED.findall(source))
         else:
             self.was_answered = True
-            said = result.document.get("metadata") or {}
-            self._add([result.url], title=said.get("title"), description=said.get("description"))
+            metadata = result.document.get("metadata") or {}
+            self._add([result.url], title=metadata.get("title"), description=metadata.get("description"))
             self._add(result.document.get("links") or [])
 
     def wanted(self) -> list[str]:
-        """Sitemaps that were named since, each once."""
-        found, self._wanted = self._wanted, []
-        return found
+        """Sitemaps that were named since the last call, each once."""
+        sitemap_urls, self._wanted = self._wanted, []
+        return sitemap_urls
 
     def put_back(self, urls: Sequence[str]) -> None:
-        """Those are wanted still."""
+        """Returns sitemaps that could not be appended: `wanted` lists them again."""
         self._wanted += urls
 
     def links(self) -> list[dict[str, Any]]:
-        """The answer."""
-        found = list(self._found.values())
-        if self.order.search:
-            words = {word.lower() for word in _WORD.findall(self.order.search)}
-            found.sort(key=lambda one: -_relevance(one, words))  # of equals, the one that was found first
-        return found[: self.order.limit]
+        """The links for the answer, by relevance if a text was searched for."""
+        links = list(self._links.values())
+        if self._request.search:
+            words = {word.lower() for word in _WORD.findall(self._request.search)}
+            # the sort is stable: equally relevant links stay in the order in which they were read
+            links.sort(key=lambda one: -_relevance(one, words))
+        return links[: self._request.limit]
 
     def _want(self, named: Iterable[str]) -> None:
         for url in _canonical(named):
@@ -162,15 +165,15 @@ class _Site:
 
     def _add(self, urls: Iterable[str], **facts: str | None) -> None:
         for url in _canonical(urls):
-            url = url.partition("?")[0] if self.order.strips_query else url
-            if url not in self._found and self._is_inside(url):
-                self._found[url] = {"url": url} | {name: fact for name, fact in facts.items() if fact}
+            url = url.partition("?")[0] if self._request.strips_query else url
+            if url not in self._links and self._is_inside(url):
+                self._links[url] = {"url": url} | {name: fact for name, fact in facts.items() if fact}
 
     def _is_inside(self, url: str, *, any_path: bool = False) -> bool:
-        if self.order.subdomains:
-            is_same = url_rules.domain_of(url) == url_rules.domain_of(self.order.url)
+        if self._request.subdomains:
+            is_same = url_rules.domain_of(url) == url_rules.domain_of(self._request.url)
         else:
-            is_same = url_rules.host_of(url) == url_rules.host_of(self.order.url)
+            is_same = url_rules.host_of(url) == url_rules.host_of(self._request.url)
         return is_same and (any_path or (urlsplit(url).path.rstrip("/") + "/").startswith(self._path))
 
 
@@ -183,5 +186,5 @@ def _canonical(given: Iterable[str]) -> Iterator[str]:
 
 
 def _relevance(one: dict[str, Any], words: set[str]) -> int:
-    said = f"{one['url']} {one.get('title', '')} {one.get('description', '')}".lower()
-    return sum(word in said for word in words)
+    text = f"{one['url']} {one.get('title', '')} {one.get('description', '')}".lower()
+    return sum(word in text for word in words)

@@ -1,4 +1,4 @@
-"""What a Firecrawl client wants of each page (`scrapeOptions`), as what a task keeps of one."""
+"""Translates a Firecrawl client's `scrapeOptions` into the options of a task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LACKING_FORMATS = dict.fromkeys(
 ) | dict.fromkeys(("branding", "audio", "video"), "it is not taken from pages") | {
     "changeTracking": "pages are not compared with earlier ones", "rawBase64": "ask for rawHtml",
 }  # fmt: skip
-# Clients send skipTlsVerification: true unless told otherwise; certificates are verified all the same.
+# Clients send skipTlsVerification: true by default; certificates are verified nevertheless.
 _HARMLESS = (
     "skipTlsVerification", "timeout", "fastMode", "blockAds", "removeBase64Images", "maxAge", "storeInCache",
     "auditMetadata", "origin", "integration", "safeMode",
@@ -45,7 +45,7 @@ _LACKING_1 = {
 
 
 class PageOptions(Struct, frozen=True):
-    """What is kept of a page."""
+    """What a task stores of each page."""
 
     formats: tuple[str, ...]
     format_options: dict[str, Any]
@@ -57,7 +57,7 @@ class PageOptions(Struct, frozen=True):
 
 
 def page_options(fields: BodyFields, version: int) -> PageOptions:
-    """Takes all fields of `scrapeOptions`; of a scrape or a batch they are in the body itself."""
+    """Reads all fields of `scrapeOptions`; a scrape or a batch has them in the body itself."""
     formats, attributes, screenshot = _formats(fields, version)
     wishes = _wishes(fields, screenshot)
     shape: dict[str, Any] = {
@@ -84,7 +84,7 @@ def page_options(fields: BodyFields, version: int) -> PageOptions:
 
 
 def _wishes(fields: BodyFields, screenshot: str) -> dict[str, Any]:
-    """What only a browser can do; one who asks for none of it gets what the service is set to."""
+    """The options that need a browser; without any, the service's default for rendering applies."""
     wishes: dict[str, Any] = {"screenshot": screenshot} if screenshot else {}
     if wait_ms := fields.number("waitFor", 0, 0, 60_000):
         wishes["wait_for"] = wait_ms / 1000
@@ -107,7 +107,7 @@ def _formats(fields: BodyFields, version: int) -> tuple[tuple[str, ...], tuple[t
     given = fields.pop("formats", ["markdown"])
     if not isinstance(given, list) or len(given) > MOST_FORMATS:
         raise bad(fields.at("formats"), f"must be a list of at most {MOST_FORMATS} formats")
-    found: list[str] = []
+    formats: list[str] = []
     attributes: list[tuple[str, str]] = []
     screenshot = ""
     for number, one in enumerate(given):
@@ -120,10 +120,10 @@ def _formats(fields: BodyFields, version: int) -> tuple[tuple[str, ...], tuple[t
         elif name in _LACKING_FORMATS:
             raise bad(at, f"{name!r} is not available: {_LACKING_FORMATS[name]}")
         elif name not in _FORMATS or (name == "images" and version == 1):
-            raise bad(at, f"{str(name)[:60]!r} is no format: use {', '.join(_FORMATS)}")
+            raise bad(at, f"{str(name)[:60]!r} is not a format: use {', '.join(_FORMATS)}")
         else:
-            found.append(name)
-    return (*dict.fromkeys(found), "metadata"), tuple(attributes), screenshot
+            formats.append(name)
+    return (*dict.fromkeys(formats), "metadata"), tuple(attributes), screenshot
 
 
 def _typed(one: Any, at: str, version: int) -> tuple[Any, dict[str, Any]]:
@@ -138,16 +138,16 @@ def _attributes(fields: BodyFields) -> list[tuple[str, str]]:
     given = fields.pop("selectors", [])
     if not isinstance(given, list) or len(given) > MOST_ATTRIBUTES:
         raise bad(fields.at("selectors"), f"must be a list of at most {MOST_ATTRIBUTES} objects")
-    found = []
+    pairs = []
     for number, one in enumerate(given):
         pair = BodyFields(one, f"{fields.at('selectors')}.{number}")
         selector, attribute = pair.text("selector"), pair.text("attribute")
         pair.end()
         if not selector or not attribute:
             raise bad(pair.at("selector"), "an object with `selector` and `attribute` is needed")
-        found.append((selector, attribute))
+        pairs.append((selector, attribute))
     fields.end()
-    return found
+    return pairs
 
 
 def _rule(selector: str, attribute: str) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """The routes that Firecrawl's clients call, over the service: crawl, batch scrape, status, errors, cancel, usage.
 
-What must stay true, because clients depend on it: a start answers exactly 200; `next` is there only while more
-documents exist now, not in the plain status of a job that runs, and is never refused for being asked too often, because
-clients follow it at once and take a refusal for the end; a terminal status is read before the documents, so that it
-never comes without the last of them.
+Clients depend on these invariants. A start answers exactly 200. `next` is only there while more documents exist now,
+and not in the plain status of a running job. A request for `next` is never refused for its rate, because clients follow
+it at once and take a refusal for the end. A terminal status is read before the documents, so that it never comes
+without the last of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.routes.tasks import IDEMPOTENCY_KEY
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import StreamSlots
-from weft.jobs.compat.compat_requests import CRAWL, CompatOrder, batch_order, crawl_order
+from weft.jobs.compat.compat_requests import CRAWL, CompatRequest, batch_request, crawl_request
 from weft.jobs.compat.envelope import base_of, body_of
 from weft.jobs.compat.fields import BAD_REQUEST, Denied
 from weft.jobs.compat.mapping import MapRoute
@@ -55,22 +55,24 @@ _REASONS = {
     ),
 }  # fmt: skip
 _ABSENT = {f"/{name}": why for why, names in _REASONS.items() for name in names}
-_PLENTY = 1_000_000_000  # nothing is metered, and clients stop at 0
+_PLENTY = 1_000_000_000  # reported as remaining: nothing is metered, and clients stop at 0
 
 
 class CompatRoutes:
-    """Holds what the routes need; one object for an application."""
+    """Handlers of Firecrawl's routes; one object for each application."""
 
-    def __init__(self, service: JobService, settings: ApiSettings, rate: Rate, places: StreamSlots, hub: Hub) -> None:
+    def __init__(
+        self, service: JobService, settings: ApiSettings, rate: Rate, stream_slots: StreamSlots, hub: Hub
+    ) -> None:
         self._service = service
         self._settings = settings
         self._rate = rate
         self._scrape = ScrapeRoute(service, settings, hub)
         self._map = MapRoute(service, settings)
-        self._watching = Watching(service, settings, places, hub)
+        self._watching = Watching(service, settings, stream_slots, hub)
 
     def routes(self) -> list[BaseRoute]:
-        """All of them, for both versions. They are Firecrawl's, not Weft's: its document does not list them."""
+        """The routes of both versions. They are not in Weft's OpenAPI document."""
         return [route for version in (1, 2) for route in self._of_version(version)]
 
     def _of_version(self, version: int) -> list[BaseRoute]:
@@ -78,8 +80,8 @@ class CompatRoutes:
 
         def add(path: str, methods: str, doing: Any, *more: Any) -> None:
             async def endpoint(request: Request) -> Response:
-                found: Response = await doing(request, version, *more)
-                return found
+                response: Response = await doing(request, version, *more)
+                return response
 
             routes.append(Route(base + path, endpoint, methods=methods.split()))
 
@@ -90,12 +92,12 @@ class CompatRoutes:
             add(f"/crawl/{name}", "GET", self._active)
         for path, why in _ABSENT.items():
             for one in (path, path + "/{rest:path}"):
-                add(one, "GET POST PATCH PUT DELETE", self._absent, why)
+                add(one, "GET POST PATCH PUT DELETE", self._not_available, why)
         for path, kind in (("/crawl", "crawl"), ("/batch/scrape", "batch")):
             add(path, "POST", self._limited(self._start), kind)
             add(path + "/{task_id}", "GET", self._status)
             add(path + "/{task_id}", "DELETE", self._cancel)
-            # The JavaScript client of version 1 asks for them with DELETE.
+            # The JavaScript client of version 1 sends these as DELETE.
             add(path + "/{task_id}/errors", "GET DELETE" if version == 1 else "GET", self._errors)
             routes.append(WebSocketRoute(base + path + "/{task_id}", self._watching.route(version)))
         add("/concurrency-check", "GET", self._concurrency)
@@ -106,10 +108,10 @@ class CompatRoutes:
     def _limited(self, doing: Any) -> Any:
         async def limited(request: Request, *more: Any) -> Response:
             caller = needs(request, KeyScope.SUBMIT)
-            if (waits := self._rate.take(caller.owner)) > 0:
+            if (waits := self._rate.consume(caller.owner)) > 0:
                 raise Denied(429, "Rate limit exceeded: try again later", retry_after_s=waits)
-            found: Response = await doing(request, *more)
-            return found
+            response: Response = await doing(request, *more)
+            return response
 
         return limited
 
@@ -117,51 +119,51 @@ class CompatRoutes:
 
     async def _start(self, request: Request, version: int, kind: str) -> Response:
         owner, raw = needs(request, KeyScope.SUBMIT).owner, await request.body()
-        make = crawl_order if kind == "crawl" else batch_order
+        make = crawl_request if kind == "crawl" else batch_request
         settings = self._settings
-        order = await asyncio.to_thread(
+        wanted = await asyncio.to_thread(
             lambda: make(body_of(raw), version, settings.allow_private, settings.max_articles)
         )
         idempotency = _idempotency(request, raw)
-        if order.appends_to:
-            task_id = await self._append(owner, order, idempotency)
+        if wanted.appends_to:
+            task_id = await self._append(owner, wanted, idempotency)
         else:
-            submission = Submission(urls=order.urls, spec=order.spec, owner=owner, idempotency=idempotency)
+            submission = Submission(urls=wanted.urls, spec=wanted.spec, owner=owner, idempotency=idempotency)
             task_id = (await self._service.submit(submission)).task.id
-        found: dict[str, Any] = {
+        body: dict[str, Any] = {
             "success": True,
             "id": task_id,
             "url": f"{base_of(request)}{request.url.path}/{task_id}",
         }
-        if kind == "batch" and (order.invalid or version == 2):
-            found["invalidURLs"] = order.invalid
-        return answers.json_answer(found)
+        if kind == "batch" and (wanted.invalid or version == 2):
+            body["invalidURLs"] = wanted.invalid
+        return answers.json_answer(body)
 
-    async def _append(self, owner: str, order: CompatOrder, idempotency: Idempotency) -> str:
+    async def _append(self, owner: str, wanted: CompatRequest, idempotency: Idempotency) -> str:
         try:
-            done = await self._service.append(order.appends_to, order.urls, owner, idempotency=idempotency)
+            done = await self._service.append(wanted.appends_to, wanted.urls, owner, idempotency=idempotency)
             return done.id
         except TaskFinished as error:
-            raise Denied(409, f"the batch {order.appends_to} is over: start another one", BAD_REQUEST) from error
+            raise Denied(409, f"the batch {wanted.appends_to} is over: start another one", BAD_REQUEST) from error
 
-    # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── status ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _status(self, request: Request, version: int) -> Response:
         task_id, owner = asked_task(request, KeyScope.READ)
         limit, skip = _count(request, "limit", 100, 1), _count(request, "skip", 0, 0)
         cursor = _cursor(request, task_id)
-        status = await self._service.status(task_id, owner)  # before the documents: see above
+        status = await self._service.status(task_id, owner)  # before the documents: see the module
         if skip and not cursor:
             cursor = await self._service.cursor_behind(task_id, owner, pages=skip)
-        found = await self._service.results(task_id, owner, cursor=cursor, limit=min(limit, MOST_DOCUMENTS))
-        documents = [document(one, status.task) for one in found.results]
+        results = await self._service.results(task_id, owner, cursor=cursor, limit=min(limit, MOST_DOCUMENTS))
+        documents = [document(one, status.task) for one in results.results]
         more = None
-        # A client that asks for the status alone follows `next` at once, and would download a job that runs as fast as
-        # it grows, at each of its polls. Whoever pages on purpose says so, by a limit or a place.
-        if found.next_cursor is not None and (status.task.is_terminal or request.query_params):
-            # The limit goes along, so that the pages of one listing are alike.
-            place = cursors.encode(task_id, found.next_cursor)
-            more = f"{base_of(request)}{request.url.path}?cursor={place}&limit={limit}"
+        # A client that polls the status follows `next` at once, and would download a running job again at each poll. A
+        # client that wants pages passes a limit or a cursor.
+        if results.next_cursor is not None and (status.task.is_terminal or request.query_params):
+            # The limit is part of the link, so that all pages of a listing have the same length.
+            next_cursor = cursors.encode(task_id, results.next_cursor)
+            more = f"{base_of(request)}{request.url.path}?cursor={next_cursor}&limit={limit}"
         return answers.json_answer(job_status(status, version, documents, more, self._settings.retention_s))
 
     async def _errors(self, request: Request, version: int) -> Response:
@@ -171,14 +173,14 @@ class CompatRoutes:
         blocked: list[str] = []
         before: int | None = None
         while True:
-            found = await self._service.latest(task_id, owner, before=before, limit=1000, kinds=("error",))
-            for event in found.events:
+            failures = await self._service.latest(task_id, owner, before=before, limit=1000, kinds=("error",))
+            for event in failures.events:
                 failure = _failure(event.number or 0, event.at, event.data)
                 if failure.error_class is ErrorClass.ROBOTS:
                     blocked.append(failure.url)
                 else:
                     errors.append(error_line(task, failure, version))
-            before = found.before
+            before = failures.before
             if before is None:
                 return answers.json_answer({"errors": errors[::-1], "robotsBlocked": blocked[::-1]})
 
@@ -187,17 +189,17 @@ class CompatRoutes:
         crawls: list[dict[str, Any]] = []
         cursor: str | None = None
         while True:
-            found = await self._service.list(owner, states=LIVE, cursor=cursor, limit=500)
+            listing = await self._service.list(owner, states=LIVE, cursor=cursor, limit=500)
             crawls += [
                 {
                     "id": task.id, "teamId": owner or "local", "url": task.url,
                     "created_at": answers.moment(task.created_at),
                     "options": {"limit": task.spec.max_pages, "scrapeOptions": {"formats": task.spec.formats[:-1]}},
                 }
-                for task in found.tasks
+                for task in listing.tasks
                 if task.spec.kind == CRAWL
             ]  # fmt: skip
-            cursor = found.next_cursor
+            cursor = listing.next_cursor
             if cursor is None:
                 return answers.json_answer({"success": True, "crawls": crawls})
 
@@ -221,12 +223,12 @@ class CompatRoutes:
     async def _queue(self, request: Request, version: int) -> Response:  # noqa: ARG002
         needs(request, KeyScope.READ)
         lane = (await self._service.health()).lanes["task"]
-        found = {
+        counts = {
             "success": True, "jobsInQueue": lane.pending + lane.running,
             "activeJobsInQueue": lane.running - lane.waiting, "waitingJobsInQueue": lane.pending + lane.waiting,
             "maxConcurrency": lane.slots, "mostRecentSuccess": None,
         }  # fmt: skip
-        return answers.json_answer(found)
+        return answers.json_answer(counts)
 
     async def _credits(self, request: Request, version: int) -> Response:
         needs(request, KeyScope.READ)
@@ -234,7 +236,7 @@ class CompatRoutes:
         data: dict[str, Any] = dict.fromkeys(names, _PLENTY)
         return answers.json_answer({"success": True, "data": data, "warning": "nothing is metered"})
 
-    async def _absent(self, request: Request, version: int, why: str) -> Response:  # noqa: ARG002
+    async def _not_available(self, request: Request, version: int, why: str) -> Response:  # noqa: ARG002
         raise Denied(501, f"{request.url.path} is not available: {why}")
 
 
@@ -264,7 +266,7 @@ def _cursor(request: Request, task_id: str) -> int:
     try:
         return cursors.decode(task_id, text)
     except cursors.BadCursor:
-        raise Denied(400, "cursor: is none that an answer about this job has given", BAD_REQUEST) from None
+        raise Denied(400, "cursor: is not a cursor of this job", BAD_REQUEST) from None
 
 
 def _failure(number: int, at: float, data: dict[str, Any]) -> Failure:

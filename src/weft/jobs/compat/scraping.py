@@ -1,4 +1,4 @@
-"""`POST /scrape`: one page at once, as a task of its own lane that is waited for."""
+"""`POST /scrape`: fetches one page and waits for it, as a task in the lane of single pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.jobs.api import answers
 from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import asked_task, needs
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.compat.compat_requests import scrape_order
+from weft.jobs.compat.compat_requests import scrape_request
 from weft.jobs.compat.envelope import body_of
 from weft.jobs.compat.fields import Denied
 from weft.jobs.compat.wire import answered_badly, document, error_code, warning_of
@@ -21,14 +21,14 @@ from weft.jobs.reading.hub import Hub
 from weft.jobs.service import Failure, JobService, Submission
 from weft.scraping import ErrorClass
 
-GRACE_S = 5.0  # the task ends at its deadline; this is for one that the engine does not keep
+GRACE_S = 5.0  # a margin: the engine ends the task at its deadline, unless it does not answer
 TIMEOUT = "SCRAPE_TIMEOUT"
 _ANSWERED = (ErrorClass.HTTP_4XX, ErrorClass.HTTP_5XX)
 _REFUSED = (ErrorClass.ROBOTS, ErrorClass.BLOCKED)
 
 
 class ScrapeRoute:
-    """Holds what the routes need."""
+    """Handler of the scrape routes."""
 
     def __init__(self, service: JobService, settings: ApiSettings, hub: Hub) -> None:
         self._service = service
@@ -36,14 +36,14 @@ class ScrapeRoute:
         self._settings = settings
 
     async def scrape(self, request: Request, version: int) -> Response:
-        """The page, or why there is none."""
+        """Scrapes one page, and answers with it or with the error."""
         owner = needs(request, KeyScope.SUBMIT).owner
         raw, is_private_allowed = await request.body(), self._settings.allow_private
-        order = await asyncio.to_thread(lambda: scrape_order(body_of(raw), version, is_private_allowed))
-        submission = Submission(urls=order.urls, spec=order.spec, owner=owner)
+        wanted = await asyncio.to_thread(lambda: scrape_request(body_of(raw), version, is_private_allowed))
+        submission = Submission(urls=wanted.urls, spec=wanted.spec, owner=owner)
         task = (await self._service.submit(submission)).task
         if not await self._waited(task, task.spec.timeout_s + GRACE_S):
-            raise Denied(408, "the page was not there in time", TIMEOUT)
+            raise Denied(408, "the page was not scraped in time", TIMEOUT)
         return await self._answer(task.id, owner)
 
     async def again(self, request: Request, version: int) -> Response:  # noqa: ARG002 (as all routes)
@@ -51,7 +51,7 @@ class ScrapeRoute:
         return await self._answer(*asked_task(request, KeyScope.READ))
 
     async def _waited(self, task: Task, at_most_s: float) -> bool:
-        """Whether a task has ended in time; one that has not is cancelled, and so is one whose caller has gone."""
+        """Whether a task has ended in time; otherwise it is cancelled, also when its caller has disconnected."""
         try:
             if not (is_in_time := await self._hub.ended(task.id, at_most_s)):
                 await self._service.cancel(task.id)
@@ -62,10 +62,10 @@ class ScrapeRoute:
 
     async def _answer(self, task_id: str, owner: str) -> Response:
         task = (await self._service.status(task_id, owner)).task
-        found = await self._service.results(task_id, owner, limit=10, include_errors=True)
-        if found.results:
-            return _good(document(found.results[-1], task), task)
-        failure = found.errors[-1] if found.errors else None
+        results = await self._service.results(task_id, owner, limit=10, include_errors=True)
+        if results.results:
+            return _good(document(results.results[-1], task), task)
+        failure = results.errors[-1] if results.errors else None
         if failure is not None and failure.error_class in _ANSWERED and failure.status:
             return _good(answered_badly(failure, task), task)
         raise _denied(task, failure)
@@ -82,9 +82,9 @@ def _denied(task: Task, failure: Failure | None) -> Denied:
     if failure is None:
         if not task.is_terminal:
             return Denied(404, "this scrape has not ended yet")
-        return Denied(408, "the page was not there in time", TIMEOUT)
-    said = f"{failure.url} could not be scraped: {failure.error}"
+        return Denied(408, "the page was not scraped in time", TIMEOUT)
+    message = f"{failure.url} could not be scraped: {failure.error}"
     kind = failure.error_class
     if kind is ErrorClass.TIMEOUT:
-        return Denied(408, said, TIMEOUT)
-    return Denied(403 if kind in _REFUSED else 500, said, error_code(failure))
+        return Denied(408, message, TIMEOUT)
+    return Denied(403 if kind in _REFUSED else 500, message, error_code(failure))

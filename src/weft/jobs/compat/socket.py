@@ -1,13 +1,14 @@
-"""A job watched over a WebSocket: every document once, then that it is done.
+"""Follows a job over a WebSocket: sends every document once, then the end.
 
-    catchup    the status, with the documents that there are; always `scraping`, because some clients stop reading at a
-               terminal one, and lose what comes behind it
-    document   one page, as it is stored
-    heartbeat  when nothing was sent for a second: clients ask for the status otherwise, with all documents
-    done       everything was sent, and the job is completed; for the others a catchup that says so, or an error
+catchup    the status, with the documents so far; its state is always `scraping`, because some clients stop reading at
+           a terminal one and lose what follows
+document   one page, as it is stored
+heartbeat  when nothing was sent for a second: clients would otherwise poll the status with all documents
+done       everything was sent, and the job is completed; for other ends a catchup that says so, or an error
 
-A watcher is a number, as a reader of events is: it costs no memory for what it has not read, and is cut off when it has
-taken nothing for `stall_s`. A worker that ends closes its sockets with 1012; clients go on by asking for the status.
+A watcher is a cursor: it uses no memory for documents that its client has not read, and is closed when the client has
+read nothing for `stall_s`. A worker that ends closes its sockets with 1012; clients then continue by polling the
+status.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ from weft.jobs.service import JobService, TaskSnapshot
 from weft.telemetry import Log
 
 HEARTBEAT_S = 1.0
-AT_ONCE = 50  # documents that are read together
+AT_ONCE = 50  # documents that are read at a time
 AWAY_S = 0.5
 NORMAL, NOT_FOUND, MISTAKE, RESTART, FULL, FORBIDDEN = 1000, 1008, 1011, 1012, 1013, 3003
-LONGEST_REASON = 120  # bytes that a close frame has room for
+LONGEST_REASON = 120  # bytes: the limit of a close frame's reason
 log = Log("weft.jobs.compat")
 
 
 class Watching:
-    """Holds what the route needs."""
+    """Handler of the WebSocket route."""
 
-    def __init__(self, service: JobService, settings: ApiSettings, places: StreamSlots, hub: Hub) -> None:
+    def __init__(self, service: JobService, settings: ApiSettings, stream_slots: StreamSlots, hub: Hub) -> None:
         self._service = service
         self._hub = hub
         self._settings = settings
-        self._places = places
+        self._stream_slots = stream_slots
 
     def route(self, version: int) -> Callable[[WebSocket], Awaitable[None]]:
-        """For one version."""
+        """The endpoint for one version of the API."""
 
         async def endpoint(socket: WebSocket) -> None:
             await self._accepted(socket, version)
@@ -62,7 +63,7 @@ class Watching:
         try:
             task_id, owner = asked_task(socket, KeyScope.READ)
             await self._service.status(task_id, owner)
-            self._places.take(owner)
+            self._stream_slots.reserve(owner)
         except TaskUnknown:
             await socket.close(NOT_FOUND, "Job not found")
             return
@@ -77,22 +78,22 @@ class Watching:
                 socket, _Watcher(self._service, self._hub, self._settings, socket, task_id, owner, version)
             )
         finally:
-            self._places.give_back(owner)
+            self._stream_slots.release(owner)
 
     async def _watched(self, socket: WebSocket, watcher: _Watcher) -> None:
-        """Runs a watcher until it ends, or its client has gone."""
+        """Runs a watcher until it ends, or its client disconnects."""
         reading = asyncio.ensure_future(_gone(socket))
         sending = asyncio.ensure_future(watcher.run())
         try:
             await asyncio.wait({reading, sending}, return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
                 sending.result()
-        except (WebSocketDisconnect, RuntimeError):  # it has gone while something was sent
+        except (WebSocketDisconnect, RuntimeError):  # the client disconnected during a send
             pass
         except TimeoutError:
             log.info("watcher cut off", task=watcher.task_id, stalled_s=self._settings.stall_s)
             if (transport := socket.scope.get(TRANSPORT)) is not None:
-                transport.abort()  # closing would wait for the reader to take what is buffered
+                transport.abort()  # close() would wait for the client to read the buffered bytes
         finally:
             for one in (reading, sending):
                 one.cancel()
@@ -100,7 +101,7 @@ class Watching:
 
 
 class _Watcher:
-    """One client of one job."""
+    """One client that follows one job."""
 
     def __init__(
         self, service: JobService, hub: Hub, settings: ApiSettings, socket: WebSocket, task_id: str, owner: str,
@@ -116,13 +117,13 @@ class _Watcher:
         self._cursor = 0
 
     async def run(self) -> None:
-        """To the end of the job."""
+        """Sends documents and heartbeats to the end of the job."""
         status = await self._status()
-        found = await self._service.results(self.task_id, self._owner, limit=AT_ONCE)
-        documents = [document(one, status.task) for one in found.results]
+        results = await self._service.results(self.task_id, self._owner, limit=AT_ONCE)
+        documents = [document(one, status.task) for one in results.results]
         snapshot = job_status(status, self._version, documents, None, self._settings.retention_s)
         await self._send({"type": "catchup", "data": snapshot | {"status": "scraping"}})
-        self._cursor = found.cursor
+        self._cursor = results.cursor
         await self._documents()
         async with aclosing(self._hub.numbers(self.task_id, self._cursor, HEARTBEAT_S)) as numbers:
             async for number in numbers:
@@ -131,7 +132,7 @@ class _Watcher:
                 elif number > self._cursor:
                     await self._documents()
         status = await self._status()
-        if not status.task.is_terminal:  # this worker ends
+        if not status.task.is_terminal:  # the loop ended because this worker ends
             await self._socket.close(RESTART, "this worker ends: ask for the status")
             return
         await self._documents()
@@ -145,15 +146,15 @@ class _Watcher:
                 await asyncio.sleep(AWAY_S)
 
     async def _documents(self) -> None:
-        """Sends what there is behind the cursor."""
+        """Sends the documents after the cursor."""
         while True:
-            found = await self._service.results(self.task_id, self._owner, cursor=self._cursor, limit=AT_ONCE)
-            if found.results:
+            results = await self._service.results(self.task_id, self._owner, cursor=self._cursor, limit=AT_ONCE)
+            if results.results:
                 task = (await self._status()).task
-                for one in found.results:
+                for one in results.results:
                     await self._send({"type": "document", "data": document(one, task)})
-            self._cursor = found.cursor
-            if found.next_cursor is None:
+            self._cursor = results.cursor
+            if results.next_cursor is None:
                 return
 
     async def _end(self, status: TaskSnapshot) -> None:
@@ -176,6 +177,6 @@ class _Watcher:
 
 
 async def _gone(socket: WebSocket) -> None:
-    """Returns when the client has gone; whatever it says is not read."""
+    """Returns when the client has disconnected; its messages are discarded."""
     while (await socket.receive())["type"] != "websocket.disconnect":
         pass

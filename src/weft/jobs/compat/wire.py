@@ -1,4 +1,4 @@
-"""What Firecrawl's clients expect to read: documents, the status of a job, errors. Pure."""
+"""Answers in Firecrawl's format: documents, job status, errors. Pure functions."""
 
 from __future__ import annotations
 
@@ -35,50 +35,51 @@ _OPEN_GRAPH = {
 
 
 def state_of(task: Task) -> str:
-    """The word for where a job is."""
+    """Firecrawl's name for the state of a task."""
     return _STATES.get(task.state, "scraping")
 
 
 def error_code(failure: Failure) -> str:
-    """The code of a page that failed."""
+    """Firecrawl's error code for a page that failed."""
     return _CODES.get(failure.error_class, "SCRAPE_ALL_ENGINES_FAILED")
 
 
 def document(result: ScrapedResult, task: Task) -> dict[str, Any]:
-    """One page. `url` is set, and differs between the pages of a job: clients tell documents apart by it."""
-    found = result.document
-    made: dict[str, Any] = {name: found[name] for name in (*_WRITTEN, "screenshot") if name in found}
+    """One page. `url` is always set and unique within a job: clients identify documents by it."""
+    document = result.document
+    made: dict[str, Any] = {name: document[name] for name in (*_WRITTEN, "screenshot") if name in document}
     if pairs := task.spec.extra.get("attributes"):
-        fields = found.get("fields") or {}
+        fields = document.get("fields") or {}
         made["attributes"] = [
             {"selector": selector, "attribute": attribute, "values": fields.get(f"a{number}") or []}
             for number, (selector, attribute) in enumerate(pairs)
         ]
-    kind = str(found.get("content_type") or "")
-    if "unparsed" in found:
-        made["warning"] = f"the page could not be parsed: {found['unparsed']}"
-    elif found.get("markdown") == "" and kind_of(b"", kind) is BodyKind.OTHER:
-        made["warning"] = f"{kind[:100]} is not read: there is no text of it"  # PDF is read there: nobody must wonder
+    kind = str(document.get("content_type") or "")
+    if "unparsed" in document:
+        made["warning"] = f"the page could not be parsed: {document['unparsed']}"
+    elif document.get("markdown") == "" and kind_of(b"", kind) is BodyKind.OTHER:
+        # Firecrawl reads PDF: say why there is no text here
+        made["warning"] = f"{kind[:100]} is not read: there is no text of it"
     return made | {"url": result.url, "metadata": _metadata(result, task)}
 
 
 def _metadata(result: ScrapedResult, task: Task) -> dict[str, Any]:
-    found, said = result.document, result.document.get("metadata") or {}
-    graph = said.get("open_graph") or {}
+    document, metadata = result.document, result.document.get("metadata") or {}
+    graph = metadata.get("open_graph") or {}
     facts = {
-        "title": said.get("title") or result.title,
-        "description": said.get("description"),
-        "language": said.get("language"),
-        "keywords": ", ".join(said["keywords"]) if said.get("keywords") else None,
-        "publishedTime": said.get("published"),
-        "modifiedTime": said.get("modified"),
+        "title": metadata.get("title") or result.title,
+        "description": metadata.get("description"),
+        "language": metadata.get("language"),
+        "keywords": ", ".join(metadata["keywords"]) if metadata.get("keywords") else None,
+        "publishedTime": metadata.get("published"),
+        "modifiedTime": metadata.get("modified"),
         **{name: graph.get(own) for own, name in _OPEN_GRAPH.items()},
     }
     return {name: fact for name, fact in facts.items() if fact is not None} | {
-        "url": found.get("final_url") or result.url,
+        "url": document.get("final_url") or result.url,
         "sourceURL": result.asked_url or result.url,
         "statusCode": result.status,
-        "contentType": found.get("content_type") or "",
+        "contentType": document.get("content_type") or "",
         "scrapeId": task.id,
         "proxyUsed": "basic",
         "cacheState": "miss",
@@ -88,7 +89,7 @@ def _metadata(result: ScrapedResult, task: Task) -> dict[str, Any]:
 
 
 def answered_badly(failure: Failure, task: Task) -> dict[str, Any]:
-    """A page that was answered with an error: its status is the document's, as it is there."""
+    """A page that was answered with an error status: as in Firecrawl, the document has that status."""
     empty = {"markdown": "", "html": "", "rawHtml": "", "links": [], "images": []}
     made = {name: value for name, value in empty.items() if name in task.spec.formats}
     return made | {
@@ -104,10 +105,10 @@ def answered_badly(failure: Failure, task: Task) -> dict[str, Any]:
 def job_status(
     status: TaskSnapshot, version: int, documents: Sequence[dict[str, Any]], next_url: str | None, retention_s: float
 ) -> dict[str, Any]:
-    """How a job stands, with a stretch of its documents. Without `next` there are no more now."""
+    """The status of a job with a page of its documents. Without `next` there are no more now."""
     task, progress = status.task, status.progress
     expires = (task.finished_at or task.created_at + task.spec.timeout_s) + retention_s
-    found: dict[str, Any] = {
+    body: dict[str, Any] = {
         "success": True,
         "status": state_of(task),
         "completed": progress.completed,
@@ -117,31 +118,31 @@ def job_status(
         "data": list(documents),
     }
     if next_url is not None:
-        found["next"] = next_url
+        body["next"] = next_url
     if warning := warning_of(task):
-        found["warning"] = warning
+        body["warning"] = warning
     if version == 2:
-        found |= {"createdAt": iso(task.created_at), "duration": round(status.duration_s, 3)}
+        body |= {"createdAt": iso(task.created_at), "duration": round(status.duration_s, 3)}
         if task.finished_at is not None:
-            found["completedAt"] = iso(task.finished_at)
-    return found
+            body["completedAt"] = iso(task.finished_at)
+    return body
 
 
 def warning_of(task: Task) -> str:
-    """What a client should know besides the state."""
-    said = list(task.spec.extra.get("warnings", ()))
+    """A warning for the client: what the state alone does not say."""
+    warnings = list(task.spec.extra.get("warnings", ()))
     progress = task.progress
     if task.finish_reason is FinishReason.DEADLINE:
-        said.append("the time was over before everything was scraped")
+        warnings.append("the time limit was reached before everything was scraped")
     elif task.state is TaskState.PARTIAL:
-        said.append(f"{progress.failed:,} of {progress.ended:,} pages failed: GET .../errors lists them")
+        warnings.append(f"{progress.failed:,} of {progress.ended:,} pages failed: GET .../errors lists them")
     elif task.state is TaskState.FAILED:
-        said.append(task.message or f"no page could be scraped ({task.finish_reason}): GET .../errors lists why")
-    return "; ".join(said)
+        warnings.append(task.message or f"no page could be scraped ({task.finish_reason}): GET .../errors lists why")
+    return "; ".join(warnings)
 
 
 def error_line(task: Task, failure: Failure, version: int) -> dict[str, Any]:
-    """One page that failed."""
+    """The entry of a page that failed."""
     line = {
         "id": f"{task.id}-{failure.number}", "timestamp": iso(failure.at), "url": failure.url, "error": failure.error,
     }  # fmt: skip

@@ -1,1 +1,1 @@
-"""The dashboard of the scrape service: pages for people, live, without a build step and with nothing from elsewhere."""
+"""The dashboard of the scrape service: live HTML pages without a build step and without resources from other hosts."""

@@ -1,6 +1,6 @@
-"""What all viewers of a worker see: one look at the service, shared by those who ask at the same time.
+"""A view of the service that is shared by all dashboard viewers of a worker, so that they cost one query together.
 
-`moment` is how everything that runs stands, at most FRESH_S old; a task that is looked at has its past in `histories`.
+`moment` has the status of everything that runs, at most FRESH_S old; `histories` has the past of tasks that are viewed.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from weft.jobs.service import JobEvent, JobService, TaskSnapshot
 from weft.scraping import TaskState
 
 FRESH_S = 0.5
-HEALTH_S = 5.0  # what is shown on every page of how the service is may be so old
-LATEST = 15  # pages of a task that are shown as they come
+HEALTH_S = 5.0  # maximum age of the health shown on every page
+LATEST = 15  # recent pages shown for a task
 KEPT_HISTORIES = 200
-AT_ONCE_S = 0.2  # spent on a task's past at a time: what is left comes with the next look
+AT_ONCE_S = 0.2  # limit for reading a task's past at a time: the rest is read at the next update
 
 
 class Moment(Struct, frozen=True):
-    """How everything stands, at one moment."""
+    """The status of everything that runs, at one moment."""
 
     at: float
     started: dict[str, TaskSnapshot]
-    counts: dict[str, int]  # of all owners
+    counts: dict[str, int]  # tasks by state, of all owners
     is_healthy: bool
     problem: str
 
 
 class Board:
-    """Looks at the service for the viewers of one worker."""
+    """Reads the service for the viewers of one worker, and caches the answers."""
 
     def __init__(self, service: JobService, keyring: Keyring, clock: Callable[[], float] = time.time) -> None:
         self._service = service
@@ -48,28 +48,30 @@ class Board:
         self._clock = clock
         self._looking = asyncio.Lock()
         self._moment: Moment | None = None
-        self._looked_at = self._health_at = float("-inf")  # monotonic
+        self._moment_at = self._health_at = float("-inf")  # monotonic
         self._problem = ""
-        self._counts: dict[str, tuple[dict[str, int], dict[str, int]]] = {}  # owner -> of all then, and their own
+        # owner → counts of all owners at that time, and the owner's own
+        self._counts: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
         self._histories: OrderedDict[str, History] = OrderedDict()
-        self._latest: dict[str, tuple[int, tuple[JobEvent, ...]]] = {}  # task -> the number it was at, and its events
+        # task → number of its last event, and its latest events
+        self._latest: dict[str, tuple[int, tuple[JobEvent, ...]]] = {}
 
     async def moment(self) -> Moment:
-        """Now, or a moment ago."""
+        """The current moment, at most FRESH_S old."""
         async with self._looking:
-            if self._moment is None or time.monotonic() - self._looked_at > FRESH_S:
-                await self._look_at_health()
+            if self._moment is None or time.monotonic() - self._moment_at > FRESH_S:
+                await self._refresh_health()
                 started, counts = await asyncio.gather(self._service.started(), self._service.counts())
                 by_id = {status.task.id: status for status in started}
                 self._moment = Moment(self._clock(), by_id, counts, not self._problem, self._problem)
-                self._looked_at = time.monotonic()
+                self._moment_at = time.monotonic()
             return self._moment
 
     def forget(self) -> None:
-        """Somebody has changed something: the next who looks sees it."""
-        self._looked_at = float("-inf")
+        """Drops the cached moment after a change, so that the next viewer sees it."""
+        self._moment_at = float("-inf")
 
-    async def _look_at_health(self) -> None:
+    async def _refresh_health(self) -> None:
         if time.monotonic() - self._health_at < HEALTH_S:
             return
         self._health_at = time.monotonic()
@@ -79,7 +81,7 @@ class Board:
             self._problem = str(error)
 
     async def counts(self, owner: str) -> dict[str, int]:
-        """Somebody's tasks by state; counted again when the number of any has changed."""
+        """An owner's tasks by state; counted again when any count has changed."""
         moment = await self.moment()
         if self._keyring.is_empty:
             return moment.counts
@@ -94,7 +96,7 @@ class Board:
     # ── live updates ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def tasks(self, owner: str) -> dict[str, Any]:
-        """For the pages with many tasks: how each stands that runs, and whether the list is another than before."""
+        """The live update for pages with many tasks: the status of running tasks, and whether the list has changed."""
         moment, counts = await self.moment(), await self.counts(owner)
         mine = [status for status in moment.started.values() if status.task.owner == owner]
         return {
@@ -106,7 +108,7 @@ class Board:
 
     @staticmethod
     def totals(mine: list[TaskSnapshot], counts: dict[str, int]) -> dict[str, str]:
-        """The figures above a list."""
+        """The totals above a list."""
         running = sum(counts.get(state, 0) for state in STARTED)
         ended = sum(
             number for state, number in counts.items() if state in display.LABELS and TaskState(state).is_terminal
@@ -119,7 +121,7 @@ class Board:
         }
 
     async def task(self, task_id: str, owner: str) -> dict[str, Any]:
-        """For a task's own page."""
+        """The live update for a task's own page."""
         status = await self.status(task_id, owner)
         history, now = await self.history(status), self._clock()
         until = None if status.task.is_terminal else now
@@ -134,7 +136,7 @@ class Board:
         }
 
     async def status(self, task_id: str, owner: str) -> TaskSnapshot:
-        """How a task stands: as of the moment if it runs."""
+        """A task's status; from the cached moment if it runs."""
         moment = await self.moment()
         status = moment.started.get(task_id)
         if status is not None and status.task.owner == owner:
@@ -142,7 +144,7 @@ class Board:
         return await self._service.status(task_id, owner)
 
     async def history(self, status: TaskSnapshot) -> History:
-        """A task's past; what has not been counted yet is, a stretch at a time."""
+        """A task's history; reads what is missing, a part at a time."""
         history = self._histories.setdefault(status.task.id, History())
         self._histories.move_to_end(status.task.id)
         if len(self._histories) > KEPT_HISTORIES:
@@ -151,18 +153,18 @@ class Board:
         until = time.monotonic() + AT_ONCE_S
         while history.number < status.number:
             after = history.number
-            found = await self._service.timeline(status.task.id, after=after)
-            if history.number == after:  # else somebody else has added it meanwhile
-                history.add(found.seconds, found.number)
-            if found.is_whole or time.monotonic() > until:
+            timeline = await self._service.timeline(status.task.id, after=after)
+            if history.number == after:  # otherwise a concurrent request has added it
+                history.add(timeline.seconds, timeline.number)
+            if timeline.is_whole or time.monotonic() > until:
                 break
         return history
 
     async def latest(self, status: TaskSnapshot) -> tuple[JobEvent, ...]:
-        """What was scraped last, or failed."""
+        """The pages and errors of a task that were stored last."""
         number, events = self._latest.get(status.task.id, (-1, ()))
         if number != status.number:
-            found = await self._service.latest(status.task.id, limit=LATEST, kinds=("page", "error"))
-            events = found.events
+            latest = await self._service.latest(status.task.id, limit=LATEST, kinds=("page", "error"))
+            events = latest.events
             self._latest[status.task.id] = (status.number, events)
         return events

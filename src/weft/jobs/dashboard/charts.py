@@ -1,5 +1,5 @@
-"""Charts as the attributes of an SVG: the paths, and what stands beside them. Drawn here, for pages without scripts;
-the page's script only puts newer ones into their places."""
+"""Charts as attributes of an SVG: paths and labels. They are rendered here, for pages without scripts; the page's
+script only replaces them with newer ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 
 
 def charts_of(history: History, until: float | None) -> list[dict[str, Any]]:
-    """Those of a task; `until`: now, while it runs."""
+    """The charts of a task; `until`: now, while it runs."""
     bars = history.bars(until)
     length_s = float(len(bars) * history.width_s)
     times = {"begin": "0 s", "middle": text.duration(length_s / 2), "length": text.duration(length_s)}
@@ -34,7 +34,7 @@ def chart(values: Sequence[float], written: Callable[[float], str]) -> dict[str,
     """One chart: `line` and `area` are paths; `top`, `half` and `zero` label its edge, middle and base."""
     most = max(values, default=0.0)
     top = ceiling(most)
-    points = [(x, HEIGHT - value / top * HEIGHT) for x, value in zip(_places(len(values)), values, strict=True)]
+    points = [(x, HEIGHT - value / top * HEIGHT) for x, value in zip(_x_positions(len(values)), values, strict=True)]
     if len(points) == 1:
         points = [(0.0, points[0][1]), (float(WIDTH), points[0][1])]
     line = "".join(
@@ -57,5 +57,5 @@ def ceiling(most: float) -> float:
     return next(step * power for step in (1, 2, 5, 10) if most <= step * power * (1 + 1e-9))
 
 
-def _places(number: int) -> list[float]:
+def _x_positions(number: int) -> list[float]:
     return [WIDTH * at / max(1, number - 1) for at in range(number)]

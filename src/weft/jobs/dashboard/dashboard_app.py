@@ -1,4 +1,4 @@
-"""The dashboard of one worker: its routes, and what they share."""
+"""The dashboard of one worker: its routes and what they share."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import EventStream, StreamSlots
-from weft.jobs.api.worker_metrics import WorkerFigures
+from weft.jobs.api.worker_metrics import WorkerMetrics
 from weft.jobs.dashboard.board import Board
 from weft.jobs.dashboard.deliveries import WebhookPages
-from weft.jobs.dashboard.door import Door
-from weft.jobs.dashboard.one_task import OneTask
-from weft.jobs.dashboard.pages import DashboardPages, squeezed
+from weft.jobs.dashboard.door import DashboardAccess
+from weft.jobs.dashboard.one_task import TaskPages
+from weft.jobs.dashboard.pages import DashboardPages, compressed
 from weft.jobs.dashboard.panels import Panel
 from weft.jobs.dashboard.service_page import ServicePage
 from weft.jobs.dashboard.sessions import Sessions
-from weft.jobs.dashboard.sign_in import Signing
+from weft.jobs.dashboard.sign_in import SignInPage
 from weft.jobs.dashboard.site_list import SiteListPage
-from weft.jobs.dashboard.task_form import Ordering
+from weft.jobs.dashboard.task_form import TaskForm
 from weft.jobs.dashboard.task_lists import TaskLists
 from weft.jobs.reading.hub import Hub, View
 from weft.jobs.service import JobService
@@ -36,34 +36,37 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Dashboard:
-    """The pages, behind their door."""
+    """The dashboard's application: its pages behind the access checks of `DashboardAccess`."""
 
     def __init__(
         self,
         service: JobService,
         settings: ApiSettings,
         keyring: Keyring,
-        watcher: WorkerFigures,
-        places: StreamSlots,
+        watcher: WorkerMetrics,
+        stream_slots: StreamSlots,
         rate: Rate,
         hub: Hub,
         pages: DashboardPages,
         panels: Sequence[Panel] = (),
     ) -> None:
         self._settings = settings
-        self._places = places
+        self._stream_slots = stream_slots
         self._service = service
         self._board = Board(service, keyring)
         self._hub = hub
         sessions = Sessions(settings.data_dir, keyring)
         self._hooks = WebhookPages(service, self._board, pages)
-        self._task = OneTask(service, self._board, pages, settings, self._hooks)
+        self._task = TaskPages(service, self._board, pages, settings, self._hooks)
         self._sites = SiteListPage(service, self._board, pages, rate)
         routes = self._routes(
-            pages, TaskLists(service, self._board, pages), Ordering(service, pages, settings, rate, hub),
-            ServicePage(service, self._board, pages, settings, places, panels), Signing(keyring, sessions, pages),
+            pages, TaskLists(service, self._board, pages), TaskForm(service, pages, settings, rate, hub),
+            ServicePage(service, self._board, pages, settings, stream_slots, panels),
+            SignInPage(keyring, sessions, pages),
         )  # fmt: skip
-        self._door = Door(Router(routes, redirect_slashes=False), pages, settings, keyring, sessions, watcher)
+        self._door = DashboardAccess(
+            Router(routes, redirect_slashes=False), pages, settings, keyring, sessions, watcher
+        )
         self.owns = self._door.owns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,7 +74,7 @@ class Dashboard:
         await self._door(scope, receive, send)
 
     def _routes(
-        self, pages: DashboardPages, lists: TaskLists, ordering: Ordering, service: ServicePage, signing: Signing
+        self, pages: DashboardPages, lists: TaskLists, ordering: TaskForm, service: ServicePage, signing: SignInPage
     ) -> list[Route]:
         async def static(request: Request) -> Response:
             return pages.static(request)
@@ -96,20 +99,20 @@ class Dashboard:
         ]
 
     async def _live(self, request: Request) -> Response:
-        """How the tasks that run stand, once a second."""
+        """Streams the status of all running tasks, once a second."""
         owner = needs(request, KeyScope.READ).owner
         return self._view(("tasks", owner), "tasks", lambda: self._board.tasks(owner), owner)
 
     async def _live_task(self, request: Request) -> Response:
-        """How one task stands, once a second."""
+        """Streams the status of one task, once a second."""
         task_id, owner = asked_task(request, KeyScope.READ)
-        await self._board.status(task_id, owner)  # refuses what is not there, or another's
+        await self._board.status(task_id, owner)  # raises TaskUnknown if it does not exist or belongs to another key
         return self._view(("task", task_id), "task", lambda: self._task.live(task_id, owner), owner)
 
     def _view(self, key: tuple[str, str], event: str, make: View, owner: str) -> Response:
-        return EventStream(partial(self._hub.view, key, event, make), self._places, owner, self._settings)
+        return EventStream(partial(self._hub.view, key, event, make), self._stream_slots, owner, self._settings)
 
 
 async def _answered(endpoints: dict[str, Endpoint], request: Request) -> Response:
     response = await endpoints["GET" if request.method == "HEAD" else request.method](request)
-    return squeezed(response, request) if type(response) is Response else response
+    return compressed(response, request) if type(response) is Response else response

@@ -1,4 +1,4 @@
-"""A task's webhook: how far it is, what became of each event, and sending again."""
+"""The page of a task's webhook: its progress, the result of each delivery, and replays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STATES = {
 
 
 class WebhookPages:
-    """Holds what the pages need."""
+    """Handlers of the webhook pages."""
 
     def __init__(self, service: JobService, board: Board, pages: DashboardPages) -> None:
         self._hooks = service.webhooks
@@ -37,7 +37,7 @@ class WebhookPages:
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
-        """The webhook and its delivery log."""
+        """Renders the webhook and its delivery log."""
         task_id, owner = asked_task(request, KeyScope.READ)
         after = _number(request.query_params.get("after", ""), NOTHING)
         status = await self._board.status(task_id, owner)
@@ -53,7 +53,7 @@ class WebhookPages:
         })  # fmt: skip
 
     async def replay(self, request: Request) -> Response:
-        """Sends again: one event, everything, or what is left of a webhook that has stopped."""
+        """Sends again: one event, all of them, or the rest of a webhook that has stopped."""
         task_id, owner = asked_task(request, KeyScope.CONTROL)
         form = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=10)
         if "number" in form:
@@ -63,7 +63,7 @@ class WebhookPages:
         return RedirectResponse(f"/tasks/{task_id}/webhook", 303, {"Cache-Control": "no-store"})
 
     async def of_task(self, task_id: str, owner: str, now: float) -> dict[str, Any] | None:
-        """For the task's own page; None where it has none."""
+        """The webhook for the task's own page; None if the task has none."""
         try:
             return shown(await self._hooks.status(task_id, owner), now)
         except NoWebhook:
@@ -71,12 +71,12 @@ class WebhookPages:
 
 
 def shown(status: HookStatus, now: float) -> dict[str, Any]:
-    """How far a webhook is. Its headers may hold secrets, and are not shown."""
-    order, hook = status.order, status.hook
+    """The progress of a webhook, without its headers, which may hold secrets."""
+    hook_spec, hook = status.hook_spec, status.hook
     state, label = _STATES[hook.state]
-    host, path = text.split_url(order.url)
+    host, path = text.split_url(hook_spec.url)
     return {
-        "host": host, "path": path, "events": ", ".join(order.events), "state": state, "label": label,
+        "host": host, "path": path, "events": ", ".join(hook_spec.events), "state": state, "label": label,
         "is_stopped": hook.state in (HookState.GONE, HookState.GIVEN_UP), "attempts": hook.attempts,
         "again": text.duration(max(0.0, hook.next_at - now)) if hook.next_at is not None else "",
         "error": text.shown(hook.last_error, 300), "resend": len(hook.resend),
@@ -85,10 +85,10 @@ def shown(status: HookStatus, now: float) -> dict[str, Any]:
 
 
 def _row(one: Delivery, now: float) -> dict[str, Any]:
-    said = one.error.removeprefix(f"HTTP {one.status}").removeprefix(": ")  # the status stands beside it
+    error = one.error.removeprefix(f"HTTP {one.status}").removeprefix(": ")  # the status has a column of its own
     return {
         "number": one.number, "event": str(one.event), "attempts": one.attempts, "status": one.status or "–",
-        "error": text.shown(said, 200), "is_bad": not 200 <= one.status < 300,
+        "error": text.shown(error, 200), "is_bad": not 200 <= one.status < 300,
         "is_delivered": one.delivered_at is not None,
         "at": text.machine_time(one.last_at), "clock": text.clock(one.last_at), "ago": text.ago(one.last_at, now),
     }  # fmt: skip
@@ -98,5 +98,5 @@ def _number(given: str, empty: int) -> int:
     if not given:
         return empty
     if not (given.isascii() and given.removeprefix("-").isdigit() and len(given) < 18):
-        raise Refusal.of_field("number", f"{given[:40]!r} is no number of an event")
+        raise Refusal.of_field("number", f"{given[:40]!r} is not the number of an event")
     return int(given)

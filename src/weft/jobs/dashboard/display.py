@@ -1,4 +1,4 @@
-"""A task as pages and live updates show it: texts and shares, made in one place for both."""
+"""Formats a task for pages and live updates: texts and shares, the same for both."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ LABELS: Mapping[str, str] = {
 }
 REASONS: Mapping[str, str] = {
     FinishReason.DONE: "nothing was left to do",
-    FinishReason.DEADLINE: "its time was over",
-    FinishReason.MAX_PAGES: "it had as many pages as it may",
-    FinishReason.MAX_MEMORY: "it had as much memory as it may",
+    FinishReason.DEADLINE: "its time limit was reached",
+    FinishReason.MAX_PAGES: "its limit of pages was reached",
+    FinishReason.MAX_MEMORY: "its limit of memory was reached",
     FinishReason.CANCELLED: "it was cancelled",
     FinishReason.TOO_MANY_ERRORS: "no page could be scraped",
-    FinishReason.REFUSED: "nothing of it could be asked for",
-    FinishReason.EXPIRED: "it waited for too long",
+    FinishReason.REFUSED: "none of its URLs could be requested",
+    FinishReason.EXPIRED: "it waited too long",
     FinishReason.ERROR: "the engine could not run it",
 }
 CLASSES: Mapping[str, str] = {
@@ -45,15 +45,15 @@ CLASSES: Mapping[str, str] = {
     "parse": "Could not be parsed",
     "other": "Other",
 }
-_CONTENTS = {  # members of a document, and what they are called
+_CONTENTS = {  # keys of a document, and their labels
     "markdown": "Markdown", "text": "Text", "fields": "Fields", "summary": "Summary", "html": "HTML",
     "raw_html": "HTML as it came", "links": "Links", "metadata": "Metadata",
 }  # fmt: skip
-SEGMENTS = ("completed", "gone", "failed", "refused", "in_flight")  # of a progress bar, from the left
+SEGMENTS = ("completed", "gone", "failed", "refused", "in_flight")  # parts of a progress bar, from the left
 
 
 def row(status: TaskSnapshot, now: float) -> dict[str, Any]:
-    """A task in a list; what changes while it runs."""
+    """The values of a task in a list that change while it runs."""
     task, progress = status.task, status.progress
     return {
         "id": task.id,
@@ -70,7 +70,7 @@ def row(status: TaskSnapshot, now: float) -> dict[str, Any]:
 
 
 def described(task: Task, now: float) -> dict[str, Any]:
-    """What stays as it is: its address and its times."""
+    """The values of a task that do not change: its URL and times."""
     host, path = text.split_url(task.url)
     return {
         "host": host,
@@ -84,7 +84,7 @@ def described(task: Task, now: float) -> dict[str, Any]:
 
 
 def stored(task: Task) -> TaskSnapshot:
-    """How a task stands that does not run, by its own row."""
+    """The status of a task that does not run, from its stored row."""
     progress = task.progress if task.is_terminal else JobProgress(queued=task.url_count)
     return TaskSnapshot(
         task=task, progress=progress, errors_by_class=task.errors_by_class, duration_s=0.0, remaining_s=None,
@@ -93,7 +93,7 @@ def stored(task: Task) -> TaskSnapshot:
 
 
 def segments(task: Task, progress: JobProgress) -> list[tuple[float, float]]:
-    """Where each part of a progress bar begins and how wide it is, of 100."""
+    """The start and the width of each part of a progress bar, in percent."""
     whole, at, found = max(1, progress.within(task.spec.max_pages)), 0.0, []
     for name in SEGMENTS:
         width = min(100 * getattr(progress, name) / whole, 100 - at)
@@ -103,7 +103,7 @@ def segments(task: Task, progress: JobProgress) -> list[tuple[float, float]]:
 
 
 def figures(status: TaskSnapshot, body_bytes: int, now: float) -> dict[str, str]:
-    """The numbers on a task's own page."""
+    """The metrics on a task's own page."""
     task, progress = status.task, status.progress
     counts = {name: text.count(getattr(progress, name)) for name in (*SEGMENTS, "queued", "robots_blocked")}
     return counts | {
@@ -120,7 +120,7 @@ def figures(status: TaskSnapshot, body_bytes: int, now: float) -> dict[str, str]
 
 
 def errors(classes: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Failures and refusals by class, most first, with their share of the most."""
+    """Failures and refusals by class, most frequent first, with their share of the largest class."""
     most = max(classes.values(), default=0) or 1
     return [
         {
@@ -134,12 +134,12 @@ def errors(classes: Mapping[str, int]) -> list[dict[str, Any]]:
 
 
 def page(result: ScrapedResult, now: float, most: int) -> dict[str, Any]:
-    """A stored page with its content: each form as text of at most so many characters, the most readable first."""
+    """A stored page with its content: each format as text of at most `most` characters, the most readable first."""
     document = result.document
     host, path = text.split_url(result.url)
     forms = [(title, document.get(name)) for name, title in _CONTENTS.items()]
     contents = [(title, value if isinstance(value, str) else _as_json(value)) for title, value in forms if value]
-    why = str(document.get("unparsed") or "its task has ordered no content: order `formats`, for example markdown")
+    why = str(document.get("unparsed") or "its task has no `formats`: submit it with one, for example markdown")
     return {
         "number": result.number, "title": text.shown(result.title), "status": result.status or "–",
         "link": text.link(result.url), "host": host, "path": path, "depth": result.depth,
@@ -159,14 +159,14 @@ def _as_json(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
 
 
-def event(found: JobEvent, now: float) -> dict[str, Any]:
+def event(job_event: JobEvent, now: float) -> dict[str, Any]:
     """One page, failure or change of state."""
-    data = found.data
+    data = job_event.data
     host, path = text.split_url(str(data.get("url", "")))
     kind = str(data.get("error_class", ""))
     return {
-        "number": found.number,
-        "kind": found.kind,
+        "number": job_event.number,
+        "kind": job_event.kind,
         "status": data.get("status") or "–",
         "link": text.link(str(data.get("url", ""))),
         "host": host,
@@ -175,9 +175,9 @@ def event(found: JobEvent, now: float) -> dict[str, Any]:
         "error": text.shown(str(data.get("error", "")) or CLASSES.get(kind, kind), 200) if kind else "",
         "class": CLASSES.get(kind, kind),
         "depth": data.get("depth", 0),
-        "size": text.size(int(data.get("length", 0) or 0)) if found.kind == "page" else "",
+        "size": text.size(int(data.get("length", 0) or 0)) if job_event.kind == "page" else "",
         "state": LABELS.get(str(data.get("state", "")), ""),
-        "at": text.machine_time(found.at),
-        "clock": text.clock(found.at),
-        "ago": text.ago(found.at, now),
+        "at": text.machine_time(job_event.at),
+        "clock": text.clock(job_event.at),
+        "ago": text.ago(job_event.at, now),
     }

@@ -1,11 +1,12 @@
-"""What every request for a page passes first: whether it may come in, and from where it comes.
+"""Access checks for every request to the dashboard: who the visitor is, and which page sent the request.
 
-The rules are the API's (`api/gate.py`), for browsers: without keys only loopback names are hosts; with keys a cookie
-says who has signed in, and who has not is sent to the sign-in page. A form can be sent by any site's page, so a request
-that changes something must be one of our own pages', by the browser's own word: its Origin, or Sec-Fetch-Site.
+The rules are those of the API (`api/gate.py`), for browsers: without keys only loopback names are accepted as hosts;
+with keys a cookie identifies the visitor, and one without it is sent to the sign-in page. Any site's page can send a
+form, so a request that changes something must come from one of our own pages, as the browser's Origin or
+Sec-Fetch-Site says.
 
-Every answer carries a policy that lets a page load scripts and styles of this origin alone, none of them inline: text
-of scraped pages cannot become code, whatever is in it.
+Every answer carries a content security policy that allows scripts and styles of this origin alone, none of them inline:
+text of scraped pages cannot become code.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from weft.jobs.api.access.gate import (
 from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.api.worker_metrics import WorkerFigures
+from weft.jobs.api.worker_metrics import WorkerMetrics
 from weft.jobs.dashboard.sessions import Sessions
 
-if TYPE_CHECKING:  # it shows visitors
+if TYPE_CHECKING:  # import cycle: the pages know visitors
     from weft.jobs.dashboard.pages import DashboardPages
 
 FORM = "application/x-www-form-urlencoded"
@@ -45,7 +46,7 @@ _POLICY = (
 _HEADERS = (
     *SAFE_HEADERS,
     (b"content-security-policy", _POLICY.encode()),
-    # With no referrer at all a browser hides the Origin of its own forms, too.
+    # With `no-referrer` a browser would also send `Origin: null` with its own forms.
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
 )
@@ -54,13 +55,13 @@ _OPEN = frozenset({"sign-in", "static"})
 
 
 class Visitor(Caller, frozen=True):
-    """Who looks: a caller, with the name of the key that they have signed in with."""
+    """A caller in a browser, with the name of the key that they have signed in with."""
 
     name: str = ""
 
 
-class Door:
-    """The dashboard's routes, behind their door."""
+class DashboardAccess:
+    """ASGI middleware: checks access, then calls the dashboard's routes."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class Door:
         settings: ApiSettings,
         keyring: Keyring,
         sessions: Sessions,
-        watcher: WorkerFigures,
+        watcher: WorkerMetrics,
     ) -> None:
         self._app = app
         self._errors = errors
@@ -80,7 +81,7 @@ class Door:
 
     @staticmethod
     def owns(path: str) -> bool:
-        """Whether a path is the dashboard's."""
+        """Whether a path belongs to the dashboard."""
         return _room(path) in _ROOMS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -104,7 +105,7 @@ class Door:
         await self._app(scope, receive, answer)
 
     def _visitor(self, scope: Scope, headers: Mapping[str, str]) -> Visitor | None:
-        """Who asks; None for somebody who must sign in first."""
+        """The visitor who sent a request; None if they must sign in first."""
         if self._keyring.is_empty:
             check_origin(scope["method"], headers)
             return Visitor()
@@ -123,7 +124,7 @@ class Door:
 
 
 def check_own_page(headers: Mapping[str, str]) -> None:
-    """Refuses what no page of this service has sent; a browser says so of every form."""
+    """Refuses a form that was not sent by a page of this service; browsers send its origin with every form."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site not in (None, "same-origin", "none"):
         raise Refusal.of_field("Sec-Fetch-Site", "another site's page made this request: it is refused", 403)
@@ -136,7 +137,7 @@ def check_own_page(headers: Mapping[str, str]) -> None:
 
 
 def is_tls(headers: Mapping[str, str]) -> bool:
-    """Whether the browser came by TLS, by its own word: a proxy may have taken it off before us."""
+    """Whether the browser uses TLS, by the headers: a reverse proxy may have terminated it."""
     return headers.get("origin", "").lower().startswith("https://")
 
 

@@ -1,7 +1,7 @@
-"""A task's past as a few bars: pages, errors and bytes over time.
+"""A task's past as a bar chart: pages, errors and bytes over time.
 
-The task's rows are counted in the index, behind the last one that was counted; a bar is as wide as it must be for all
-of them to be BARS at most, so that memory and drawing cost the same for a minute and for two hours.
+The task's rows are counted in the index, from the last one that was counted; bars are widened so that there are at most
+BARS, so memory and rendering cost the same for a minute and for two hours.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BARS = 120
 
 
 class Bar(NamedTuple):
-    """What was done in one stretch of time, a second."""
+    """What was done in one interval, per second."""
 
     pages: float
     errors: float
@@ -23,17 +23,17 @@ class Bar(NamedTuple):
 
 
 class History:
-    """One task's."""
+    """The history of one task."""
 
     def __init__(self) -> None:
-        self.number = 0  # of the last event that is in it
+        self.number = 0  # of the last event that is counted
         self.start: int | None = None
         self.width_s = 1
         self.errors = self.body_bytes = 0
         self._bars: list[list[int]] = []
 
     def add(self, seconds: Iterable[Second], number: int) -> None:
-        """One more stretch of the task's timeline."""
+        """Adds a part of the task's timeline."""
         self.number = number
         for second in seconds:
             if self.start is None:
@@ -46,17 +46,18 @@ class History:
             self.body_bytes += second.body_bytes
 
     def bars(self, until: float | None) -> list[Bar]:
-        """One after the other, to a moment if the task still runs: what has only begun by then is left out."""
-        found = [Bar(*(value / self.width_s for value in bar)) for bar in self._bars]
+        """Consecutive bars, up to `until` if the task still runs; an interval that has only begun by then is left
+        out."""
+        bars = [Bar(*(value / self.width_s for value in bar)) for bar in self._bars]
         if until is None or self.start is None:
-            return found
+            return bars
         whole = int(until - self.start) // self.width_s
-        found += [Bar(0, 0, 0)] * min(BARS - len(found), max(0, whole - len(found)))
-        return found[: max(1, whole)]
+        bars += [Bar(0, 0, 0)] * min(BARS - len(bars), max(0, whole - len(bars)))
+        return bars[: max(1, whole)]
 
     @property
     def length_s(self) -> int:
-        """From the first bar to the end of the last."""
+        """From the first bar to the end of the last one."""
         return len(self._bars) * self.width_s
 
     def _bar(self, after_s: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""A task's own page: how far it is, what it did over time, its pages, errors and log; and pause, resume, cancel."""
+"""A task's own page: progress, history, pages, errors and log; and the actions pause, resume, cancel."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from weft.jobs.service import JobService
 from weft.scraping import ErrorClass
 
 AT_ONCE = 50
-FORMATS = {"jsonl": "JSON lines", "csv": "CSV", "markdown": "Markdown"}  # whose stretches can be put together
-MOST_CHARACTERS = 200_000  # of one form of a page's content
+FORMATS = {"jsonl": "JSON lines", "csv": "CSV", "markdown": "Markdown"}  # formats whose parts can be concatenated
+MOST_CHARACTERS = 200_000  # of one format of a page's content
 STRETCH = 200
 _KINDS = {"": ("page", "error"), "page": ("page",), "error": ("error",)}
 
 
-class OneTask:
-    """Holds what the pages need."""
+class TaskPages:
+    """Handlers of a task's pages."""
 
     def __init__(
         self, service: JobService, board: Board, pages: DashboardPages, settings: ApiSettings, hooks: WebhookPages
@@ -47,7 +47,7 @@ class OneTask:
         self._settings = settings
 
     async def show(self, request: Request) -> Response:
-        """Its page."""
+        """Renders the task's page."""
         visitor, task_id = _asked(request, KeyScope.READ)
         status = await self._board.status(task_id, visitor.owner)
         view, states, lines = await asyncio.gather(
@@ -58,43 +58,43 @@ class OneTask:
         moment, task = await self._board.moment(), status.task
         return self._pages.page("task.html", visitor, {
             "nav": "tasks", "task": task, "view": view, "about": display.described(task, moment.at), "moment": moment,
-            "order": _order(task), "formats": FORMATS, "lines": lines, "labels": display.LABELS,
+            "order": _options_of(task), "formats": FORMATS, "lines": lines, "labels": display.LABELS,
             "states": [display.event(event, moment.at) for event in reversed(states.events)],
             "hook": await self._hooks.of_task(task_id, visitor.owner, moment.at),
         })  # fmt: skip
 
     async def rows(self, request: Request) -> Response:
-        """Its pages and errors, newest first."""
+        """Renders the task's pages and errors, newest first."""
         visitor, task_id = _asked(request, KeyScope.READ)
         kind, error_class = request.query_params.get("kind", ""), request.query_params.get("class", "")
         before = request.query_params.get("before", "")
         if kind not in _KINDS or (error_class and error_class not in set(ErrorClass)):
             raise Refusal(422, f"kind: use page or error; class: one of {', '.join(ErrorClass)}")
         if before and not (before.isascii() and before.isdigit() and len(before) < 18):
-            raise Refusal.of_field("before", "is no number of an event")
+            raise Refusal.of_field("before", "is not the number of an event")
         status = await self._board.status(task_id, visitor.owner)
-        found = await self._service.latest(
+        latest = await self._service.latest(
             task_id, limit=AT_ONCE, before=int(before) if before else None, kinds=_KINDS[kind], error_class=error_class
         )
         chosen = {"kind": kind, "class": error_class}
         moment = await self._board.moment()
-        older = urlencode({name: value for name, value in chosen.items() if value} | {"before": found.before})
+        older = urlencode({name: value for name, value in chosen.items() if value} | {"before": latest.before})
         return self._pages.page("rows.html", visitor, {
             "nav": "tasks", "task": status.task, "about": display.described(status.task, moment.at), "chosen": chosen,
-            "rows": [display.event(event, moment.at) for event in found.events], "moment": moment,
+            "rows": [display.event(event, moment.at) for event in latest.events], "moment": moment,
             "classes": display.CLASSES, "is_first": not before,
-            "older": f"/tasks/{task_id}/pages?{older}" if found.before else "",
+            "older": f"/tasks/{task_id}/pages?{older}" if latest.before else "",
         })  # fmt: skip
 
     async def page(self, request: Request) -> Response:
-        """One page: its title, its status, and its content in the forms that the task has ordered, as text."""
+        """Renders one stored page: its title, its status, and its content in the task's formats, as text."""
         visitor, task_id = _asked(request, KeyScope.READ)
         given = str(request.path_params["number"])
         if not (given.isascii() and given.isdigit() and len(given) < 18):
             raise Refusal(404, "there is no such page")
         status = await self._board.status(task_id, visitor.owner)
-        found = await self._service.results(task_id, visitor.owner, cursor=max(0, int(given) - 1), limit=1)
-        result = next((one for one in found.results if one.number == int(given)), None)
+        results = await self._service.results(task_id, visitor.owner, cursor=max(0, int(given) - 1), limit=1)
+        result = next((one for one in results.results if one.number == int(given)), None)
         if result is None:
             raise Refusal(404, "the task has stored no page of this number")
         moment = await self._board.moment()
@@ -104,33 +104,33 @@ class OneTask:
         })  # fmt: skip
 
     async def results(self, request: Request) -> Response:
-        """All that it has, as a file."""
+        """Sends all results as a file."""
         visitor, task_id = _asked(request, KeyScope.READ)
         wanted = request.query_params.get("format", "jsonl")
         if wanted not in FORMATS:
             raise Refusal.of_field("format", f"use one of {', '.join(FORMATS)}")
         task = (await self._service.status(task_id, visitor.owner)).task
         headers = {"Cache-Control": "no-store", "Content-Disposition": f'attachment; filename="{task_id}.{wanted}"'}
-        return StreamingResponse(self._stretches(task, wanted), 200, headers, MEDIA_TYPES[wanted])
+        return StreamingResponse(self._result_parts(task, wanted), 200, headers, MEDIA_TYPES[wanted])
 
-    async def _stretches(self, task: Task, wanted: str) -> AsyncGenerator[bytes, None]:
+    async def _result_parts(self, task: Task, wanted: str) -> AsyncGenerator[bytes, None]:
         after: int | None = 0
         while after is not None:
-            found = await self._service.results(task.id, cursor=after, limit=STRETCH)
-            piece = await export(task, found, wanted, include_errors=False, is_first=not after)
+            results = await self._service.results(task.id, cursor=after, limit=STRETCH)
+            piece = await export(task, results, wanted, include_errors=False, is_first=not after)
             yield bytes(piece.body)
-            after = found.next_cursor
+            after = results.next_cursor
 
     async def pause(self, request: Request) -> Response:
-        """RUNNING → PAUSED."""
+        """Pauses the task: RUNNING → PAUSED."""
         return await self._change(request, self._service.pause)
 
     async def resume(self, request: Request) -> Response:
-        """PAUSED → RUNNING."""
+        """Resumes the task: PAUSED → RUNNING."""
         return await self._change(request, self._service.resume)
 
     async def cancel(self, request: Request) -> Response:
-        """Ends it."""
+        """Cancels the task."""
         return await self._change(request, self._service.cancel)
 
     async def _change(self, request: Request, doing: Callable[[str, str], Awaitable[Task]]) -> Response:
@@ -138,15 +138,15 @@ class OneTask:
         try:
             await doing(task_id, visitor.owner)
         except TaskFinished:
-            pass  # it has ended while somebody looked at its button: its page says so
+            pass  # it ended after the page with the button was rendered: its page shows that now
         self._board.forget()
         return RedirectResponse(f"/tasks/{task_id}", 303, {"Cache-Control": "no-store"})
 
     async def live(self, task_id: str, owner: str) -> dict[str, Any] | None:
-        """What its page is sent while it is open."""
+        """The live update for the task's page."""
         try:
             return await self._board.task(task_id, owner)
-        except TaskUnknown:  # retention has deleted it
+        except TaskUnknown:  # deleted at the end of its retention
             return None
 
 
@@ -157,11 +157,13 @@ def _asked(request: Request, scope: KeyScope) -> tuple[Visitor, str]:
     return visitor, task_id
 
 
-def _order(task: Task) -> list[tuple[str, str]]:
-    """What was ordered, as names and values."""
+def _options_of(task: Task) -> list[tuple[str, str]]:
+    """What the task was submitted with, as names and values."""
     spec = task.spec
-    options = [f"{name.replace('_', ' ')}: {_said(value)}" for name, value in spec.format_options.items() if value]
-    found: dict[str, Any] = {
+    options = [
+        f"{name.replace('_', ' ')}: {_option_text(value)}" for name, value in spec.format_options.items() if value
+    ]
+    values: dict[str, Any] = {
         "Depth": spec.max_depth, "Time limit": f"{spec.timeout_s / 60:g} min",
         "At a time": spec.max_concurrent_articles, "Retries": spec.retry_attempts,
         "Most pages": "no limit" if spec.max_pages is None else f"{spec.max_pages:,}", "Scope": spec.scope,
@@ -172,11 +174,11 @@ def _order(task: Task) -> list[tuple[str, str]]:
         "Workers": spec.workers or "as the service is set",
     }  # fmt: skip
     if spec.extract:
-        found["Rules"] = msgspec.json.format(msgspec.json.encode(spec.extract), indent=2).decode()
-    return [(name, str(value)[:5000]) for name, value in found.items()]
+        values["Rules"] = msgspec.json.format(msgspec.json.encode(spec.extract), indent=2).decode()
+    return [(name, str(value)[:5000]) for name, value in values.items()]
 
 
-def _said(value: object) -> str:
+def _option_text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return "yes" if value is True else str(value)

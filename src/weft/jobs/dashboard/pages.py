@@ -1,7 +1,7 @@
-"""Makes pages of templates, and serves what they load: one style sheet, one script, one picture.
+"""Renders pages from templates, and serves their static files: one style sheet, one script, one image.
 
-Templates escape everything that is put into them. Answers are compressed where the browser takes that, since lines may
-be slow. What is loaded has a tag of its content in its address, so that a browser keeps it for good.
+Templates escape every value. Answers are compressed if the browser accepts it. The URL of a static file has a digest of
+its content, so that a browser caches it forever.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from weft.jobs.dashboard.door import Visitor
 _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 _STATIC = ("dash.css", "dash.js", "icon.svg")
 _HERE = files("weft.jobs.dashboard")
-_SMALL = 1000  # bytes that are not worth compressing
+_SMALL = 1000  # bytes; smaller answers are not compressed
 
 
 class DashboardPages:
-    """Every page, and what they load."""
+    """Renders the pages, and serves the static files."""
 
     def __init__(self, has_keys: Any) -> None:
         """`has_keys()`: whether visitors sign in."""
@@ -58,23 +58,23 @@ class DashboardPages:
         status: int = 200,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """A page, as it goes out."""
+        """The response with a rendered page."""
         own = {"Cache-Control": "no-store", "Vary": "Accept-Encoding", **(headers or {})}
         return Response(self.html(name, visitor, values), status, own, "text/html")
 
     def html(self, name: str, visitor: Caller | None, values: Mapping[str, Any]) -> bytes:
-        """A page's text."""
+        """The HTML of a page."""
         may = visitor.scopes if visitor is not None else frozenset()
         more = {"visitor": visitor, "may": may, "has_keys": self._has_keys()}
         return self._templates.get_template(name).render(**values, **more).encode("utf-8", "replace")
 
     def error(self, refusal: Refusal, visitor: Visitor | None) -> Response:
-        """An error, for a person."""
+        """The response with an error page."""
         values = {"status": refusal.status, "title": phrase(refusal.status), "detail": refusal.detail, "nav": ""}
         return self.page("error.html", visitor, values, refusal.status, refusal.headers)
 
     def static(self, request: Request) -> Response:
-        """Something that pages load."""
+        """The response with a static file."""
         name = request.path_params["name"]
         if name not in self._static:
             raise Refusal(404, "there is no such file")
@@ -93,23 +93,23 @@ class DashboardPages:
         return f"/static/{name}?v={self._tags[name]}"
 
 
-def _coded(said: str) -> Markup:
-    """A text with what stands in backticks as code."""
-    pieces = [escape(piece) for piece in said.split("`")]
-    if len(pieces) % 2 == 0:  # one of them has no other
-        return escape(said)
+def _coded(text: str) -> Markup:
+    """Escaped text, with `<code>` for what is in backticks."""
+    pieces = [escape(piece) for piece in text.split("`")]
+    if len(pieces) % 2 == 0:  # an unbalanced backtick
+        return escape(text)
     return Markup("").join(
         Markup("<code>{}</code>").format(piece) if number % 2 else piece for number, piece in enumerate(pieces)
     )
 
 
 def accepts_gzip(request: Request) -> bool:
-    """Whether the browser can read it."""
+    """Whether the browser accepts gzip."""
     return "gzip" in request.headers.get("accept-encoding", "")
 
 
-def squeezed(response: Response, request: Request) -> Response:
-    """The answer, smaller where that is worth it and the browser can read it."""
+def compressed(response: Response, request: Request) -> Response:
+    """The response, compressed if that is worthwhile and the browser accepts it."""
     body = bytes(response.body)
     if len(body) < _SMALL or not accepts_gzip(request) or "content-encoding" in response.headers:
         return response

@@ -1,8 +1,9 @@
-"""Panels: what other rooms show on the page of the service. They are handed in, and known by this protocol alone.
+"""Panels: tables that other products show on the page of the service. They are passed in, and known by this protocol
+alone.
 
-`weft serve` names them as `module:name`, because a worker is a process of its own; what stands there is called without
-arguments and gives a panel. A panel looks in a thread, at most every FRESH_S for all who look on; one that fails is
-shown as a panel that says why.
+`weft serve` passes their names as `module:name`, because a worker is a process of its own; the named callable takes no
+arguments and returns a panel. Panels are read in a thread, at most once in FRESH_S for all viewers; if one fails, its
+error is shown instead.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from weft.telemetry import Log
 FRESH_S = 2.0
 ANSWER_S = 5.0
 MOST_ROWS = 200
-LONG = 24  # characters of a cell that is wrapped where there is no room
+LONG = 24  # characters from which a cell wraps if there is no room
 _NUMBER = re.compile(r"[0-9][0-9,.]*(?:%| ms)?")
 log = Log("weft.jobs.dashboard")
 
@@ -31,20 +32,20 @@ class Panel(Protocol):
     title: str
 
     def table(self) -> PanelTable:
-        """What it shows now; bounded in time and size."""
+        """The current contents; bounded in time and size."""
 
 
 def load_panels(names: Sequence[str]) -> tuple[Panel, ...]:
-    """The panels of these names."""
-    found: list[Panel] = []
+    """Imports and creates the panels."""
+    panels: list[Panel] = []
     for name in names:
         module, _, maker = name.partition(":")
-        found.append(getattr(import_module(module), maker)())
-    return tuple(found)
+        panels.append(getattr(import_module(module), maker)())
+    return tuple(panels)
 
 
 def column_kinds(table: PanelTable) -> tuple[str, ...]:
-    """How each column is set: `n` for numbers, which stand right, `long` for texts, which are wrapped."""
+    """The style of each column: `n` for numbers (aligned right), `long` for texts that wrap."""
 
     def kind(cells: Sequence[str]) -> str:
         there = [cell for cell in cells if cell]
@@ -52,11 +53,11 @@ def column_kinds(table: PanelTable) -> tuple[str, ...]:
             return "n"
         return "long" if any(len(cell) > LONG for cell in there) else ""
 
-    return tuple(kind([row[place] for row in table.rows]) for place in range(len(table.columns)))
+    return tuple(kind([row[index] for row in table.rows]) for index in range(len(table.columns)))
 
 
 class Panels:
-    """All of them, looked at together."""
+    """All panels, read together."""
 
     def __init__(self, panels: Sequence[Panel]) -> None:
         self._panels = panels
@@ -65,7 +66,7 @@ class Panels:
         self._known_at = float("-inf")
 
     async def table(self) -> list[tuple[str, PanelTable]]:
-        """Title and content of each."""
+        """Title and contents of each panel."""
         async with self._looking:
             if time.monotonic() - self._known_at > FRESH_S:
                 self._known = list(await asyncio.gather(*map(self._one, self._panels)))
@@ -76,13 +77,13 @@ class Panels:
     async def _one(panel: Panel) -> tuple[str, PanelTable]:
         try:
             async with asyncio.timeout(ANSWER_S):
-                found = await asyncio.to_thread(panel.table)
+                table = await asyncio.to_thread(panel.table)
         except TimeoutError:
-            found = PanelTable(note=f"No answer in {ANSWER_S:g} s.")
-        except Exception as error:  # another room's mistake must not take the page with it
+            table = PanelTable(note=f"No answer in {ANSWER_S:g} s.")
+        except Exception as error:  # an error in another product's panel must not break the page
             log.error("a panel failed", exc_info=True, panel=panel.title)
-            found = PanelTable(note=f"It cannot be shown: {error}")
-        more = len(found.rows) - MOST_ROWS
+            table = PanelTable(note=f"It cannot be shown: {error}")
+        more = len(table.rows) - MOST_ROWS
         if more > 0:
-            found = PanelTable(found.columns, found.rows[:MOST_ROWS], f"{found.note} And {more:,} more.".strip())
-        return panel.title, found
+            table = PanelTable(table.columns, table.rows[:MOST_ROWS], f"{table.note} And {more:,} more.".strip())
+        return panel.title, table

@@ -1,4 +1,4 @@
-"""The page of the service as a whole: whether it is well, its slots, its engine, blocked sites, and others' panels."""
+"""The page of the service as a whole: its health, slots, engine, blocked sites, and the panels of other products."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.jobs.service import Health, JobService
 from weft.telemetry import Snapshot, read_snapshot
 
 _LANES = {"task": "Tasks", "scrape": "Single pages", "site": "Sites"}
-_FIGURES = (  # of a process: its metric, what it is called, how it is written
+_PROCESS_METRICS = (  # of a process: metric, label, format
     ("weft_process_resident_memory_bytes", "memory", text.size),
     ("weft_process_cpu_seconds_total", "cpu", text.duration),
     ("weft_process_open_fds", "files", text.count),
@@ -32,7 +32,7 @@ _FIGURES = (  # of a process: its metric, what it is called, how it is written
 
 
 class ServicePage:
-    """Holds what the page needs."""
+    """Handler of the service page."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ServicePage:
         board: Board,
         pages: DashboardPages,
         settings: ApiSettings,
-        places: StreamSlots,
+        stream_slots: StreamSlots,
         panels: Sequence[Panel],
     ) -> None:
         self._service = service
@@ -50,11 +50,11 @@ class ServicePage:
             settings.data_dir / "engine" / "metrics",
             settings.metrics_dir or settings.data_dir / "metrics",
         }
-        self._places = places
+        self._stream_slots = stream_slots
         self._panels = Panels(panels)
 
     async def show(self, request: Request) -> Response:
-        """The page."""
+        """Renders the page."""
         visitor = needs(request, KeyScope.MONITOR)
         assert isinstance(visitor, Visitor)
         health, panels, processes, moment = await asyncio.gather(
@@ -70,7 +70,7 @@ class ServicePage:
                  text.duration(max(0.0, one.until - moment.at)))
                 for one in sorted(health.blocked_domains, key=lambda one: one.until)[:200]
             ],
-            "streams": self._places.taken, "labels": display.LABELS,
+            "streams": self._stream_slots.taken, "labels": display.LABELS,
         })  # fmt: skip
 
 
@@ -86,18 +86,18 @@ def _lanes(health: Health) -> list[dict[str, Any]]:
 
 
 def _processes(folders: set[Path]) -> list[dict[str, str]]:
-    """The service's processes, as they have told last."""
-    found: dict[int, dict[str, str]] = {}
+    """The processes of the service, with the metrics that each has saved last."""
+    processes: dict[int, dict[str, str]] = {}
     for path in sorted(path for folder in folders for path in folder.glob("*.metrics")):
         snapshot = read_snapshot(path)
         if snapshot is not None and snapshot.pid and Path(f"/proc/{snapshot.pid}").exists():
-            found[snapshot.pid] = _process(snapshot)
-    return list(found.values())
+            processes[snapshot.pid] = _process(snapshot)
+    return list(processes.values())
 
 
 def _process(snapshot: Snapshot) -> dict[str, str]:
-    figures = {"name": snapshot.process, "pid": str(snapshot.pid)}
-    for metric, name, written in _FIGURES:
+    cells = {"name": snapshot.process, "pid": str(snapshot.pid)}
+    for metric, name, written in _PROCESS_METRICS:
         values = [series.values[0] for series in snapshot.series if series.name == metric]
-        figures[name] = written(sum(values)) if values else "–"
-    return figures
+        cells[name] = written(sum(values)) if values else "–"
+    return cells

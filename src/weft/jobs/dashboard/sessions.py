@@ -1,8 +1,10 @@
-"""Who has signed in: a cookie that says which API key was shown, signed, and valid for half a day.
+"""Sessions of the dashboard: a signed cookie that names the API key a visitor has signed in with, valid for half a
+day.
 
-Nothing is kept of it: the cookie is `KEY_ID.END.MAC`, the MAC is over both and the key's own digest, by a secret in the
-service's folder, so that every worker takes it, also after a restart, and that a revoked key ends it at once. Its name
-holds a tag of the secret: cookies know no ports, and another service of this machine has a cookie of its own.
+The service stores no sessions. The cookie is `KEY_ID.END.MAC`; the MAC covers both and the key's digest, with a secret
+from the service's folder. So every worker accepts it, also after a restart, and revoking the key ends it at once. The
+cookie's name contains a tag of the secret: cookies are shared between ports, and another service on this machine must
+have a cookie of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from weft.jobs.api.access.keys import Keyring
 SECRET_FILE = "dashboard.secret"  # noqa: S105 (its name)
 SECRET_BYTES = 32
 LASTS_S = 12 * 3600
-MOST_COOKIES = 200  # of one name, in one request
+MOST_COOKIES = 200  # of one name, in one request: more are ignored
 _VALUE = re.compile(r"([0-9a-f]{12})\.([0-9]{1,12})\.([0-9a-f]{64})")
 
 
@@ -36,16 +38,16 @@ class Sessions:
         self._secret = b""
 
     def begin(self, key: ApiKey, *, is_tls: bool) -> str:
-        """The header that has a browser keep a session."""
+        """The Set-Cookie header that starts a session."""
         end = int(self._clock()) + LASTS_S
         return self._cookie(f"{key.id}.{end}.{self._mac(key, end)}", LASTS_S, is_tls)
 
     def end(self, *, is_tls: bool) -> str:
-        """The header that has a browser forget it."""
+        """The Set-Cookie header that ends it."""
         return self._cookie("", 0, is_tls)
 
     def key_of(self, cookies: str) -> ApiKey | None:
-        """The key of whoever sent a Cookie header; what other servers have put there is passed over."""
+        """The key of the session in a Cookie header; None if there is none. Cookies of other servers are ignored."""
         for value in self._values(cookies):
             if (parts := _VALUE.fullmatch(value)) is None:
                 continue
@@ -79,19 +81,19 @@ class Sessions:
 
 
 def _read_or_make(path: Path) -> bytes:
-    """The secret; workers that make it at the same time all have the same one. One that was cut off, by a full disk
-    say, is made again, under a lock: another worker may have done so since it was read."""
-    if (found := _read(path)) is None:
+    """The secret. Workers that create it at the same time all get the same one. A truncated file (for example after a
+    full disk) is replaced under a lock: another worker may have replaced it since it was read."""
+    if (secret := _read(path)) is None:
         with locked(path.with_suffix(".lock")):
-            if (found := _read(path)) is None:
-                found = secrets.token_bytes(SECRET_BYTES)
-                replace_file(path, found)
-    return found
+            if (secret := _read(path)) is None:
+                secret = secrets.token_bytes(SECRET_BYTES)
+                replace_file(path, secret)
+    return secret
 
 
 def _read(path: Path) -> bytes | None:
     try:
-        found = path.read_bytes()
+        secret = path.read_bytes()
     except FileNotFoundError:
         return None
-    return found if len(found) == SECRET_BYTES else None
+    return secret if len(secret) == SECRET_BYTES else None

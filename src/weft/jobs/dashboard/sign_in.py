@@ -13,8 +13,8 @@ from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.dashboard.sessions import Sessions
 
 
-class Signing:
-    """Holds what the pages need."""
+class SignInPage:
+    """Handlers of the sign-in page."""
 
     def __init__(self, keyring: Keyring, sessions: Sessions, pages: DashboardPages) -> None:
         self._keyring = keyring
@@ -22,7 +22,7 @@ class Signing:
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
-        """The form; who needs none is sent on."""
+        """Renders the form; visitors who need no key are redirected."""
         visitor = request.scope["caller"]
         where = local_path(request.query_params.get("next", ""))
         if visitor.scopes:
@@ -30,7 +30,7 @@ class Signing:
         return self._page(where)
 
     async def enter(self, request: Request) -> Response:
-        """A key was shown."""
+        """Checks the submitted key, and starts a session."""
         form = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=10)
         where = local_path(form.get("next", [""])[-1])
         key = self._keyring.check(form.get("key", [""])[-1].strip())
@@ -40,17 +40,17 @@ class Signing:
         return RedirectResponse(where, 303, {"Cache-Control": "no-store", "Set-Cookie": cookie})
 
     async def leave(self, request: Request) -> Response:
-        """The browser forgets it."""
+        """Ends the session."""
         cookie = self._sessions.end(is_tls=is_tls(request.headers))
         return RedirectResponse(SIGN_IN, 303, {"Cache-Control": "no-store", "Set-Cookie": cookie})
 
     def _page(self, where: str, problem: str = "", status: int = 200) -> Response:
-        nobody = Visitor(scopes=frozenset())
-        return self._pages.page("sign_in.html", nobody, {"nav": "", "next": where, "problem": problem}, status)
+        signed_out = Visitor(scopes=frozenset())
+        return self._pages.page("sign_in.html", signed_out, {"nav": "", "next": where, "problem": problem}, status)
 
 
 def local_path(given: str) -> str:
-    """A path of this service to go on to; whatever could lead elsewhere is the first page."""
+    """A path of this service to redirect to; any URL that could lead to another site becomes the first page."""
     is_local = (
         given.startswith("/") and not given.startswith(("//", "/\\")) and given.isprintable() and "\\" not in given
     )

@@ -1,4 +1,5 @@
-"""The page of sites: how each is, its last run, and the buttons to run and stop it. A run is a task of the same key."""
+"""The page of sites: their status, their last runs, and buttons to run and stop them. A run is a task of the same
+key."""
 
 from __future__ import annotations
 
@@ -27,17 +28,17 @@ _STATES = {
 
 
 class SiteListPage:
-    """Holds what the page needs."""
+    """Handlers of the page."""
 
     def __init__(self, service: JobService, board: Board, pages: DashboardPages, rate: Rate) -> None:
-        """`rate`: of what a key submits; a run counts as one."""
+        """`rate`: the limit on what a key submits; a run counts as one submission."""
         self._service = service
         self._board = board
         self._pages = pages
         self._rate = rate
 
     async def show(self, request: Request) -> Response:
-        """The sites that the visitor's key has added."""
+        """Renders the sites that the visitor's key has added."""
         owner = needs(request, KeyScope.READ).owner
         sites = await self._service.sites.all(owner)
         moment = await self._board.moment()
@@ -47,19 +48,19 @@ class SiteListPage:
         })  # fmt: skip
 
     async def run(self, request: Request) -> Response:
-        """Runs it now, after those that it depends on; one that runs already is left as it is."""
+        """Starts a run, after the sites that it depends on; a run in progress is left as it is."""
         owner = needs(request, KeyScope.SUBMIT).owner
         self._rate.check(owner)
         await self._service.sites.run(str(request.path_params["name"]), owner)
-        return self._back()
+        return self._redirect_to_sites()
 
     async def stop(self, request: Request) -> Response:
-        """Ends its run, or what only waits to run; what it has is kept."""
+        """Ends a run, or cancels one that waits to start; stored results are kept."""
         owner = needs(request, KeyScope.CONTROL).owner
         await self._service.sites.stop(str(request.path_params["name"]), owner)
-        return self._back()
+        return self._redirect_to_sites()
 
-    def _back(self) -> Response:
+    def _redirect_to_sites(self) -> Response:
         self._board.forget()
         return RedirectResponse("/sites", 303, {"Cache-Control": "no-store"})
 

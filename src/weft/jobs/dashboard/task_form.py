@@ -1,8 +1,8 @@
-"""The form for a new task: every field of an order, and its rules tried on one page before it is sent.
+"""The form for a new task: every option of a task; extraction rules can be tried on one page before it is submitted.
 
-A form works without a script. The fields are the API's own, checked by the API's own schema, so that what is refused
-is said in the same words, beside the field. A try is a task of one page in the lane of single pages: politeness,
-robots.txt and the address guard hold for it as for any other.
+The form works without a script. Its fields are those of the API, checked by the same schema, so that errors are the
+same, next to their field. A trial is a task of one page in the lane of single pages: politeness, robots.txt and the
+address guard apply to it as to every task.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weft.jobs.api.access.callers import needs
 from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.bodies import SCRAPE
 from weft.jobs.api.problems import Refusal, problem_of
-from weft.jobs.api.routes.tasks import digest_of, read_order
+from weft.jobs.api.routes.tasks import digest_of, read_task_request
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.dashboard import text
 from weft.jobs.dashboard.door import Visitor
@@ -35,22 +35,23 @@ from weft.jobs.service import JobService, Submission
 from weft.jobs.store.contract import Idempotency
 from weft.scraping import ExportFormat, Format, HookEvent, LinkUse, Scope
 
-TRY_S = 20.0  # a page that takes longer is looked at on its own page
+TRY_S = 20.0  # a trial that takes longer is shown on its task's own page
 MOST_FIELDS = 300
 EXCERPT = 3000
-# The fields of an order by how the form shows them; `formats` has boxes of its own, what has one value is left out.
+# The fields of a task, by their control in the form. `formats` has checkboxes of its own; fields with a single value
+# are left out.
 _FIELDS = {name: schema for name, schema in SCRAPE.fields.items() if "const" not in schema and name != "formats"}
 _NUMBERS = [name for name, schema in _FIELDS.items() if "integer" in str(schema)]
 _LINES = [name for name, schema in _FIELDS.items() if schema.get("type") == "array"]
 _CHOICES = [name for name, schema in _FIELDS.items() if name == "login" or len(schema.get("enum", ())) > 1]
-_SWITCHES = {  # as they are at first
+_SWITCHES = {  # their initial state
     name: "on" if schema["default"] else "" for name, schema in _FIELDS.items() if schema.get("type") == "boolean"
 }
 Form = dict[str, list[str]]
 
 
-class Ordering:
-    """Holds what the form needs."""
+class TaskForm:
+    """Handlers of the form."""
 
     def __init__(self, service: JobService, pages: DashboardPages, settings: ApiSettings, rate: Rate, hub: Hub) -> None:
         self._service = service
@@ -60,12 +61,12 @@ class Ordering:
         self._rate = rate
 
     async def show(self, request: Request) -> Response:
-        """The form, as it is at first."""
+        """Renders the empty form."""
         visitor = needs(request, KeyScope.SUBMIT)
         return self._page(visitor, {"url": [request.query_params.get("url", "")[:2000]]}, {}, is_new=True)
 
     async def send(self, request: Request) -> Response:
-        """What was filled in: tried on one page, or made a task."""
+        """Handles a submitted form: tries it on one page, or submits a task."""
         visitor = needs(request, KeyScope.SUBMIT)
         form = parse_qs(
             (await request.body()).decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS
@@ -75,7 +76,7 @@ class Ordering:
             self._rate.check(visitor.owner)
             if "try" in form:
                 return self._page(visitor, form, {}, tried=await self._try(visitor, url, spec))
-            # A form that is sent twice, by a reload or a second click, is one task.
+            # A form that is sent twice, by a reload or a double click, is one task.
             key = Idempotency(f"form-{_token(form)}", digest_of(url, spec))
             done = await self._service.submit(Submission(urls=(url,), spec=spec, owner=visitor.owner, idempotency=key))
         except Refusal as refusal:
@@ -86,10 +87,10 @@ class Ordering:
 
     def _read(self, form: Form) -> tuple[str, TaskSpec]:
         try:
-            body = msgspec.json.encode(order_of(form))
+            body = msgspec.json.encode(task_fields_of(form))
         except RecursionError:
             raise Refusal(422, "rules or metadata are nested too deep") from None
-        return read_order(body, self._settings)
+        return read_task_request(body, self._settings)
 
     async def _try(self, visitor: Any, url: str, spec: TaskSpec) -> dict[str, Any]:
         one = replace(
@@ -98,11 +99,14 @@ class Ordering:
         task = (await self._service.submit(Submission(urls=(url,), spec=one, owner=visitor.owner))).task
         if not await self._hub.ended(task.id, TRY_S):
             return {"task": task.id, "problem": f"The page did not come within {TRY_S:g} s."}
-        found = await self._service.results(task.id, limit=5, include_errors=True)
-        if not found.results:
-            said = found.errors[0].error if found.errors else (await self._service.status(task.id)).task.message
-            return {"task": task.id, "problem": f"No page was scraped: {text.shown(said or 'nothing was found', 300)}"}
-        return {"task": task.id, "problem": ""} | _shown(found.results[-1].document, spec)
+        results = await self._service.results(task.id, limit=5, include_errors=True)
+        if not results.results:
+            reason = results.errors[0].error if results.errors else (await self._service.status(task.id)).task.message
+            return {
+                "task": task.id,
+                "problem": f"No page was scraped: {text.shown(reason or 'nothing was scraped', 300)}",
+            }
+        return {"task": task.id, "problem": ""} | _trial_result(results.results[-1].document, spec)
 
     def _refused(self, visitor: Any, form: Form, refusal: Refusal) -> Response:
         errors = dict(refusal.errors) or {"": refusal.detail}
@@ -125,49 +129,49 @@ class Ordering:
         }, status)  # fmt: skip
 
 
-def order_of(form: Form) -> dict[str, Any]:
-    """An order of the API, from the fields of a form; what was left empty is left out."""
+def task_fields_of(form: Form) -> dict[str, Any]:
+    """The API's task fields from the fields of a form; empty ones are left out."""
     given = {name: values[-1].strip() for name, values in form.items()}
-    order: dict[str, Any] = {"url": given.get("url", "")}
-    order |= {name: _number(given[name]) for name in _NUMBERS if given.get(name)}
-    order |= {name: given[name] for name in _CHOICES if given.get(name)}
-    order |= {
-        name: found
+    fields: dict[str, Any] = {"url": given.get("url", "")}
+    fields |= {name: _number(given[name]) for name in _NUMBERS if given.get(name)}
+    fields |= {name: given[name] for name in _CHOICES if given.get(name)}
+    fields |= {
+        name: lines
         for name in _LINES
-        if (found := [line.strip() for line in given.get(name, "").splitlines() if line.strip()])
+        if (lines := [line.strip() for line in given.get(name, "").splitlines() if line.strip()])
     }
-    order |= {name: name in form for name in _SWITCHES}
-    order["formats"] = form.get("formats", [])
+    fields |= {name: name in form for name in _SWITCHES}
+    fields["formats"] = form.get("formats", [])
     if rules := given.get("extract"):
-        order["extract"] = rules_of(rules)
+        fields["extract"] = rules_of(rules)
     if given.get("webhook"):
-        order["webhook"] = {"url": given["webhook"], "events": form.get("hook_events", [])} | _extras(given)
-    return order
+        fields["webhook"] = {"url": given["webhook"], "events": form.get("hook_events", [])} | _extras(given)
+    return fields
 
 
 def _extras(given: dict[str, str]) -> dict[str, Any]:
-    """What else a webhook carries."""
-    found: dict[str, Any] = {}
+    """The headers and metadata of a webhook."""
+    extras: dict[str, Any] = {}
     for line in filter(str.strip, given.get("hook_headers", "").splitlines()):
         name, colon, value = line.partition(":")
         if not colon:
             raise Refusal.of_field("webhook", f"headers: {line[:40]!r} is none; write `Name: value`")
-        found.setdefault("headers", {})[name.strip()] = value.strip()
+        extras.setdefault("headers", {})[name.strip()] = value.strip()
     if metadata := given.get("hook_metadata"):
         try:
-            found["metadata"] = json.loads(metadata)
+            extras["metadata"] = json.loads(metadata)
         except (ValueError, RecursionError) as error:
-            raise Refusal.of_field("webhook", f"metadata: is no JSON: {error}") from None
-    return found
+            raise Refusal.of_field("webhook", f"metadata: is not JSON: {error}") from None
+    return extras
 
 
 def rules_of(written: str) -> Any:
-    """Rules as JSON, or one a line: `name: css selector`; a Refusal that names the line."""
+    """Extraction rules from JSON, or one a line: `name: css selector`; raises Refusal, which names the line."""
     if written.startswith("{"):
         try:
             return json.loads(written)
         except (ValueError, RecursionError) as error:
-            raise Refusal.of_field("extract", f"is no JSON: {error}") from None
+            raise Refusal.of_field("extract", f"is not JSON: {error}") from None
     rules: dict[str, str] = {}
     for number, line in enumerate(written.splitlines(), 1):
         name, colon, selector = (part.strip() for part in line.partition(":"))
@@ -182,28 +186,28 @@ def rules_of(written: str) -> Any:
 
 
 def _number(written: str) -> int | str:
-    """What is no number is left to the schema, which says so."""
+    """Text that is not a number is passed on: the schema check reports it."""
     return int(written) if written.isascii() and written.removeprefix("-").isdigit() and len(written) < 18 else written
 
 
 def _filled(form: Form, is_new: bool) -> dict[str, str]:
-    """What stands in each field; a switch that is on has a value."""
-    found = {name: values[-1] for name, values in form.items()}
+    """The value of each field; switches that are on have a value."""
+    fields = {name: values[-1] for name, values in form.items()}
     defaults = _SWITCHES if is_new else dict.fromkeys(_SWITCHES, "")
     others = ("url", "extract", "webhook", "hook_headers", "hook_metadata")
     empty = dict.fromkeys((*others, *_NUMBERS, *_LINES, *_CHOICES), "")
-    return {**empty, **defaults, **found}
+    return {**empty, **defaults, **fields}
 
 
 def _by_field(errors: dict[str, str]) -> dict[str, str]:
-    """Errors under the field of the form that they belong to; the others together."""
-    found: dict[str, str] = {}
-    for where, said in errors.items():
+    """Groups errors under the field of the form that they belong to; errors of no field are together."""
+    grouped: dict[str, str] = {}
+    for where, problem in errors.items():
         field = where.partition(".")[0].partition("[")[0]
         field = field if field in SCRAPE.fields else ""
         path = f"{where}: " if where != field and where else ""
-        found[field] = f"{found[field]}; {path}{said}" if field in found else path + said
-    return found
+        grouped[field] = f"{grouped[field]}; {path}{problem}" if field in grouped else path + problem
+    return grouped
 
 
 def _token(form: Form) -> str:
@@ -211,12 +215,12 @@ def _token(form: Form) -> str:
     return given if given.isalnum() and given.isascii() and len(given) == 32 else secrets.token_hex(16)
 
 
-def _shown(document: dict[str, Any], spec: TaskSpec) -> dict[str, Any]:
-    def value(found: object) -> str:
-        return text.shown(found if isinstance(found, str) else msgspec.json.encode(found).decode(), 500)
+def _trial_result(document: dict[str, Any], spec: TaskSpec) -> dict[str, Any]:
+    def value(extracted: object) -> str:
+        return text.shown(extracted if isinstance(extracted, str) else msgspec.json.encode(extracted).decode(), 500)
 
-    fields = {name: value(found) for name, found in (document.get("fields") or {}).items()}
-    problems = {name: text.shown(str(said), 200) for name, said in (document.get("field_errors") or {}).items()}
+    fields = {name: value(field) for name, field in (document.get("fields") or {}).items()}
+    problems = {name: text.shown(str(error), 200) for name, error in (document.get("field_errors") or {}).items()}
     kept = next((document[name] for name in ("markdown", "text", "html", "rawHtml") if document.get(name)), "")
     return {
         "title": text.shown(str(document.get("title", ""))), "status": document.get("status"),

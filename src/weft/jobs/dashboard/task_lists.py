@@ -1,7 +1,7 @@
-"""The first page: what runs, what waits and has ended, by state, host and text; 50 at a time, however many there are.
+"""The first page: running tasks, and a list of the others by state, host and text, 50 at a time.
 
-A page is made once a second for all who look at the same one (`_Kept`): with many viewers and many changes, the work
-does not grow with them.
+A page is rendered at most once a second for all viewers of the same one (`_Kept`), so the work does not grow with the
+number of viewers and changes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from weft.scraping import TERMINAL, TaskState
 AT_ONCE = 50
 KEPT_S = 1.0
 KEPT_PAGES = 64
-# What can be chosen, and the states that it stands for.
+# filter → the states that it selects
 FILTERS: dict[str, tuple[str, frozenset[TaskState]]] = {
     "": ("All states", frozenset()),
     "live": ("Not ended", LIVE),
@@ -41,7 +41,7 @@ FILTERS: dict[str, tuple[str, frozenset[TaskState]]] = {
 
 
 class TaskLists:
-    """Holds what the page needs."""
+    """Handler of the page."""
 
     def __init__(self, service: JobService, board: Board, pages: DashboardPages) -> None:
         self._service = service
@@ -50,7 +50,7 @@ class TaskLists:
         self._kept: OrderedDict[tuple[Any, ...], tuple[float, bytes]] = OrderedDict()
 
     async def show(self, request: Request) -> Response:
-        """The page, as somebody has chosen it."""
+        """Renders the page with the visitor's filters."""
         visitor = needs(request, KeyScope.READ)
         assert isinstance(visitor, Visitor)
         chosen = {name: request.query_params.get(name, "").strip()[:500] for name in ("state", "host", "q", "cursor")}
@@ -72,16 +72,16 @@ class TaskLists:
         moment, counts = await self._board.moment(), await self._board.counts(visitor.owner)
         mine = [status for status in moment.started.values() if status.task.owner == visitor.owner]
         is_start = not any(chosen.values())
-        found = await self._listing(visitor, chosen, without_started=is_start)
+        listing = await self._listing(visitor, chosen, without_started=is_start)
         running = sorted(mine, key=lambda status: -(status.task.started_at or 0.0))[:AT_ONCE] if is_start else []
         return self._pages.html("tasks.html", visitor, {
             "nav": "tasks", "filters": FILTERS, "chosen": chosen, "is_start": is_start,
-            "running": [_shown(status.task, moment) for status in running], "more_running": len(mine) - len(running),
-            "tasks": [_shown(task, moment) for task in found.tasks],
-            "older": self._link(chosen, found.next_cursor), "newer": self._link(chosen, found.previous_cursor),
+            "running": [_row(status.task, moment) for status in running], "more_running": len(mine) - len(running),
+            "tasks": [_row(task, moment) for task in listing.tasks],
+            "older": self._link(chosen, listing.next_cursor), "newer": self._link(chosen, listing.previous_cursor),
             "first": self._link(chosen, ""), "totals": self._board.totals(mine, counts),
             "counted": msgspec.json.encode(sorted(counts.items())).decode(),
-            "total": sum(counts.values()), "moment": moment, "has_gap": bool(found.next_cursor and not found.tasks),
+            "total": sum(counts.values()), "moment": moment, "has_gap": bool(listing.next_cursor and not listing.tasks),
         })  # fmt: skip
 
     async def _listing(self, visitor: Caller, chosen: dict[str, str], *, without_started: bool) -> Listing:
@@ -104,7 +104,7 @@ class TaskLists:
         return "/?" + urlencode(given) if given else "/"
 
 
-def _shown(task: Task, moment: Moment) -> dict[str, Any]:
+def _row(task: Task, moment: Moment) -> dict[str, Any]:
     status = moment.started.get(task.id)
     if status is None or task.is_terminal:
         status = display.stored(task)

@@ -1,7 +1,7 @@
-"""How things are written for people: numbers, times, sizes, and texts of strangers.
+"""Formats values for people: numbers, times, sizes, and untrusted texts.
 
-A title or URL of a scraped page may be anything: 100 KB long, full of control characters, or of marks that turn the
-direction of what stands around it. `shown` makes one short line of it; templates escape it and set it apart (`<bdi>`).
+A title or URL of a scraped page may be anything: 100 KB long, with control characters, or with marks that change the
+direction of the text around it. `shown` makes one short line of it; templates escape it and isolate it (`<bdi>`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from weft.urls import MAX_LENGTH
 
 TITLE = 160  # characters of a title
 URL = 300
-# Control characters, direction marks and overrides, separators of lines, and what takes no room.
+# Control characters, direction marks and overrides, line separators, and invisible characters.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]+")
 _SPACES = re.compile(r"\s+")
 _MARKS = re.compile(
@@ -22,21 +22,21 @@ _MARKS = re.compile(
 
 
 def shown(text: str, most: int = TITLE) -> str:
-    """A text of a stranger, in one line of at most so many characters."""
+    """An untrusted text in one line of at most `most` characters."""
     line = _SPACES.sub(" ", _UNSEEN.sub(" ", text[: 8 * most])).strip()
     line = _MARKS.sub(r"\1", line)
     return line if len(line) <= most and len(text) <= 8 * most else line[: most - 1].rstrip() + "…"
 
 
 def paragraph(text: str, most: int) -> str:
-    """A longer text of a stranger, with its lines, as the beginning of it."""
+    """The beginning of a longer untrusted text, with its line breaks."""
     lines = (_UNSEEN.sub(" ", line.expandtabs(4)).rstrip() for line in text[: 2 * most].split("\n"))
     whole = "\n".join(lines)
     return whole if len(whole) <= most and len(text) <= 2 * most else whole[: most - 1].rstrip() + "…"
 
 
 def split_url(url: str, most: int = URL) -> tuple[str, str]:
-    """Host with port, and the rest, as they are shown."""
+    """A URL's host with its port, and the rest, for display."""
     scheme, _, rest = shown(url, most).partition("://")
     if not rest:
         return scheme, ""
@@ -45,13 +45,13 @@ def split_url(url: str, most: int = URL) -> tuple[str, str]:
 
 
 def link(url: str) -> str:
-    """A URL that may be followed: one of the web, as Weft writes them; else nothing."""
+    """A URL that may be linked: http or https in canonical form; otherwise empty."""
     is_one = url.startswith(("http://", "https://")) and url.isascii() and len(url) <= MAX_LENGTH
     return url if is_one and url.isprintable() else ""
 
 
 def count(number: float) -> str:
-    """1,234"""
+    """A whole number with separators: 1,234"""
     return f"{number:,.0f}"
 
 
@@ -63,12 +63,12 @@ def decimal(number: float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Of 0 to 1: 97.3 %; a dash where there is none."""
+    """A share of 0 to 1 as 97.3 %; a dash for None."""
     return "–" if share is None else f"{100 * share:.1f}".removesuffix(".0") + " %"
 
 
 def size(number: float) -> str:
-    """Bytes: 512 B, 1.4 MB"""
+    """A number of bytes: 512 B, 1.4 MB"""
     for unit in ("B", "KB", "MB", "GB"):
         if number < 1000:
             return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
@@ -77,7 +77,7 @@ def size(number: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """7 ms, 4.2 s, 3 min 05 s, 1 h 02 min; a dash where there is none."""
+    """A duration: 7 ms, 4.2 s, 3 min 05 s, 1 h 02 min; a dash for None."""
     if seconds is None:
         return "–"
     if 0 < seconds < 0.1:
@@ -93,7 +93,7 @@ def duration(seconds: float | None) -> str:
 
 
 def ago(at: float | None, now: float) -> str:
-    """How long ago something was, roughly."""
+    """The approximate time since `at`."""
     if at is None:
         return "–"
     seconds = max(0, round(now - at))
@@ -106,10 +106,10 @@ def ago(at: float | None, now: float) -> str:
 
 
 def clock(at: float | None) -> str:
-    """A moment, in UTC."""
+    """A time in UTC."""
     return "–" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def machine_time(at: float | None) -> str:
-    """A moment for the `datetime` attribute."""
+    """A time for the `datetime` attribute of HTML."""
     return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,8 +1,8 @@
-"""The processes of the scrape service as services: one engine, and some workers that answer requests.
+"""The processes of the scrape service as supervised services: one engine, and several workers that answer requests.
 
-What is in their way is raised when they are made: an address that may not be listened at, a port that is taken, a
-folder of something else. The listening socket is the supervisor's; workers inherit it, so that clients which connect
-while one is being started again wait in its queue. All of them end when the supervisor does: their pipe closes.
+Constructors raise what would prevent the start: an address that cannot be listened on, a port in use, a folder of
+something else. The supervisor owns the listening socket and the workers inherit it, so connections wait in its backlog
+while a worker restarts. All processes end with the supervisor, because their pipe to it closes.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from weft.supervise.service import (
     touched,
 )
 
-LATE_S = 5.0  # without a heartbeat for this long a process is not healthy
-STUCK_S = 25.0  # and is replaced
+LATE_S = 5.0  # a process without a heartbeat for this long is unhealthy
+STUCK_S = 25.0  # and after this long it is replaced
 HEALTHZ_S = 2.0
-LEAST_ROOM_BYTES = 1 << 20  # with less there is no runner, whoever works: its lease cannot be written
+LEAST_ROOM_BYTES = 1 << 20  # with less there is no runner in any worker: the lease cannot be written
 REFUSED = 2
 WORKER_POLICY = RestartPolicy(max_delay_s=3.0, start_timeout_s=60.0, health_forgives=True, stop_grace_s=10.0)
 ENGINE_POLICY = RestartPolicy(max_delay_s=3.0, start_timeout_s=START_S, health_forgives=True, stop_grace_s=STOP_S)
@@ -76,7 +76,8 @@ def engine_of(config: ServiceConfig, environment: Mapping[str, str] | None = Non
 
 
 def engine_health(spec: HostSpec) -> HealthCheck:
-    """It is up when its heart beats and it answers at its socket; then the heartbeat tells."""
+    """The engine's health: up when it sends heartbeats and has answered at its socket once; heartbeats alone from then
+    on."""
     moving = Moving(
         lambda: read_heartbeat(heartbeat_folder(spec)), STUCK_S, start_s=START_S, must_move_first=True, late_s=LATE_S
     )
@@ -86,7 +87,7 @@ def engine_health(spec: HostSpec) -> HealthCheck:
         report = moving(pid)
         if report.health is ServiceHealth.HEALTHY and pid not in answered:
             if not _listens(path, pid):
-                return HealthReport(ServiceHealth.LOADING, "it restores its crawls")  # for as long as its heart beats
+                return HealthReport(ServiceHealth.LOADING, "it restores its crawls")  # while it sends heartbeats
             answered.add(pid)
         return report
 
@@ -105,7 +106,7 @@ def _listens(path: Path, pid: int) -> bool:
 
 
 class Api:
-    """The workers, and the socket at which they answer."""
+    """The workers, and the socket on which they answer."""
 
     def __init__(
         self,
@@ -114,13 +115,13 @@ class Api:
         environment: Mapping[str, str] | None = None,
         panels: Sequence[str] = (),
     ) -> None:
-        """Listens, though nobody answers yet. `panels`: see jobs/dashboard/panels.py."""
+        """Opens the socket; no worker answers yet. `panels`: see jobs/dashboard/panels.py."""
         self._config = config
         self._panels = tuple(panels)
         self._data_dir = Path(config.server.data_dir)
         check_store(self._data_dir / STORE)
         self._socket = _listening(config)
-        self._is_excused = False  # what is wrong, by the last answer, is no worker's fault
+        self._is_excused = False  # a new worker would not solve the problem in the last answer
         self._probe = HealthProbe(self._healthz)
         count = config.server.workers
         self.workers = [
@@ -129,12 +130,12 @@ class Api:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The URL under which the service answers."""
         host, port = self._socket.getsockname()[:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def close(self) -> None:
-        """After the workers have ended."""
+        """Closes the socket, after the workers have ended."""
         self._probe.close()
         self._socket.close()
 
@@ -143,19 +144,20 @@ class Api:
 
         def command() -> Command:
             argv = [sys.executable, "-m", "weft.jobs.processes.worker", str(self._data_dir), str(index)]
-            # The process gets a copy of the socket; what is handed over is closed here, so it is one more.
+            # The process inherits a copy of the socket; the descriptor that is passed is closed here, so it is a
+            # duplicate.
             fd = os.dup(self._socket.fileno())
             spec = WorkerSpec(self._config, index, fd, str(heartbeats), self._panels)
             return Command(argv, stdin=spec.framed(), keeps_words=True, inherits=(fd,))
 
-        # Without an engine it answers what it can, and its runner ends the tasks whose deadlines pass.
+        # No dependency: without an engine a worker still answers, and its runner ends tasks whose deadlines pass.
         return Service(
             name, command, health=self._health(heartbeats, engine), policy=WORKER_POLICY, ask=StopMethod.CLOSE_INPUT,
             judge=_judged, needs=(engine,), needs_once=True, environment=environment,
         )  # fmt: skip
 
     def _health(self, heartbeats: Path, engine: Service) -> HealthCheck:
-        """The worker's own heartbeat, and what all of them together answer."""
+        """The worker's own heartbeat, and the answer of /healthz, which any worker may give."""
         moving = Moving(lambda: touched(heartbeats), STUCK_S, must_move_first=True, late_s=LATE_S)
         answers = Patience(self._probe.answer, STUCK_S, excused=lambda: self._is_excused or not engine.healthy)
 
@@ -166,7 +168,7 @@ class Api:
         return health
 
     def _healthz(self) -> HealthReport:
-        """GET /healthz: 200 while tasks are started, and the engine that runs them answers."""
+        """Requests GET /healthz: 200 while tasks are started, and the engine that runs them answers."""
         host, port = self._socket.getsockname()[:2]
         here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (asked at loopback)
         connection = http.client.HTTPConnection(here, port, timeout=HEALTHZ_S)
@@ -189,7 +191,7 @@ class Api:
 
 
 def worker_log(config: ServiceConfig, index: int) -> Path:
-    """Where a worker logs."""
+    """The path of a worker's log file."""
     return Path(config.log.log_dir) / log_name(index)
 
 
@@ -209,7 +211,7 @@ def _listening(config: ServiceConfig) -> socket.socket:
 
 
 def _judged(how: Exit) -> ExitMeaning:
-    """What it refuses it would refuse again; who kills it from outside has not found a mistake in it."""
+    """What an exit means: a refusal to start would be repeated; a kill from outside is not a crash of the worker."""
     if how.code == REFUSED:
         return ExitMeaning.FINAL
     return ExitMeaning.HARMLESS if how.signal_name == "SIGKILL" else ExitMeaning.BY_TIME

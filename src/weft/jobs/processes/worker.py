@@ -1,7 +1,7 @@
-"""One process of `weft serve` that answers requests; the runner works in one of them.
+"""A worker process of `weft serve` that answers requests; one of the workers also runs the tasks.
 
-Its spec comes on standard input, a length and msgpack; the pipe stays open, and its end is the supervisor's end. The
-listening socket is inherited, so that a worker that dies loses its own connections and no others.
+Its spec arrives on standard input as a length and msgpack. The pipe stays open: it closes when the supervisor ends. The
+listening socket is inherited, so a worker that crashes loses its own connections and no others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 if __name__ == "__main__":
-    gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
+    gc.disable()  # imports leave no garbage; searching for it would take a tenth of the start-up time
 
 import msgspec
 
@@ -36,21 +36,22 @@ log = Log("weft.jobs.processes.worker")
 
 
 class WorkerSpec(msgspec.Struct, frozen=True):
-    """What a supervisor wants run."""
+    """The configuration that the supervisor passes to a worker."""
 
     config: ServiceConfig
     index: int
     socket: int  # the descriptor of the listening socket
-    heartbeat: str  # the file that is touched while it is well
-    panels: tuple[str, ...] = ()  # what other rooms show on the dashboard, as `module:name`
+    heartbeat: str  # a file that is touched while the worker is alive
+    panels: tuple[str, ...] = ()  # dashboard panels of other products, as `module:name`
 
     def framed(self) -> bytes:
-        """As it goes over the pipe."""
+        """The bytes for the pipe: a length and msgpack."""
         return framed(msgspec.msgpack.encode(self))
 
 
 async def serve(spec: WorkerSpec, has_gone: Callable[[Callable[[], None]], None]) -> None:
-    """Answers until it is asked to end; `has_gone` is given what to do when the supervisor has."""
+    """Answers until it is asked to end; `has_gone` is called with the function that ends it when the supervisor is
+    gone."""
     from weft.jobs.api.http_app import create_app
     from weft.jobs.api.server import server_of
     from weft.jobs.api.settings import ApiSettings, listed_keys_of
@@ -90,15 +91,15 @@ async def serve(spec: WorkerSpec, has_gone: Callable[[Callable[[], None]], None]
 
 
 async def _send_heartbeat(heartbeat: Path) -> None:
-    """A heartbeat of the event loop itself: one that hangs has none."""
+    """Touches the heartbeat file from the event loop, so that a blocked loop sends none."""
     while True:
-        with suppress(OSError):  # on a full disk this must not be what ends the worker
+        with suppress(OSError):  # a full disk must not end the worker
             heartbeat.touch()
         await asyncio.sleep(HEARTBEAT_S)
 
 
 def main() -> int:
-    """Answers requests until it is told to stop; returns the exit code. What went wrong is one line on stderr."""
+    """Answers requests until it is asked to stop; returns the exit code. Errors at the start are one line on stderr."""
     pipe = sys.stdin.fileno()
     try:
         spec = msgspec.msgpack.decode(read_frame(pipe), type=WorkerSpec)
@@ -106,7 +107,7 @@ def main() -> int:
         return 1
     set_name(f"api{spec.index}")
     os.umask(0o077)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the supervisor's to hear
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is handled by the supervisor
     try:
         log_to_file(
             Path(spec.config.log.log_dir), Slot(spec.index, "api"), spec.config.log.log_level,
@@ -119,12 +120,12 @@ def main() -> int:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
     finally:
-        gc.freeze()  # the interpreter's end would look through everything for cycles, several times
+        gc.freeze()  # at exit the interpreter would search everything for cycles, several times
     return 0
 
 
 def log_name(index: int) -> str:
-    """The file that a worker logs to, in the folder of the log files."""
+    """The name of a worker's log file in the folder of the log files."""
     return f"api{index or ''}.log"
 
 
@@ -138,7 +139,7 @@ def _run(spec: WorkerSpec, pipe: int) -> None:
         loop = asyncio.get_running_loop()
 
         def gone(end: Callable[[], None]) -> None:
-            loop.remove_reader(pipe)  # its end could be read again and again
+            loop.remove_reader(pipe)  # the closed pipe would be readable again and again
             end()
 
         await serve(spec, lambda end: loop.add_reader(pipe, gone, end))

@@ -1,1 +1,1 @@
-"""What tasks have stored and done, for callers: events, results, overviews."""
+"""Reads what tasks have stored, for callers: events, results, overviews."""

@@ -1,7 +1,9 @@
-"""A scraped page as its task has ordered it: what `ScrapedResult.document` holds, for every front door and export.
+"""Makes the document of a scraped page in its task's formats: `ScrapedResult.document`, for every interface and
+export.
 
-The first keys are in every document; `fields` where the task has rules, read when the page was; and the formats that it
-has ordered, made when they are asked for, by parser children: a page that kills its parser costs its formats alone.
+Every document has some common keys; `fields` if the task has extraction rules, which were applied when the page was
+parsed; and the task's formats, which are made on request by parser processes: a page that crashes its parser costs its
+formats alone.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from weft.errors import Unparsed
 from weft.jobs.model import TaskSpec
 
 
-def check_order(spec: TaskSpec) -> None:
-    """Raises what is wrong with the rules or formats of an order, by their names."""
+def check_formats(spec: TaskSpec) -> None:
+    """Raises BadInput, which names the field, if the rules or formats of a task are invalid."""
     if spec.extract:
         extraction_of(config_of({"extract": spec.extract}).extract)
     if spec.formats:
@@ -28,7 +30,7 @@ def check_order(spec: TaskSpec) -> None:
 
 
 class Documents:
-    """Makes documents, for one thread; its parser child is started with the first format."""
+    """Makes documents in one thread; starts its parser process when the first format is needed."""
 
     def __init__(self) -> None:
         self._parsers: Parsers | None = None
@@ -40,27 +42,27 @@ class Documents:
         if self._parsers is None:
             self._parsers = Parsers()
         render = Renderer(self._parsers, order_of(spec.formats, **spec.format_options))
-        pending = [None if page.damage else render(page) for page in pages]  # all are under way
-        found = []
+        pending = [None if page.damage else render(page) for page in pages]  # all are being rendered at once
+        documents = []
         for page, get in zip(pages, pending, strict=True):
             if get is None:
-                found.append(_facts(page, spec) | dict.fromkeys(spec.formats) | _unread(page))
+                documents.append(_facts(page, spec) | dict.fromkeys(spec.formats) | _unread(page))
                 continue
             try:
-                found.append(_facts(page, spec) | get())
+                documents.append(_facts(page, spec) | get())
             except Unparsed as error:
-                found.append(_facts(page, spec) | dict.fromkeys(spec.formats) | {"unparsed": str(error)})
-        return found
+                documents.append(_facts(page, spec) | dict.fromkeys(spec.formats) | {"unparsed": str(error)})
+        return documents
 
     def close(self) -> None:
-        """Ends its parser child."""
+        """Ends its parser process."""
         if self._parsers is not None:
             self._parsers.close()
 
 
 def _facts(page: CrawledPage, spec: TaskSpec) -> dict[str, Any]:
     row = page.row
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "url": row.url,
         "final_url": row.final_url,
         "status": row.status,
@@ -71,12 +73,12 @@ def _facts(page: CrawledPage, spec: TaskSpec) -> dict[str, Any]:
         "length": row.length,
     }
     if page.screenshot:
-        found["screenshot"] = f"data:image/png;base64,{b64encode(page.screenshot).decode()}"
+        facts["screenshot"] = f"data:image/png;base64,{b64encode(page.screenshot).decode()}"
     if spec.extract:
-        found |= {"fields": page.fields, "field_errors": page.field_errors}
-    return found
+        facts |= {"fields": page.fields, "field_errors": page.field_errors}
+    return facts
 
 
 def _unread(page: CrawledPage) -> dict[str, str]:
-    """Why there is nothing but facts of a page whose stored bytes cannot be read."""
+    """The reason why a page whose stored bytes cannot be read has no content."""
     return {"unparsed": page.damage} if page.damage else {}

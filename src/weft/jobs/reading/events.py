@@ -1,8 +1,8 @@
 """The events of tasks, read from the engine's numbered rows as they are committed.
 
-The engine says that something was committed; the index then says which crawls have news, and who follows one of those
-reads on behind the number that they have. Nothing is kept: numbers are the engine's, so a reader goes on in another
-worker, or after a restart, where it was. `hub.py` has one reader for all who watch a task.
+The engine notifies of a commit; the index then lists the crawls with new rows, and each reader of such a crawl
+continues after the number that it has. No state is kept: numbers are the engine's, so a reader can continue in another
+worker, or after a restart. `hub.py` has one reader for all watchers of a task.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from weft.scraping import TaskState
 from weft.store.export.facts import iso
 from weft.telemetry import Log
 
-LEAST_S = 0.05  # between two looks at the index
+LEAST_S = 0.05  # shortest interval between two reads of the index
 PROGRESS_S = 0.5
-WAITING_S = 0.1  # between two looks at tasks that the engine does not know yet, or any more
-LONGEST_S = 15.0  # a reader looks for itself when nothing was heard for so long
+WAITING_S = 0.1  # interval for tasks that the engine does not know yet, or no longer
+LONGEST_S = 15.0  # a reader polls by itself when there was no notification for this long
 log = Log("weft.jobs.reading.events")
 _STATES = {CrawlState.RUNNING: TaskState.RUNNING, CrawlState.PAUSED: TaskState.PAUSED}
 
 
 class _Followed:
-    """One task that somebody follows."""
+    """A task with at least one reader."""
 
     def __init__(self, crawl: int) -> None:
         self.crawl = crawl
         self.readers = 0
-        self.last = 0  # the number of the last event in the index, as far as is known
+        self.last = 0  # number of the last known event in the index
         self.progress: JobEvent | None = None
         self.changed = asyncio.Event()  # set and replaced at each change
-        self.task: Task | None = None  # as the store had it at `looked_at` (monotonic)
-        self.looked_at = float("-inf")
+        self.task: Task | None = None  # as the store had it at `read_at` (monotonic)
+        self.read_at = float("-inf")
 
     def notify(self) -> None:
-        """Wakes all who wait."""
+        """Wakes all waiting readers."""
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -66,7 +66,7 @@ class TaskEvents:
         self._is_closed = False
 
     def start(self) -> None:
-        """Begins to look for news."""
+        """Starts to follow the index and the progress."""
         self._tasks = [asyncio.create_task(self._follow_index()), asyncio.create_task(self._follow_progress())]
 
     async def close(self) -> None:
@@ -82,13 +82,13 @@ class TaskEvents:
     # ── for a reader ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def stored(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Sequence[JobEvent]:
-        """Some of a task's events behind a number, as far as they are stored."""
+        """Some of a task's stored events after a number."""
         self._store.task(task_id, owner)
         crawl = await self._index.run(lambda: self._index.reader.crawl_named(task_id))
         return [] if crawl is None else await self._some(crawl, task_id, after)
 
     async def events(self, task_id: str, owner: str | None = None, *, after: int = 0) -> AsyncIterator[JobEvent]:
-        """A task's events behind a number, to its end: see `JobService.events`."""
+        """A task's events after a number, to its end: see `JobService.events`."""
         wait_s = WAITING_S
         now: Task | None = self._store.task(task_id, owner)
         if now is not None and now.state is TaskState.PENDING and not after:
@@ -99,8 +99,8 @@ class TaskEvents:
             if now.state is not TaskState.PENDING:
                 crawl = await self._index.run(lambda: self._index.reader.crawl_named(task_id))
                 if crawl is not None:
-                    async with aclosing(self._of_crawl(task_id, crawl, after)) as found:
-                        async for event in found:
+                    async with aclosing(self._of_crawl(task_id, crawl, after)) as events:
+                        async for event in events:
                             yield event
                     return
                 if now.is_terminal:
@@ -114,12 +114,13 @@ class TaskEvents:
     async def _of_crawl(self, task_id: str, crawl: int, after: int) -> AsyncGenerator[JobEvent, None]:
         followed = self._followed.setdefault(task_id, _Followed(crawl))
         followed.readers += 1
-        shown: JobEvent | None = None
+        sent: JobEvent | None = None
         given, has_ended = after, False
         try:
             while not self._is_closed:
                 changed, task = followed.changed, self._task(followed, task_id)
-                is_last = task is None or task.is_terminal  # it was before the index is read: nothing more will come
+                # read before the index: if it is terminal no more rows will come
+                is_last = task is None or task.is_terminal
                 while is_last or not 0 < followed.last <= after:
                     some = await self._some(crawl, task_id, after)
                     for event in some:
@@ -136,9 +137,9 @@ class TaskEvents:
                     if given < _last_number(task):
                         yield _ended(task)
                     return
-                if followed.progress is not None and followed.progress is not shown:
-                    shown = followed.progress
-                    yield shown
+                if followed.progress is not None and followed.progress is not sent:
+                    sent = followed.progress
+                    yield sent
                 await _wait(changed, WAITING_S if has_ended else LONGEST_S)
         finally:
             followed.readers -= 1
@@ -146,15 +147,15 @@ class TaskEvents:
                 self._followed.pop(task_id, None)
 
     def _task(self, followed: _Followed, task_id: str) -> Task | None:
-        """The task, as the store had it a moment ago: many may ask at once."""
-        if time.monotonic() - followed.looked_at > LEAST_S:
-            followed.looked_at, followed.task = time.monotonic(), self._store.get(task_id)
+        """The task as read from the store a moment ago, cached for many callers."""
+        if time.monotonic() - followed.read_at > LEAST_S:
+            followed.read_at, followed.task = time.monotonic(), self._store.get(task_id)
         return followed.task
 
     async def _some(self, crawl: int, task_id: str, after: int) -> list[JobEvent]:
         return await self._index.run(lambda: [job_event(one) for one in self._index.reader.some(crawl, task_id, after)])
 
-    # ── looking for news ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── new events ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _follow_index(self) -> None:
         batch: int | None = None
@@ -186,17 +187,17 @@ class TaskEvents:
                 if (task := self._task(one, name)) is None or task.is_terminal:
                     one.notify()
             try:
-                standings = await self._engine.standings(list(self._followed))
+                snapshots = await self._engine.standings(list(self._followed))
             except (Gone, WeftError):
                 continue
-            for name, standing in standings.items():
-                if name in self._followed and standing.state is not CrawlState.ENDED:
-                    self._put_progress(self._followed[name], standing, self._task(self._followed[name], name))
+            for name, snapshot in snapshots.items():
+                if name in self._followed and snapshot.state is not CrawlState.ENDED:
+                    self._put_progress(self._followed[name], snapshot, self._task(self._followed[name], name))
 
-    def _put_progress(self, followed: _Followed, standing: CrawlSnapshot, task: Task | None) -> None:
+    def _put_progress(self, followed: _Followed, snapshot: CrawlSnapshot, task: Task | None) -> None:
         if task is None:
             return
-        data = progress_data(task, standing)
+        data = progress_data(task, snapshot)
         if followed.progress is None or followed.progress.data != data:
             followed.progress = JobEvent(kind="progress", number=None, at=time.time(), data=data)
             followed.notify()
@@ -210,10 +211,10 @@ async def _wait(changed: asyncio.Event, at_most_s: float) -> None:
         pass
 
 
-def progress_data(task: Task, standing: CrawlSnapshot) -> dict[str, Any]:
-    """What a progress event says."""
-    progress, classes = progress_of(standing)
-    waiting_for, waiting_until = waiting(task, standing)
+def progress_data(task: Task, snapshot: CrawlSnapshot) -> dict[str, Any]:
+    """The data of a progress event."""
+    progress, classes = progress_of(snapshot)
+    waiting_for, waiting_until = waiting(task, snapshot)
     return {
         "state": str(task.state),
         "message": waiting_text(task, waiting_for, waiting_until),
@@ -222,12 +223,12 @@ def progress_data(task: Task, standing: CrawlSnapshot) -> dict[str, Any]:
         **progress.counts(task.spec.max_pages),
         "success_rate": progress.success_rate,
         "errors_by_class": classes,
-        "pages_per_second": round(standing.rate, 2),
+        "pages_per_second": round(snapshot.rate, 2),
     }
 
 
 def _last_number(task: Task) -> int:
-    """The number of a terminal task's last event: one that never ran has that one alone."""
+    """The number of a terminal task's last event: 1 if it never ran."""
     return max(1, task.last_number)
 
 
@@ -237,13 +238,13 @@ def _ended(task: Task) -> JobEvent:
 
 
 def job_event(event: CrawlEvent) -> JobEvent:
-    """An engine's event as a task's; `hidden` ones have a number, and nothing that a caller wants to know."""
+    """Converts an engine's event into a task's; events of kind `hidden` have a number, and nothing for callers."""
     data: dict[str, Any]
     if event.kind == "state":
         state = _STATES.get(event.state) if event.state is not None else None
         kind, data = ("state", {"state": str(state), "finish_reason": None}) if state else ("hidden", {})
         if event.state is CrawlState.ENDED:
-            data = {"ended": True}  # the task's own end says more, and has this number
+            data = {"ended": True}  # the task's own final event has more data, under this number
     elif event.kind == "redirect":
         kind, data = "hidden", {}
     else:

@@ -1,16 +1,16 @@
-"""The one event hub of a worker: all who watch something in it get it here, over SSE, WebSockets and the dashboard.
+"""The event hub of a worker: distributes events to all watchers, over SSE, WebSockets and the dashboard.
 
-What is watched has one feed: one reader of its source, which keeps the last pieces encoded. A source gives pieces with
-a number, which each watcher gets once and in order, and pieces without one, of which the last alone counts: a task's
-events and its progress, or a view of the dashboard, which has no numbers. A watcher is a number, that of the last event
-it was sent, and costs no memory for what it has not read: it takes from the feed's ring what lies behind its number,
-and reads from the disk what the ring does not have any more. All watchers of a feed at one number are sent the same
-bytes. One that has everything is a follower: the feed writes to it as things happen, and no task is woken for it. With
-2,000 watchers waking them took several times as long as the writes.
+Each source has one feed: one reader, which keeps the last pieces encoded. A source yields pieces with a number, which
+each watcher gets once and in order, and pieces without one, of which only the last counts: the events of a task and its
+progress, or a view of the dashboard, which has no numbers. A watcher is only a number, that of the last event it was
+sent, and uses no memory for what it has not read: it gets what follows from the feed's ring, and from the disk what the
+ring no longer has. All watchers of a feed at the same number are sent the same bytes. A watcher that has everything is
+a follower: the feed writes to it directly, and no asyncio task is resumed for it. With 2,000 watchers resuming tasks
+took several times as long as the writes.
 
-What must stay true: a watcher gets every numbered event once and in order, from the number it gave, however often
-either side was restarted; one that does not read is cut off after `stall_s` (api/streams.py) and has at most one
-write's bytes in memory. Webhooks read the same numbered rows by a cursor of their own, which is durable.
+Invariants: a watcher gets every numbered event once and in order, from the number it gave, however often either side
+restarts; a watcher that does not read is disconnected after `stall_s` (api/streams.py) and has at most one write's
+bytes in memory. Webhooks read the same numbered rows with a durable cursor of their own.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from weft.telemetry import Log
 
 RING_EVENTS = 2_000
 RING_BYTES = 512 * 1024
-GATHER_S = 0.05  # between two times that something is sent: what comes within it is sent together
-FIRST_S = 0.005  # what comes after a pause is sent so soon, with what comes along with it
-PROGRESS_S = 0.15  # progress waits so long for an event to go along with: with thousands of clients each send counts
+GATHER_S = 0.05  # events within this time are sent together
+FIRST_S = 0.005  # delay of the first event after a pause, for events that follow it closely
+PROGRESS_S = 0.15  # progress waits this long to be sent with an event: with thousands of clients each send counts
 AT_ONCE_BYTES = 16 * 1024
-AGAIN_S = 0.5  # after a feed could not read
-TICK_S = 1.0  # between two looks at a view
+AGAIN_S = 0.5  # delay after a failed read of a feed
+TICK_S = 1.0  # interval between two updates of a view
 log = Log("weft.jobs.reading.hub")
-Piece = tuple[int | None, bytes]  # with the number of its event; None: it replaces the one before
-Source = Callable[[int], AsyncIterator[Piece]]  # what comes behind a number, to its end
+Piece = tuple[int | None, bytes]  # with the number of its event; None: replaces the piece before
+Source = Callable[[int], AsyncIterator[Piece]]  # yields what follows a number, to its end
 View = Callable[[], Awaitable[dict[str, Any] | None]]
-# Takes bytes for a client, all of them or none: False where it cannot now, because what it has is not read yet.
+# Writes bytes for a client, all of them or none: False while earlier bytes are not read yet.
 Write = Callable[[bytes], bool]
 
 
 def frame(event: JobEvent) -> bytes:
-    """An event as it goes over the wire; progress has no id, so that nobody resumes behind it."""
+    """An event in SSE format. Progress has no id, because a reader cannot resume after it."""
     times = {name: iso(value) for name, value in event.data.items() if name.endswith("_at") and value is not None}
     data = msgspec.json.encode({"at": iso(event.at), **event.data, **times})
     head = f"id: {event.number}\n" if event.number is not None else ""
@@ -54,19 +54,19 @@ def frame(event: JobEvent) -> bytes:
 
 
 class Follower:
-    """A client that has had everything, up to the event `at` and to a version of the progress."""
+    """A client that has received everything: the event `at` and the current version of the progress."""
 
-    __slots__ = ("at", "leaves", "shown", "write")
+    __slots__ = ("at", "leaves", "version", "write")
 
-    def __init__(self, at: int, shown: int, write: Write, leaves: asyncio.Future[None]) -> None:
+    def __init__(self, at: int, version: int, write: Write, leaves: asyncio.Future[None]) -> None:
         self.at = at
-        self.shown = shown
+        self.version = version
         self.write = write
-        self.leaves = leaves  # done when the client must look for itself
+        self.leaves = leaves  # done when the client must read by itself again
 
 
 class HubFeed:
-    """The end of one source, for its watchers in this worker."""
+    """The latest pieces of one source, for its watchers in this worker."""
 
     def __init__(self, source: Source, after: int, heartbeat_s: float) -> None:
         self.first = self.last = after  # the ring holds the events after `first`, up to `last`
@@ -77,8 +77,8 @@ class HubFeed:
         self._source = source
         self._ring: deque[tuple[int, bytes]] = deque()
         self._ring_bytes = 0
-        self._joined: dict[int, tuple[int, bytes]] = {}  # what clients at a number are sent next
-        self._with_progress: dict[int, bytes] = {}  # the same with the progress behind it
+        self._joined: dict[int, tuple[int, bytes]] = {}  # number → the bytes that clients at this number are sent next
+        self._with_progress: dict[int, bytes] = {}  # number → the same bytes with the progress at their end
         self._followers: set[Follower] = set()
         self._sends: asyncio.TimerHandle | None = None
         self._heartbeat_s = heartbeat_s
@@ -88,13 +88,13 @@ class HubFeed:
         self._reader = self._loop.create_task(self._read())
 
     def close(self) -> None:
-        """Nobody watches any more, or the worker ends."""
+        """Ends the feed: it has no watchers, or the worker ends."""
         self._reader.cancel()
         self._keepalive.cancel()
         self._send()
 
     def behind(self, number: int) -> tuple[int, bytes]:
-        """What a client at a number is sent next, and the number it is at then."""
+        """The bytes that a client at a number is sent next, and its number after that."""
         if number not in self._joined:
             pieces, size, at = [], 0, number
             for found, piece in self._ring:
@@ -106,28 +106,29 @@ class HubFeed:
             self._joined[number] = (at, b"".join(pieces))
         return self._joined[number]
 
-    def news(self, at: int, shown: int) -> tuple[int, int, bytes]:
-        """What is sent next to a client at a number that has had a version of the progress, and where it is then."""
+    def news(self, at: int, version: int) -> tuple[int, int, bytes]:
+        """The bytes that a client is sent next, given its number and the version of the progress it has; and both after
+        that."""
         at_before, (at, piece) = at, self.behind(at)
-        if shown == self.progress_version or at < self.last:
-            return at, shown, piece
+        if version == self.progress_version or at < self.last:
+            return at, version, piece
         if at_before not in self._with_progress:
             self._with_progress[at_before] = piece + self.progress
         return at, self.progress_version, self._with_progress[at_before]
 
-    def is_over(self, at: int, shown: int) -> bool:
-        """Whether a watcher has had everything, and nothing more will come."""
-        return self.has_ended and at >= self.last and shown >= self.progress_version
+    def is_over(self, at: int, version: int) -> bool:
+        """Whether a watcher has received everything, and the source has ended."""
+        return self.has_ended and at >= self.last and version >= self.progress_version
 
-    async def follow(self, at: int, shown: int, write: Write) -> tuple[int, int]:
-        """Writes to a client what happens, as long as it takes it at once; returns where the client is then."""
-        follower = Follower(at, shown, write, self._loop.create_future())
+    async def follow(self, at: int, version: int, write: Write) -> tuple[int, int]:
+        """Writes new pieces to a client as long as it reads them at once; returns its number and version then."""
+        follower = Follower(at, version, write, self._loop.create_future())
         self._followers.add(follower)
         try:
             await follower.leaves
         finally:
             self._followers.discard(follower)
-        return follower.at, follower.shown
+        return follower.at, follower.version
 
     async def _read(self) -> None:
         while not self.has_ended:
@@ -135,7 +136,7 @@ class HubFeed:
                 async for number, piece in self._source(self.last):
                     self._handle(number, piece)
                 self.has_ended = True
-            except TaskUnknown:  # retention has deleted it
+            except TaskUnknown:  # deleted at the end of its retention
                 self.has_ended = True
             except JobError as error:
                 log.warning("events could not be read", error=str(error))
@@ -155,11 +156,11 @@ class HubFeed:
                 self._ring_bytes -= len(gone)
         self._joined.clear()
         self._with_progress.clear()
-        now = self._loop.time()  # what has no events has nothing that its progress could go along with
+        now = self._loop.time()  # a source without events: there is nothing to send progress with
         self._send_at(max(now + (PROGRESS_S if number is None and self.last else FIRST_S), self._sent_at + GATHER_S))
 
     def _send_at(self, when: float) -> None:
-        """Sends then, if not before."""
+        """Schedules a send at `when`, unless one is scheduled earlier."""
         if self._sends is not None:
             if self._sends.when() <= when:
                 return
@@ -167,7 +168,7 @@ class HubFeed:
         self._sends = self._loop.call_at(when, self._send)
 
     def _keep_alive(self) -> None:
-        """Clients that have nothing to read look whether to say so."""
+        """Wakes clients without news, so that they can send a heartbeat."""
         self._send()
         self._keepalive = self._loop.call_later(self._heartbeat_s, self._keep_alive)
 
@@ -177,22 +178,22 @@ class HubFeed:
             self._sends = None
         self._sent_at = self._loop.time()
         for follower in self._followers:
-            if not self._goes_on(follower) and not follower.leaves.done():
+            if not self._writes_news(follower) and not follower.leaves.done():
                 follower.leaves.set_result(None)
 
-    def _goes_on(self, follower: Follower) -> bool:
-        """Writes what is new to a follower; False if that is not all of it, or nothing could be written."""
+    def _writes_news(self, follower: Follower) -> bool:
+        """Writes new pieces to a follower; False if it could not write all of them."""
         if self.has_ended or follower.leaves.done() or follower.at < self.first:
             return False
-        at, shown, piece = self.news(follower.at, follower.shown)
+        at, version, piece = self.news(follower.at, follower.version)
         if not follower.write(piece):
             return False
-        follower.at, follower.shown = at, shown
+        follower.at, follower.version = at, version
         return at >= self.last
 
 
 class Hub:
-    """The feeds of a worker, each there as long as it is watched."""
+    """The feeds of a worker; each exists while it has watchers."""
 
     def __init__(self, service: JobService, heartbeat_s: float, tick_s: float = TICK_S) -> None:
         self._service = service
@@ -201,7 +202,7 @@ class Hub:
         self._feeds: dict[Hashable, HubFeed] = {}
 
     def close(self) -> None:
-        """The worker ends: every stream ends, and its watcher comes again to the next."""
+        """Ends every stream when the worker ends; watchers reconnect to another worker."""
         for feed in self._feeds.values():
             feed.has_ended = True
             feed.close()
@@ -209,32 +210,33 @@ class Hub:
     async def stream(
         self, task_id: str, owner: str | None, after: int, now_at: int, write: Write
     ) -> AsyncGenerator[bytes, None]:
-        """A task's events for a watcher that has had those up to `after`: an empty piece says that nothing is new.
+        """The events of a task for a watcher that has those up to `after`; an empty piece means that there is nothing
+        new.
 
-        `now_at`: the number of the task's last event. What happens while the watcher has everything goes to `write`.
+        `now_at`: the number of the task's last event. While the watcher has everything, new events go to `write`.
         """
-        # A new feed begins where its first watcher does, if that is not far: then nobody needs the disk.
-        feed = self._open(task_id, self._of_task(task_id), after if now_at - after < RING_EVENTS else now_at)
+        # A new feed starts at its first watcher's number if that is close: then no watcher needs the disk.
+        feed = self._open_feed(task_id, self._of_task(task_id), after if now_at - after < RING_EVENTS else now_at)
         try:
-            at, shown = after, 0
+            at, version = after, 0
             while True:
                 while at < feed.first:
                     at, piece = await self._from_disk(task_id, owner, at, feed.first)
                     yield piece
-                if feed.is_over(at, shown):
+                if feed.is_over(at, version):
                     return
-                at, shown, piece = feed.news(at, shown)
+                at, version, piece = feed.news(at, version)
                 yield piece
                 # A watcher may be ahead of the feed: its last event came from another worker, which reads sooner.
                 if at >= feed.last and not feed.has_ended:
-                    at, shown = await feed.follow(at, shown, write)
+                    at, version = await feed.follow(at, version, write)
         finally:
-            self._leave(task_id, feed)
+            self._remove_watcher(task_id, feed)
 
     async def numbers(self, task_id: str, at: int, silent_s: float) -> AsyncGenerator[int | None, None]:
-        """The number of a task's last event, behind `at`, whenever there is another; None where there was none for a
-        while. Ends with the task."""
-        feed = self._open(task_id, self._of_task(task_id), at)
+        """Yields the number of a task's last event after `at` whenever it changes, and None after `silent_s` without a
+        change. Ends with the task."""
+        feed = self._open_feed(task_id, self._of_task(task_id), at)
         try:
             while not feed.has_ended or feed.last > at:
                 if feed.last > at:
@@ -247,10 +249,10 @@ class Hub:
                         continue
                 yield None
         finally:
-            self._leave(task_id, feed)
+            self._remove_watcher(task_id, feed)
 
     async def ended(self, task_id: str, at_most_s: float) -> bool:
-        """Waits for the end of a task; False if that has not come in time."""
+        """Waits for the end of a task; False if it has not ended in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(at_most_s), aclosing(self.numbers(task_id, 0, at_most_s)) as numbers:
                 async for _ in numbers:
@@ -259,27 +261,27 @@ class Hub:
         return False
 
     async def view(self, key: Hashable, event: str, make: View, write: Write) -> AsyncGenerator[bytes, None]:
-        """What a viewer of the dashboard is sent: the whole of what is shown, made once a second for all who look at
-        the same thing, and not sent again while it says the same. None, or one that `is_over`, is the last."""
-        feed = self._open(key, lambda _: self._looks(event, make), 0)
+        """The pieces for a viewer of the dashboard: a whole view, rendered once a second for all viewers of the same
+        view, and sent only when it has changed. None, or a view with `is_over`, is the last."""
+        feed = self._open_feed(key, lambda _: self._view_updates(event, make), 0)
         try:
-            shown = 0
-            while not feed.is_over(0, shown):
-                if shown == feed.progress_version:
-                    _, shown = await feed.follow(0, shown, write)
-                _, shown, piece = feed.news(0, shown)
+            version = 0
+            while not feed.is_over(0, version):
+                if version == feed.progress_version:
+                    _, version = await feed.follow(0, version, write)
+                _, version, piece = feed.news(0, version)
                 yield piece
         finally:
-            self._leave(key, feed)
+            self._remove_watcher(key, feed)
 
-    def _open(self, key: Hashable, source: Source, at: int) -> HubFeed:
+    def _open_feed(self, key: Hashable, source: Source, at: int) -> HubFeed:
         feed = self._feeds.get(key)
         if feed is None or feed.has_ended:
             feed = self._feeds[key] = HubFeed(source, at, self._heartbeat_s)
         feed.watchers += 1
         return feed
 
-    def _leave(self, key: Hashable, feed: HubFeed) -> None:
+    def _remove_watcher(self, key: Hashable, feed: HubFeed) -> None:
         feed.watchers -= 1
         if not feed.watchers:
             feed.close()
@@ -293,18 +295,18 @@ class Hub:
 
         return source
 
-    async def _looks(self, event: str, make: View) -> AsyncIterator[Piece]:
+    async def _view_updates(self, event: str, make: View) -> AsyncIterator[Piece]:
         last = b""
         while True:
             try:
-                found = await make()
-                if found is None:
+                view = await make()
+                if view is None:
                     return
-                data = msgspec.json.encode(found)
+                data = msgspec.json.encode(view)
                 if data != last:
                     last = data
                     yield None, b"event: " + event.encode() + b"\ndata: " + data + b"\n\n"
-                if found.get("is_over"):
+                if view.get("is_over"):
                     return
             except (WeftError, TimeoutError) as error:
                 log.warning("a view could not be made", view=event, error=error)
@@ -313,7 +315,7 @@ class Hub:
             await asyncio.sleep(self._tick_s)
 
     async def _from_disk(self, task_id: str, owner: str | None, at: int, first: int) -> tuple[int, bytes]:
-        """What the ring does not have, up to where it begins; and the number that a watcher is at then."""
+        """The events between `at` and the beginning of the ring, from the disk; and the watcher's number after them."""
         before, pieces = at, list[bytes]()
         for event in await self._service.stored(task_id, owner, after=at):
             if (event.number or 0) > first or sum(map(len, pieces)) > AT_ONCE_BYTES:

@@ -1,4 +1,4 @@
-"""The engine's index, read on threads of their own: whoever looks holds up no other."""
+"""Reads the engine's index in threads of their own, so that a slow read blocks no other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 def open_reader(engine_dir: Path) -> EngineReader:
-    """A reader of what the engine has stored; EngineAway before its first start."""
+    """A reader of what the engine has stored; raises EngineAway before its first start."""
     try:
         return EngineReader(engine_dir)
     except BadInput as error:
@@ -34,15 +34,15 @@ class IndexReaders:
 
     @property
     def reader(self) -> EngineReader:
-        """The calling thread's; EngineAway before the engine's first start."""
+        """The calling thread's reader; raises EngineAway before the engine's first start."""
         if not hasattr(self._local, "reader"):
             self._local.reader = open_reader(self._engine_dir)
         reader: EngineReader = self._local.reader
         return reader
 
-    async def run(self, look: Callable[[], _T]) -> _T:
+    async def run(self, read: Callable[[], _T]) -> _T:
         """Calls a function on one of the threads, where `reader` is that thread's."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, look)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
     def close(self, *, wait: bool = True) -> None:
         """Ends the threads."""

@@ -1,7 +1,7 @@
-"""What people look at: which tasks there are, what runs at this moment, what a task did last and over time.
+"""Overviews for people: the list of tasks, what runs now, the latest events of a task and its timeline.
 
-For front doors that show, like the dashboard: everything here reads, is bounded, and is read on a thread of its own, so
-that somebody who looks holds up nobody who works.
+For interfaces such as the dashboard: all reads are bounded, and run on a thread of their own, so that they do not delay
+the service's work.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from weft.jobs.store.contract import Listing
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.scraping import TaskState
 
-ENGINE_S = 1.0  # an engine that takes longer is shown as it was
-ROWS_AT_ONCE = 20_000  # of a timeline
-LOOKED_AT = 10_000  # events that are searched for those of some kinds, before the reader must ask again
+ENGINE_S = 1.0  # an engine that takes longer: its last known snapshots are shown
+ROWS_AT_ONCE = 20_000  # rows of a timeline that are read at a time
+SEARCHED = 10_000  # events that are searched for the wanted kinds before the caller must ask again
 
 
 class Overview:
-    """Looks at store, engine and index for one worker."""
+    """Reads store, engine and index for one worker."""
 
     def __init__(self, store: SqliteJobStore, engine: EngineLink, engine_dir: Path, clock: Callable[[], float]) -> None:
         self._store = store
         self._engine = engine
         self._clock = clock
         self._index = IndexReaders(engine_dir, "overview")
-        self._standings: dict[str, CrawlSnapshot] = {}  # as the engine has told them last
+        self._snapshots: dict[str, CrawlSnapshot] = {}  # as last received from the engine
 
     def close(self) -> None:
         """Ends its thread."""
@@ -46,38 +46,38 @@ class Overview:
         self, owner: str | None = None, *, states: Collection[TaskState] = (), cursor: str | None = None,
         limit: int = 50, text: str = "", host: str = "",
     ) -> Listing:  # fmt: skip
-        """Tasks, newest first."""
+        """Tasks, newest first; see `JobService.list`."""
 
-        def look() -> Listing:
+        def read() -> Listing:
             return self._store.listing(owner=owner, states=states, cursor=cursor, limit=limit, text=text, host=host)
 
-        # A search reads many records; a plain list is quicker than the way to another thread.
-        return await self._index.run(look) if text or host else look()
+        # A search reads many records; a plain list is faster than a switch to another thread.
+        return await self._index.run(read) if text or host else read()
 
     async def counts(self, owner: str | None = None) -> dict[str, int]:
         """Tasks by state."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for (_, state), count in (await self._index.run(lambda: self._store.counts(owner))).items():
-            found[str(state)] += count
-        return dict(found)
+            counts[str(state)] += count
+        return dict(counts)
 
     async def started(self) -> tuple[TaskSnapshot, ...]:
-        """What runs, at one moment."""
+        """Every task that is RUNNING or PAUSED, at one moment."""
         tasks = await self._index.run(self._store.started)
         if not tasks:
             return ()
         try:
-            self._standings = await self._engine.standings([task.id for task in tasks], ENGINE_S)
+            self._snapshots = await self._engine.standings([task.id for task in tasks], ENGINE_S)
         except Gone:
-            pass  # it is being started again: what was known is what there is
+            pass  # it is restarting: use the last known snapshots
         now = self._clock()
-        return tuple(status_of(task, self._standings.get(task.id), now) for task in tasks)
+        return tuple(status_of(task, self._snapshots.get(task.id), now) for task in tasks)
 
     async def latest(
         self, task_id: str, owner: str | None = None, *, before: int | None = None, limit: int = 50,
         kinds: Collection[str] = (), error_class: str = "",
     ) -> Latest:  # fmt: skip
-        """What happened to a task last."""
+        """The latest events of a task; see `JobService.latest`."""
         self._store.task(task_id, owner)
         return await self._index.run(lambda: self._latest(task_id, before, limit, kinds, error_class))
 
@@ -87,7 +87,7 @@ class Overview:
         if crawl is None:
             return Latest((), None)
         top = reader.last_number(crawl) if before is None else before - 1
-        lowest, found = max(0, top - LOOKED_AT), list[JobEvent]()
+        lowest, found = max(0, top - SEARCHED), list[JobEvent]()
         while top > lowest and len(found) < limit:
             bottom = max(0, top - READ_AT_ONCE)
             events = map(job_event, reader.some(crawl, task_id, bottom))
@@ -103,7 +103,7 @@ class Overview:
         return Latest(tuple(found), top + 1 if top else None)
 
     async def timeline(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Timeline:
-        """What a task did over time."""
+        """What a task did, per second; see `JobService.timeline`."""
         self._store.task(task_id, owner)
         return await self._index.run(lambda: self._timeline(task_id, after))
 
@@ -120,5 +120,5 @@ class Overview:
             counts[0] += rows if what is UrlOutcome.COMPLETED else 0
             counts[1] += rows if what is UrlOutcome.FAILED else 0
             counts[2] += size
-        found = tuple(Second(at, *counts) for at, counts in sorted(seconds.items()))
-        return Timeline(found, upto, upto == last)
+        timeline = tuple(Second(at, *counts) for at, counts in sorted(seconds.items()))
+        return Timeline(timeline, upto, upto == last)

@@ -1,6 +1,6 @@
-"""What tasks have stored, behind a cursor: pages as documents, or the records themselves. Read in threads of its own.
+"""Reads what tasks have stored, after a cursor: pages as documents, or WARC records. Runs in threads of its own.
 
-A stretch of either has the same rows: so many pages and errors, and so many bytes, whichever is reached first.
+A slice of either kind has the same rows: it ends at the limit of rows or of bytes, whichever is reached first.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from weft.records import Row
 from weft.scraping import ErrorClass
 from weft.store.warc.warc_records import RecordMaker
 
-ANSWER_BYTES = 8 << 20  # of bodies or records that go into one answer; one page is always in it
+ANSWER_BYTES = 8 << 20  # of bodies or records in one answer; an answer has at least one page
 ROWS_AT_ONCE = 200
-STRIDE = 2000  # events whose pages are counted together
+COUNTED_TOGETHER = 2000  # events whose pages are counted in one query
 COUNTED_CRAWLS = 256
-KEPT_BYTES = 24 << 20  # of documents that were made, for who asks for them again
-# Is given a row that is wanted, with its number and the class of its error; returns how many bytes it adds.
-Take = Callable[[int, Row, ErrorClass | None], int]
+KEPT_BYTES = 24 << 20  # of rendered documents that are cached
+# Called with a wanted row, its number and the class of its error; returns how many bytes it adds to the answer.
+AddRow = Callable[[int, Row, ErrorClass | None], int]
 
 
 class StoredResults:
-    """Reads what the engine has committed; each thread has a reader and a parser child of its own."""
+    """Reads what the engine has committed; each thread has a reader and a parser process of its own."""
 
     def __init__(self, engine_dir: Path, store: SqliteJobStore) -> None:
         self._store = store
         self._index, self._local = IndexReaders(engine_dir, "results", 2), local()
         self._documents: list[Documents] = []
-        self._made = _Made()
+        self._made = _DocumentCache()
         self._page_counts = PageCounts()
 
     def close(self) -> None:
-        """Ends the threads and their parser children."""
+        """Ends the threads and their parser processes."""
         self._index.close()
         for documents in self._documents:
             documents.close()
@@ -56,7 +56,7 @@ class StoredResults:
         self, task_id: str, owner: str | None = None, *, cursor: int = 0, limit: int = 100,
         include_errors: bool = False,
     ) -> ResultSlice:  # fmt: skip
-        """Pages as their task has ordered them."""
+        """Pages in their task's formats; see `JobService.results`."""
         task = self._checked(task_id, owner, cursor, limit)
         return await self._index.run(lambda: self._results(task, cursor, limit, include_errors))
 
@@ -64,31 +64,31 @@ class StoredResults:
         self, task_id: str, owner: str | None = None, *, cursor: int = 0, limit: int = 100,
         include_errors: bool = False,
     ) -> Records:  # fmt: skip
-        """WARC records; the first stretch begins with what a WARC file begins with."""
+        """WARC records; the first slice begins with a warcinfo record."""
         task = self._checked(task_id, owner, cursor, limit)
         return await self._index.run(lambda: self._records(task, cursor, limit, include_errors))
 
     async def lost_pages(self, task: Task) -> int:
-        """How many of a task's pages have lost their bytes, as far as the engine found it at its start."""
+        """How many of a task's pages have lost their bytes, as the engine has found at its start."""
 
-        def look() -> int:
+        def read() -> int:
             crawl = self._index.reader.crawl_named(task.id)
             return 0 if crawl is None else self._index.reader.lost_pages(crawl)
 
-        return await self._index.run(look)
+        return await self._index.run(read)
 
     async def cursor_behind(self, task_id: str, owner: str | None = None, *, pages: int) -> int:
-        """The cursor behind a task's first pages."""
+        """The cursor after a task's first `pages` pages."""
         self._store.task(task_id, owner)
 
-        def look() -> int:
+        def read() -> int:
             crawl = self._index.reader.crawl_named(task_id)
             return 0 if crawl is None else self._page_counts.cursor_behind(self._index.reader, crawl, pages)
 
-        return await self._index.run(look)
+        return await self._index.run(read)
 
     def committed(self, task: Task) -> tuple[Mapping[str, int], int] | None:
-        """How a task's URLs have ended, as far as it is on the disk, and the number of its last event."""
+        """The committed outcomes of a task's URLs, and the number of its last event."""
         reader = self._index.reader
         crawl = reader.crawl_named(task.id)
         return None if crawl is None else (reader.ends(crawl), reader.last_number(crawl))
@@ -100,9 +100,9 @@ class StoredResults:
 
     def _results(self, task: Task, cursor: int, limit: int, include_errors: bool) -> ResultSlice:
         reader = self._index.reader
-        pages, errors = list[CrawledPage | _Kept](), list[Failure]()
+        pages, errors = list[CrawledPage | _CachedPage](), list[Failure]()
 
-        def take(number: int, row: Row, kind: ErrorClass | None) -> int:
+        def add_row(number: int, row: Row, kind: ErrorClass | None) -> int:
             if kind is not None:
                 errors.append(_failure(number, row, kind))
             elif (kept := self._made.get(task.id, number)) is not None:
@@ -114,47 +114,48 @@ class StoredResults:
                 return len(page.body)
             return 0
 
-        cursor, is_full = _stretch(reader, task.id, cursor, limit, include_errors, take)
-        made = self._shown([page for page in pages if isinstance(page, CrawledPage)], task)
+        cursor, is_full = _read_slice(reader, task.id, cursor, limit, include_errors, add_row)
+        made = self._documents_of([page for page in pages if isinstance(page, CrawledPage)], task)
         return ResultSlice(
-            results=tuple(page.result if isinstance(page, _Kept) else next(made) for page in pages),
+            results=tuple(page.result if isinstance(page, _CachedPage) else next(made) for page in pages),
             errors=tuple(errors), cursor=cursor, next_cursor=cursor if is_full else None,
         )  # fmt: skip
 
     def _records(self, task: Task, cursor: int, limit: int, include_errors: bool) -> Records:
         reader, rows = self._index.reader, list[Row]()
 
-        def take(_number: int, row: Row, _kind: ErrorClass | None) -> int:
+        def add_row(_number: int, row: Row, _kind: ErrorClass | None) -> int:
             rows.append(row)
             return row.warc_length
 
         begins = [] if cursor else [RecordMaker().info(f"{task.id}.warc.gz", info_of(task.id))]
-        cursor, is_full = _stretch(reader, task.id, cursor, limit, include_errors, take)
-        rows.sort(key=lambda row: (row.warc_file, row.warc_offset))  # a request is looked for before its response
+        cursor, is_full = _read_slice(reader, task.id, cursor, limit, include_errors, add_row)
+        rows.sort(key=lambda row: (row.warc_file, row.warc_offset))  # a request record precedes its response
         data = b"".join([*begins, *reader.records(rows)])
         return Records(data=data, cursor=cursor, next_cursor=cursor if is_full else None)
 
-    def _shown(self, pages: Sequence[CrawledPage], task: Task) -> Iterator[ScrapedResult]:
+    def _documents_of(self, pages: Sequence[CrawledPage], task: Task) -> Iterator[ScrapedResult]:
         if not hasattr(self._local, "documents"):
             self._local.documents = Documents()
             self._documents.append(self._local.documents)
         for page, document in zip(pages, self._local.documents(pages, task.spec), strict=True):
-            found = result_of(page, document)
-            if "unparsed" not in document:  # it may be, another time
-                self._made.keep(task.id, found, len(page.body))
-            yield found
+            result = result_of(page, document)
+            if "unparsed" not in document:  # the next attempt may succeed
+                self._made.keep(task.id, result, len(page.body))
+            yield result
 
 
 class PageCounts:
-    """Finds the cursor behind a number of pages. Errors, redirects and changes of state have numbers, too, so pages
-    must be counted; they are counted once for each STRIDE of a crawl's numbers, which do not change any more."""
+    """Finds the cursor after a number of pages. Errors, redirects and changes of state have numbers, too, so pages must
+    be counted; each block of COUNTED_TOGETHER numbers is counted once, because it does not change any more."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._counts: OrderedDict[int, list[int]] = OrderedDict()  # crawl → pages up to 0, STRIDE, 2 * STRIDE, ...
+        # crawl → pages up to 0, COUNTED_TOGETHER, 2 * COUNTED_TOGETHER, ...
+        self._counts: OrderedDict[int, list[int]] = OrderedDict()
 
     def cursor_behind(self, numbers: EngineReader, crawl: int, pages: int) -> int:
-        """0 for no pages; behind the last event where there are not as many."""
+        """The cursor after a crawl's first `pages` pages: 0 for none; after the last event if there are fewer."""
         if pages <= 0:
             return 0
         last = numbers.last_number(crawl)
@@ -163,43 +164,43 @@ class PageCounts:
             self._counts.move_to_end(crawl)
             while len(self._counts) > COUNTED_CRAWLS:
                 self._counts.popitem(last=False)
-            while counts[-1] < pages and (upto := len(counts) * STRIDE) <= last:
-                counts.append(counts[-1] + len(numbers.page_numbers(crawl, upto - STRIDE, upto)))
-            before = bisect_left(counts, pages) - 1  # the last stride's end that lies before the wanted page
+            while counts[-1] < pages and (upto := len(counts) * COUNTED_TOGETHER) <= last:
+                counts.append(counts[-1] + len(numbers.page_numbers(crawl, upto - COUNTED_TOGETHER, upto)))
+            before = bisect_left(counts, pages) - 1  # the last block that ends before the wanted page
             left = pages - counts[before]
-        within = numbers.page_numbers(crawl, before * STRIDE, min(last, (before + 1) * STRIDE))
+        within = numbers.page_numbers(crawl, before * COUNTED_TOGETHER, min(last, (before + 1) * COUNTED_TOGETHER))
         return within[left - 1] if left <= len(within) else last
 
 
-class _Kept(Struct, frozen=True):
-    """A page that was read before."""
+class _CachedPage(Struct, frozen=True):
+    """A cached page."""
 
     result: ScrapedResult
     body_bytes: int
     size: int
 
 
-class _Made:
-    """Documents that were made lately: a stored page does not change. Clients of Firecrawl ask for the beginning of a
-    task at each of their polls, and a hundred pages would be read and parsed each time."""
+class _DocumentCache:
+    """A cache of rendered documents: a stored page does not change. Firecrawl's clients request the first documents of
+    a task at each poll, and a hundred pages would be read and parsed each time."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._kept: OrderedDict[tuple[str, int], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int], _CachedPage] = OrderedDict()
         self._bytes = 0
 
-    def get(self, task_id: str, number: int) -> _Kept | None:
+    def get(self, task_id: str, number: int) -> _CachedPage | None:
         with self._lock:
-            if (found := self._kept.get((task_id, number))) is not None:
+            if (kept := self._kept.get((task_id, number))) is not None:
                 self._kept.move_to_end((task_id, number))
-            return found
+            return kept
 
     def keep(self, task_id: str, result: ScrapedResult, body_bytes: int) -> None:
         size = 2000 + sum(map(_length, result.document.values()))
         with self._lock:
             if (task_id, result.number) in self._kept:
                 return
-            self._kept[task_id, result.number] = _Kept(result, body_bytes, size)
+            self._kept[task_id, result.number] = _CachedPage(result, body_bytes, size)
             self._bytes += size
             while self._bytes > KEPT_BYTES:
                 _, gone = self._kept.popitem(last=False)
@@ -207,7 +208,7 @@ class _Made:
 
 
 def result_of(page: CrawledPage, document: dict[str, Any]) -> ScrapedResult:
-    """A stored page, with what its task has ordered of it."""
+    """A stored page with its document."""
     row = page.row
     return ScrapedResult(
         number=page.number, url=row.url, status=row.status, title=row.title, depth=row.depth,
@@ -216,14 +217,15 @@ def result_of(page: CrawledPage, document: dict[str, Any]) -> ScrapedResult:
 
 
 def _length(value: object) -> int:
-    """Roughly, in memory."""
+    """The approximate size in memory."""
     return len(value) if isinstance(value, str) else 100 * len(value) if isinstance(value, list) else 0
 
 
-def _stretch(
-    reader: EngineReader, name: str, cursor: int, limit: int, include_errors: bool, take: Take
+def _read_slice(
+    reader: EngineReader, name: str, cursor: int, limit: int, include_errors: bool, add_row: AddRow
 ) -> tuple[int, bool]:
-    """Hands over a task's next rows; returns the number of the last one looked at, and whether there are more now."""
+    """Passes a task's next rows to `add_row`; returns the number of the last row that was read, and whether there are
+    more now."""
     crawl = reader.crawl_named(name)
     taken, room, more = 0, ANSWER_BYTES, crawl is not None
     while more and crawl is not None:
@@ -235,7 +237,7 @@ def _stretch(
             if is_page or (kind is not None and include_errors):
                 if taken >= limit or (room <= 0 and taken):
                     return cursor, True
-                room -= take(number, row, kind)
+                room -= add_row(number, row, kind)
                 taken += 1
             cursor = number
     return cursor, False

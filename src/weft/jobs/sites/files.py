@@ -1,5 +1,5 @@
-"""Site files: YAML or JSON, read strictly. All that is wrong is said at once, with the file's name, the line and the
-field's name."""
+"""Site files: YAML or JSON, parsed strictly. All problems are reported at once, with the file, the line and the
+field."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from weft.errors import BadConfig, BadInput
 from weft.jobs.checking import misfits, schemas_of, unknown, words_of
 from weft.jobs.errors import BadSite
 from weft.jobs.model import problem_of_globs
-from weft.jobs.reading.documents import check_order
+from weft.jobs.reading.documents import check_formats
 from weft.jobs.sites.site_model import SiteFile
-from weft.jobs.webhooks.webhook_model import HookOrder, problem_of_order
+from weft.jobs.webhooks.webhook_model import HookSpec, problem_of_webhook
 from weft.scraping import Hooked, WebhookOrder
 from weft.supervise.schedule import check_zone, schedule_of
 
 LONGEST_FILE = 1 << 20  # bytes
-MOST_UNKNOWN = 20  # fields that are named: to look for what was meant takes a while
+MOST_UNKNOWN = 20  # unknown fields that are named: finding the similar name for each takes time
 _FIELDS = SiteFile.__struct_fields__
 _TYPES = get_type_hints(SiteFile, include_extras=True) | {"webhook": Hooked | None}
 _SCHEMAS, _COMPONENTS = schemas_of(SiteFile)
 _WORDS = {name: words_of(schema, _COMPONENTS).removesuffix(" or nothing") for name, schema in _SCHEMAS.items()} | {
-    # what a field takes, where its type says too little
+    # what a field accepts, for types that do not say enough
     "name": "small letters, digits, - and _, at most 63 of them",
     "start_urls": "a list of 1 to 1,000 URLs",
     "include": "a list of at most 100 globs",
@@ -37,35 +37,37 @@ _WORDS = {name: words_of(schema, _COMPONENTS).removesuffix(" or nothing") for na
     "depends_on": "a list of names of sites",
     "extract": "rules by field",
     "formats": "a list of texts",
-    "webhook": "",  # its parts are told apart
+    "webhook": "",  # its parts are checked one by one
 }
 
 
 def read_site(path: Path, now: float) -> SiteFile:
-    """The site in a file; BadInput names all that is wrong with it, a line each."""
-    found, places, said = _json(path) or _yaml(path)
+    """The site in a file; raises BadInput, which names everything wrong with it, a line each."""
+    fields, locations, problems = _json(path) or _yaml(path)
     try:
-        bounded(found, "it")
+        bounded(fields, "it")
     except ValueError:
         raise BadInput(f"{path}: has too many parts for a site file") from None
     try:
-        site = site_of(found, now, path.parent)
+        site = site_of(fields, now, path.parent)
     except BadSite as error:
-        said += (f"{places.get(field.partition('.')[0], path)}: {field}: {what}" for field, what in error.problems)
+        problems += (
+            f"{locations.get(field.partition('.')[0], path)}: {field}: {what}" for field, what in error.problems
+        )
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
-    if said:
-        raise BadConfig(said)
+    if problems:
+        raise BadConfig(problems)
     return site
 
 
 def _json(path: Path) -> tuple[Any, dict[str, str], list[str]] | None:
-    """What a file of JSON holds; None if it is none."""
+    """The contents of a JSON file; None if it is not JSON."""
     try:
         with path.open("rb") as file:
             raw = file.read(LONGEST_FILE + 1)
         if len(raw) > LONGEST_FILE:
-            raise BadInput(f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is no site file")
+            raise BadInput(f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is not a site file")
         text = raw.decode()
         return (json.loads(text, object_pairs_hook=_once), {}, []) if text.lstrip().startswith("{") else None
     except OSError as error:
@@ -77,27 +79,28 @@ def _json(path: Path) -> tuple[Any, dict[str, str], list[str]] | None:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"key {next(name for name in names if names.count(name) > 1)[:100]!r} is there twice")
-    return found
+    return fields
 
 
 def _yaml(path: Path) -> tuple[Any, dict[str, str], list[str]]:
-    """What a file of YAML holds, where each field stands, and what cannot be read."""
+    """The contents of a YAML file, the location of each field, and the problems."""
     from weft.config import yaml_file
 
     problems: list[str] = []
-    found: dict[str, Any] = {}
-    places: dict[str, str] = {}
-    for name, value, place, _ in yaml_file.entries(path, _strange, None, problems):
-        found[name], places[name] = value, place
-    return found, places, problems
+    fields: dict[str, Any] = {}
+    locations: dict[str, str] = {}
+    for name, value, location, _ in yaml_file.entries(path, _strange, None, problems):
+        fields[name], locations[name] = value, location
+    return fields, locations, problems
 
 
 def site_of(given: Any, now: float, folder: Path | None = None) -> SiteFile:
-    """A site of what a file holds, checked; `folder` is that of files that it names. None: it may name none."""
+    """Validates the contents of a site file. `folder`: against which the names of files in it are resolved; None: it
+    may name no files."""
     if not isinstance(given, dict):
         raise BadInput("holds no site: `name` and `start_urls` are expected")
     given, problems = dict(given), list[tuple[str, str]]()
@@ -119,7 +122,7 @@ def site_of(given: Any, now: float, folder: Path | None = None) -> SiteFile:
 
 
 def _also_wrong(given: dict[str, Any], named: set[str], now: float) -> Sequence[tuple[str, str]]:
-    """What is wrong with the meaning of the other fields, where some are no use already."""
+    """Problems in the values of the valid fields, if other fields are invalid already."""
     rest = {name: value for name, value in given.items() if name in _FIELDS and name not in named}
     try:
         _checked(msgspec.convert({"name": "a", "start_urls": ["http://a.test/"], **rest}, SiteFile), now)
@@ -129,7 +132,7 @@ def _also_wrong(given: dict[str, Any], named: set[str], now: float) -> Sequence[
 
 
 def _strange(name: str) -> str | None:
-    """What is wrong with a field's name; None if it is one."""
+    """What is wrong with a field's name; None if it is known."""
     return None if name in _FIELDS else f"{name[:100]}: {unknown(name, _FIELDS)}"
 
 
@@ -139,16 +142,17 @@ def _quoted(value: Any) -> str:
 
 
 def _checked(file: SiteFile, now: float) -> SiteFile:
-    """What its values mean, each for itself: all that is wrong is told together."""
+    """Checks the meaning of the values, one by one, and reports all problems together."""
     problems: list[tuple[str, str]] = []
 
     def tried(field: str, check: Callable[[], Any]) -> Any:
         try:
             return check()
         except BadInput as error:
-            place, _, what = str(error).partition(": ")
-            is_named = place.partition(".")[0].partition("[")[0] in _FIELDS  # the message begins with the field's name
-            problems.append((place, what) if is_named else (field, str(error)))
+            location, _, what = str(error).partition(": ")
+            # does the message begin with the field's name?
+            is_named = location.partition(".")[0].partition("[")[0] in _FIELDS
+            problems.append((location, what) if is_named else (field, str(error)))
 
     for name in ("include", "exclude"):
         if problem := problem_of_globs(getattr(file, name)):
@@ -158,7 +162,7 @@ def _checked(file: SiteFile, now: float) -> SiteFile:
     tried("timezone", lambda: check_zone(file.timezone))
     cron, hook = file.schedule, file.webhook
     line = None if cron is None else tried("schedule", lambda: schedule_of(cron, now=now).line)
-    tried("formats", lambda: check_order(file.spec))
+    tried("formats", lambda: check_formats(file.spec))
     webhook = None if hook is None else tried("webhook", lambda: _webhook(hook))
     starts = tried("start_urls", lambda: tuple(dict.fromkeys(map(url_rules.seed, file.start_urls))))
     if problems:
@@ -167,8 +171,8 @@ def _checked(file: SiteFile, now: float) -> SiteFile:
 
 
 def _webhook(given: dict[str, Any]) -> dict[str, Any]:
-    order = msgspec.convert(given, WebhookOrder)
-    if problem := problem_of_order(order):
+    fields = msgspec.convert(given, WebhookOrder)
+    if problem := problem_of_webhook(fields):
         raise BadInput(": ".join(problem))
-    found: dict[str, Any] = msgspec.to_builtins(HookOrder.of(order, url_rules.seed(order.url)))
-    return found
+    webhook: dict[str, Any] = msgspec.to_builtins(HookSpec.of(fields, url_rules.seed(fields.url)))
+    return webhook

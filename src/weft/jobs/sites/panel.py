@@ -1,4 +1,4 @@
-"""Sites on the dashboard: a panel (dashboard/panels.py)."""
+"""The panel of the dashboard (dashboard/panels.py) with the service's sites."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from weft.jobs.sites.registry import SiteRegistry
 from weft.records import PanelTable
 
-_COLUMNS = ("Site", "State", "Pages", "Failed", "Queued", "Success", "Changes", "Next run", "Said")
+_COLUMNS = ("Site", "State", "Pages", "Failed", "Queued", "Success", "Changes", "Next run", "Message")
 
 
 class SitesPanel:
-    """All sites of the service."""
+    """All sites of the service, with their status."""
 
     title = "Sites"
 
@@ -19,7 +19,7 @@ class SitesPanel:
         self._registry = registry
 
     def table(self) -> PanelTable:
-        """How they are now."""
+        """The current status of the sites."""
         rows = []
         for site in self._registry.status():
             rate = site.health.success_rate
@@ -28,10 +28,10 @@ class SitesPanel:
                 for name in ("new", "changed", "gone", "moved")
                 if site.changes.get(name)
             )
-            said = site.waiting or site.health.message
+            message = site.waiting or site.health.message
             rows.append(
                 (site.name, site.state, f"{site.pages:,}", f"{site.failed:,}", f"{site.queued:,}",
-                 "" if rate is None else f"{rate:.0%}", changed, _at(site.next_at), said)
+                 "" if rate is None else f"{rate:.0%}", changed, _at(site.next_at), message)
             )  # fmt: skip
         return PanelTable(_COLUMNS, tuple(rows), "" if rows else "No sites: `weft sites add FILE` adds one.")
 

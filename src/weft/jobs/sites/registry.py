@@ -1,10 +1,10 @@
-"""Sites of one data dir as people and programs see them: added, started, stopped and looked at, from any thread and
-process. What is asked for is written to the store; the runner of the service that uses it does it (scheduler.py).
+"""The sites of a data dir: added, started, stopped and listed from any thread and process. Requests are written to the
+store; the runner of the service that uses the store carries them out (scheduler.py).
 
-While no service runs, what is asked for waits.
+While no service runs, requests wait.
 
-`owner`, as for tasks: the id of the API key that has added a site; another's is not there. None: anybody's, for who is
-on the machine. Names are unique over all owners, and a site depends on sites of its own owner.
+`owner`, as for tasks: the id of the API key that has added a site; sites of other owners are not visible. None: all
+sites, for users of the machine. Names are unique across owners, and a site depends on sites of its own owner.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from weft.jobs.store.sqlite_sites import SqliteLedger
 
 ENGINE_S = 1.0  # an engine that takes longer is not waited for
 POLL_S = 0.05
-MOST_SITES = 1000  # every step looks at all of them
+MOST_SITES = 1000  # every step reads all of them
 
 
 class SiteRegistry:
-    """See the module. Opens the store when it is first used; `close` ends that."""
+    """Reads and changes the sites of a data dir; opens the store on first use, and closes it in `close`."""
 
     def __init__(
         self, data_dir: Path, *, clock: Callable[[], float] = time.time, store: SqliteJobStore | None = None
     ) -> None:
-        """`store`: one that is open already, and somebody else's to close."""
+        """`store`: an open store, which `close` leaves open."""
         self._data_dir = data_dir
         self._clock = clock
         self._store, self._is_ours = store, store is None
@@ -56,7 +56,7 @@ class SiteRegistry:
         self.close()
 
     def close(self) -> None:
-        """Ends the use of the store."""
+        """Closes the store if this object has opened it."""
         with self._opening:
             if self._store is not None and self._is_ours:
                 self._store.close()
@@ -69,10 +69,11 @@ class SiteRegistry:
                 self._store = SqliteJobStore(self._data_dir / STORE)
             return self._store
 
-    # ── changing ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── changes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add(self, files: Sequence[SiteFile], owner: str | None = None) -> list[SavedSite]:
-        """Keeps sites, together: they may depend on each other. One of the same name is replaced, its past stays."""
+        """Adds sites in one step, since they may depend on each other. A site of the same name is replaced and keeps
+        its history."""
         now = self._clock()
         self._check_proxies(files)
 
@@ -99,12 +100,12 @@ class SiteRegistry:
         return self._jobs.sites.change(step)
 
     def remove(self, name: str, owner: str | None = None) -> None:
-        """Deletes a site; SiteConflict while it runs, or others depend on it."""
+        """Deletes a site; raises SiteConflict while it runs, or other sites depend on it."""
 
         def step(ledger: SqliteLedger) -> None:
             (site,) = _chosen(ledger.sites, [name], owner)
             if site.task:
-                raise SiteConflict(f"{name}: runs; stop it first")
+                raise SiteConflict(f"{name} is running: stop it first")
             users = [other.name for other in ledger.sites.values() if name in other.file.depends_on]
             if users:
                 raise SiteConflict(f"{name}: {', '.join(users)} depends on it")
@@ -113,7 +114,7 @@ class SiteRegistry:
         self._jobs.sites.change(step)
 
     def run(self, names: Sequence[str] | None = None, owner: str | None = None) -> dict[str, str]:
-        """Asks for runs, of all sites where none are named; their tasks by name, empty for those that wait."""
+        """Requests runs, of all sites if none are named. Returns their tasks by name; empty for a site that waits."""
         now = self._clock()
         self._check_proxies([self._named(name, owner).file for name in names or ()])
 
@@ -126,17 +127,18 @@ class SiteRegistry:
         return self._jobs.sites.change(step)
 
     def stop(self, names: Sequence[str] | None = None, owner: str | None = None) -> list[str]:
-        """Ends runs, of all sites where none are named; what they have is kept. The names of those that ran."""
+        """Stops runs, of all sites if none are named; what they have stored is kept. Returns the names of those that
+        ran."""
 
         def step(ledger: SqliteLedger) -> list[str]:
-            found = [site.name for site in _chosen(ledger.sites, names, owner)]
-            runs.stop(ledger, found)
-            return [name for name in found if ledger.sites[name].task]
+            names_to_stop = [site.name for site in _chosen(ledger.sites, names, owner)]
+            runs.stop(ledger, names_to_stop)
+            return [name for name in names_to_stop if ledger.sites[name].task]
 
         return self._jobs.sites.change(step)
 
     def wait_stopped(self, names: Sequence[str], timeout_s: float) -> bool:
-        """Whether none of these runs any more; waits for it while a service is there to end them."""
+        """Waits until none of these runs, while a service is there to end them; False at the timeout."""
         until = time.monotonic() + timeout_s
         while any(site.task and site.is_stopping for site in _chosen(self._jobs.sites.all(), names, None)):
             if time.monotonic() >= until or not self.is_served:
@@ -144,36 +146,36 @@ class SiteRegistry:
             time.sleep(POLL_S)
         return True
 
-    # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── status ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def is_served(self) -> bool:
-        """Whether there is a service that runs sites."""
+        """Whether a service runs that processes sites."""
         lease = self._jobs.holder()
         return lease is not None and lease.until > self._clock()
 
     @property
     def lacks_proxies(self) -> bool:
-        """Whether a service runs that has none, so that a site which uses them waits for ever."""
+        """Whether the running service has no proxies, so that a site which uses them would wait forever."""
         return self._jobs.sites.has_proxies() is False and self.is_served
 
     def names(self) -> list[str]:
-        """Every site."""
+        """The names of all sites."""
         return list(self._jobs.sites.all())
 
     def file(self, name: str) -> SiteFile:
-        """A site as it was added."""
+        """A site's file as it was added."""
         return self._named(name).file
 
     def status(self, names: Sequence[str] | None = None) -> list[SiteStatus]:
-        """How sites are, of one moment."""
+        """The status of sites, all at one moment."""
         return [view.status for view in self.views(names)]
 
     def views(self, names: Sequence[str] | None = None, owner: str | None = None) -> list[SiteView]:
-        """The same, with their files."""
+        """The status of sites with their files."""
         sites, now = self._jobs.sites.all(), self._clock()
         chosen = _chosen(sites, names, owner)
-        # Who has given the store is the service.
+        # Only the service passes a store: then it is running.
         status = partial(site_status, is_served=not self._is_ours or self.is_served)
         live = self._live([site.task for site in chosen if site.task])
         reports = {site.name: next(iter(self._jobs.sites.reports(site.name, 1)), None) for site in chosen}
@@ -182,11 +184,11 @@ class SiteRegistry:
         ]
 
     def health(self, name: str) -> SiteHealth:
-        """How a site is."""
+        """The health of a site."""
         return self.status([name])[0].health
 
     def progress(self, name: str) -> dict[str, Any]:
-        """The progress of its run, or of its last one, by the names that a run's keys have: `scrape_NAME:TASK:status`,
+        """The progress of its current or last run, by the names of a run's keys: `scrape_NAME:TASK:status`,
         `total_chunks`, `completed_chunks`, `started_at`, `completed_at`, `result_count`. Empty: it has never run."""
         site = self._named(name)
         task_id = site.task or (site.last.task if site.last is not None else "")
@@ -201,14 +203,14 @@ class SiteRegistry:
         return {f"scrape_{name}:{task_id}:{key}": value for key, value in values.items()}
 
     def reports(self, name: str, limit: int = 10, owner: str | None = None) -> list[ChangeReport]:
-        """What its last runs have found, newest first."""
+        """The change reports of its last runs, newest first."""
         self._named(name, owner)
         return self._jobs.sites.reports(name, limit)
 
-    # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── internal ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _check_proxies(self, files: Sequence[SiteFile]) -> None:
-        """SiteConflict for a site that the service which runs here could never run."""
+        """Raises SiteConflict for a site that the running service could never run."""
         proxied = [file.name for file in files if file.proxies]
         if proxied and self.lacks_proxies:
             raise SiteConflict(
@@ -220,41 +222,41 @@ class SiteRegistry:
         return _chosen(self._jobs.sites.all(), [name], owner)[0]
 
     def _live(self, task_ids: Sequence[str], *, also_ended: bool = False) -> dict[str, TaskSnapshot]:
-        """How tasks stand; of those that run as the engine says, if it answers."""
+        """The status of tasks; running ones as the engine reports them, if it answers."""
         tasks = [task for task in map(self._jobs.get, task_ids) if task is not None]
         running = [task.id for task in tasks if task.started_at is not None and not task.is_terminal]
-        standings = _standings(self._data_dir / ENGINE, running) if running else {}
+        snapshots = _snapshots(self._data_dir / ENGINE, running) if running else {}
         now = self._clock()
         return {
-            task.id: status_of(task, standings.get(task.id), now)
+            task.id: status_of(task, snapshots.get(task.id), now)
             for task in tasks
             if also_ended or not task.is_terminal
         }
 
 
 def _word(state: str) -> str:
-    """A task's state as progress keys have it."""
+    """A task's state as progress keys contain it."""
     return {"PENDING": "DISPATCHED", "RUNNING": "PROCESSING", "PAUSED": "PROCESSING", "FAILED": "FAILED"}.get(
         state, "COMPLETE"
     )
 
 
-def _standings(engine_dir: Path, names: Sequence[str]) -> dict[str, CrawlSnapshot]:
+def _snapshots(engine_dir: Path, names: Sequence[str]) -> dict[str, CrawlSnapshot]:
     try:
         connection = Connection(socket_path(engine_dir), ENGINE_S)
     except Gone:
         return {}
     try:
-        found = connection.call_within(ENGINE_S, "standings", names=list(names))
+        answer = connection.call_within(ENGINE_S, "standings", names=list(names))
     except (Gone, TimeoutError):
         return {}
     finally:
         connection.close()
-    return {standing.name: standing for standing in msgspec.convert(found, list[CrawlSnapshot])}
+    return {snapshot.name: snapshot for snapshot in msgspec.convert(answer, list[CrawlSnapshot])}
 
 
 def _chosen(sites: site_model.Sites, names: Sequence[str] | None, owner: str | None) -> list[SavedSite]:
-    """Those of an owner's sites that are named, or all; SiteUnknown for another's."""
+    """The named sites of an owner, or all; raises SiteUnknown for those of another owner."""
     own = {name: site for name, site in sites.items() if owner is None or site.owner == owner}
     for name in names or ():
         if name not in own:

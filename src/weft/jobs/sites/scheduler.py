@@ -1,7 +1,7 @@
-"""The runner's part of sites: schedules, dependencies, ends and reports of runs. In the worker that has the lease.
+"""The runner's work for sites: schedules, dependencies, ends and reports of runs. In the worker that has the lease.
 
-It keeps nothing that decides anything: each turn looks at the store, and every step carries the lease's epoch. So a
-service that was killed over a due time begins one run when it is back, and two workers never begin two.
+It keeps no state that decides anything: each turn reads the store, and every step carries the lease's epoch. So a
+service that was killed over a due time starts one run when it is back, and two workers never start two.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = Log("weft.jobs.sites")
 
 
 class SiteScheduler:
-    """One worker's; `turn` is called by its runner while it has the lease."""
+    """The scheduler of one worker; its runner calls `turn` while it has the lease."""
 
     def __init__(
         self,
@@ -49,17 +49,17 @@ class SiteScheduler:
         self._clock = clock
 
     async def turn(self, fence: int) -> None:
-        """What is due now."""
+        """Does everything that is due now."""
         sites = await asyncio.to_thread(self._store.sites.all)
         for site in [site for site in sites.values() if site.task]:
             try:
                 has_ended = await self._monitor_run(site, fence)
             except LeaseLost:
                 raise
-            except WeftError as error:  # what is wrong with one holds up no other; the next turn tries again
-                log.error("a site could not be looked after", site=site.name, error=error)
+            except WeftError as error:  # an error with one site must not delay the others; the next turn tries again
+                log.error("a site could not be processed", site=site.name, error=error)
                 continue
-            if has_ended:  # others may have waited for it
+            if has_ended:  # other sites may wait for it
                 sites = await asyncio.to_thread(self._store.sites.all)
         now = self._clock()
         due = any(site_model.is_due(site, now) for site in sites.values())
@@ -78,9 +78,9 @@ class SiteScheduler:
             log.info("sites", due=due, begun=begun)
 
     async def _monitor_run(self, site: SavedSite, fence: int) -> bool:
-        """Whether its run has ended."""
+        """Whether the site's run has ended."""
         task = await asyncio.to_thread(self._store.get, site.task)
-        if task is None:  # deleted: nothing is known of it
+        if task is None:  # deleted: its outcome is unknown
             task = Task(
                 id=site.task, owner="", url="", url_count=0, spec=site.file.spec, created_at=self._clock(),
                 state=TaskState.CANCELLED,
@@ -106,18 +106,19 @@ class SiteScheduler:
 
     def _compared(self, site: SavedSite, task: Task) -> Comparison:
         has_walked = site_model.is_complete(task) and not task.spec.revisits
-        found = Comparison(self._store.sites.pages(site.name), has_walked=has_walked)
+        comparison = Comparison(self._store.sites.pages(site.name), has_walked=has_walked)
         if task.started_at is None:
-            return found
+            return comparison
         with open_reader(self._engine_dir) as reader:
             crawl, after = reader.crawl_named(task.id), 0
             while crawl is not None and (rows := reader.rows(crawl, after, ROWS_AT_ONCE)):
-                found.add((row for _, row in rows), reader.visit)
+                comparison.add((row for _, row in rows), reader.visit)
                 after = rows[-1][0]
-        return found
+        return comparison
 
     async def _cancel(self, task: Task, fence: int) -> None:
-        """A run that waits ends here; of one that runs the engine is told, and the runner sees its end."""
+        """Cancels a run: a waiting one in the store; for a running one the engine is asked, and the runner stores its
+        end."""
         if task.state is TaskState.PENDING:
             state, finish = finish_without(task, FinishReason.CANCELLED)
             await asyncio.to_thread(
@@ -128,4 +129,4 @@ class SiteScheduler:
         try:
             await self._engine.cancel(task.id)
         except (BadInput, Gone) as error:  # not opened yet, ended meanwhile, or no engine: the next turn tries again
-            log.info("not told", task=task.id, error=error)
+            log.info("command not sent", task=task.id, error=error)

@@ -1,9 +1,9 @@
-"""What a site is: its file, how its runs have gone, and when it may run. Plain frozen values and pure functions.
+"""Sites: their file, the history of their runs, and when they may run. Plain frozen values and pure functions.
 
-    idle ──► waiting ──► running ──► idle          a run that ended well
-              ▲                └──► paused ──► waiting     one that did not: tried again later, five times
+    idle ──► waiting ──► running ──► idle          a run that succeeded
+      ▲                └──► paused ──► waiting     one that failed: tried again later, five times
 
-A site has at most one run at a time: a task in the lane SITE. What is asked for while it runs is not asked again.
+A site has at most one run at a time: a task in the lane SITE. A request while it runs does not start another one.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from weft.supervise.schedule import Schedule
 
 NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 ANY_DEPTH = 1000
-KIND = "site"  # of a task that is a site's run
-RETRY_S = 600.0  # after the first run that did not end well; twice as long after each that follows
+KIND = "site"  # `kind` of a task that is a site's run
+RETRY_S = 600.0  # after the first failed run; doubled after each further one
 LONGEST_RETRY_S = 86_400.0
-FULL_EVERY = 30  # runs: so often all pages are read, whatever their servers say of them
-RETRIES = 5  # by itself; then at the next time of its schedule, or when somebody asks for it
+FULL_EVERY = 30  # every n-th run reads all pages, even if their servers say they are unchanged
+RETRIES = 5  # automatic retries; after that it runs at its next scheduled time or on request
 
 _encode = msgspec.json.Encoder().encode
 Texts = tuple[Pattern, ...]
@@ -50,7 +50,7 @@ State = Literal["idle", "waiting", "running", "stopping", "paused"]
 
 
 class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A site as its file says it. Names and limits are those of a task's order (docs/jobs.md)."""
+    """The contents of a site's file. Names and limits are those of a task's fields (docs/jobs.md)."""
 
     name: Annotated[str, Meta(pattern=NAME)]
     start_urls: Annotated[Texts, Meta(min_length=1, max_length=1000)]
@@ -76,18 +76,18 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     timezone: str = "UTC"
     depends_on: Texts = ()
     min_success_rate: Annotated[float, Meta(ge=0, le=1)] = 0.9
-    only_changed: bool = True  # later runs read pages that have changed, and no others
+    only_changed: bool = True  # later runs read only pages that have changed
     webhook: dict[str, Any] | None = None
 
     @property
     def cron(self) -> Schedule | None:
-        """When it runs by itself."""
+        """The schedule; None if it only runs on request."""
         return None if self.schedule is None else Schedule(self.schedule, self.timezone)
 
     @property
     def rules(self) -> str:
-        """What decides which pages a run finds and what it reads of them, as a digest: after a change of it pages that
-        have not changed must be read, too."""
+        """A digest of the fields that decide which pages a run finds and what it extracts: after a change of it
+        unchanged pages must be read, too."""
         of: list[Any] = [
             self.start_urls,
             self.scope,
@@ -107,7 +107,7 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
 
     @property
     def spec(self) -> TaskSpec:
-        """What each of its runs is ordered with."""
+        """The specification of the task for each of its runs."""
         same = {name: value for name, value in asdict(self).items() if name in TaskSpec.__struct_fields__}
         same["render_options"] = msgspec.to_builtins(self.render_options or {})
         return TaskSpec(
@@ -117,7 +117,7 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
 
 
 class LastRun(Struct, frozen=True, kw_only=True):
-    """What is remembered of a run, longer than its task is kept."""
+    """A summary of a run, kept longer than its task."""
 
     task: str
     state: TaskState
@@ -133,42 +133,42 @@ class LastRun(Struct, frozen=True, kw_only=True):
 
 
 class SavedSite(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A site as the store keeps it."""
+    """A site as the store has it."""
 
     file: SiteFile
     added_at: float
-    owner: str = ""  # the id of the API key that has added it, and that its runs belong to
-    next_at: float | None = None  # of its schedule
-    wanted_at: float | None = None  # a run was asked for, or came due, and has not begun
-    task: str = ""  # the run that is under way
+    owner: str = ""  # id of the API key that has added it; its runs belong to the same key
+    next_at: float | None = None  # next time of its schedule
+    wanted_at: float | None = None  # when a run was requested or came due that has not started
+    task: str = ""  # id of the task of the current run
     is_stopping: bool = False
     last: LastRun | None = None
     last_success_at: float | None = None
-    failures: int = 0  # runs in a row that did not end well
+    failures: int = 0  # consecutive failed runs
     paused_until: float | None = None
     runs: int = 0
-    walked_by: str = ""  # the rules of the last run, if it has come to its end; see `why_full`
+    walked_by: str = ""  # digest of the rules of the last run, if that was complete; see `why_full`
     since_full: int = 0  # runs since one that has followed every link
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The site's name."""
         return self.file.name
 
     @property
     def is_well(self) -> bool:
-        """Whether those that depend on it may run."""
+        """Whether sites that depend on it may run."""
         return not self.task and self.wanted_at is None and self.last is not None and self.last.is_well
 
     @property
     def breaker(self) -> str:
-        """closed: its last run ended well; open: it did not, and no run tries it now; half-open: it is being tried."""
+        """closed: its last run succeeded; open: it failed, and there is no trial now; half-open: a trial is running."""
         if not self.failures:
             return "closed"
         return "half-open" if self.task else "open"
 
     def state(self, now: float) -> State:
-        """In a word."""
+        """Its state at a moment."""
         if self.task:
             return "stopping" if self.is_stopping else "running"
         if self.paused_until is not None and now < self.paused_until:
@@ -180,13 +180,13 @@ Sites = Mapping[str, SavedSite]
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of the error message for an unknown name."""
+    """A suggestion for an unknown name, as the end of an error message."""
     near = known_names.nearest(name, names)
     return f"; did you mean {near!r}?" if near else ""
 
 
 def check_dependencies(sites: Mapping[str, Iterable[str]]) -> None:
-    """BadInput for a dependency that is not there, and for one that comes back to its beginning."""
+    """Raises BadInput for a dependency that does not exist, and for circular ones."""
     for name, needs in sites.items():
         for other in needs:
             if other not in sites:
@@ -199,16 +199,16 @@ def check_dependencies(sites: Mapping[str, Iterable[str]]) -> None:
 
 
 def wanted(sites: Sites, names: Iterable[str], now: float, *, by_hand: bool = False) -> dict[str, SavedSite]:
-    """The sites that change when runs of these are wanted: themselves, and what they need that has not ended well.
+    """The sites to change when runs of these are requested: themselves, and their dependencies whose last run failed.
 
-    `by_hand`: a pause does not hold for those that somebody has named.
+    `by_hand`: requested by a user, which overrides a pause.
     """
-    found: dict[str, SavedSite] = {}
+    changed: dict[str, SavedSite] = {}
     asked = list(names)
     left = list(asked)
     while left:
         site = sites[left.pop()]
-        if site.name in found:
+        if site.name in changed:
             continue
         left += [other for other in site.file.depends_on if other in sites and not sites[other].is_well]
         changes: dict[str, Any] = {}
@@ -216,27 +216,27 @@ def wanted(sites: Sites, names: Iterable[str], now: float, *, by_hand: bool = Fa
             changes["wanted_at"] = now
         if by_hand and site.name in asked:
             changes["paused_until"] = None
-        found[site.name] = msgspec.structs.replace(site, **changes)
-    return {name: site for name, site in found.items() if site != sites[name]}
+        changed[site.name] = msgspec.structs.replace(site, **changes)
+    return {name: site for name, site in changed.items() if site != sites[name]}
 
 
 def waits_for(site: SavedSite, sites: Sites) -> list[str]:
-    """The sites that must end well before this one may run."""
+    """The dependencies that must succeed before this site may run."""
     return [name for name in site.file.depends_on if name in sites and not sites[name].is_well]
 
 
 def is_ready(site: SavedSite, sites: Sites, now: float, *, has_proxies: bool) -> bool:
-    """Whether its run may begin. `has_proxies`: there are enough for those sites that use them."""
+    """Whether its run may start. `has_proxies`: there are enough for sites that use them."""
     if site.wanted_at is None or site.task or (site.file.proxies and not has_proxies):
         return False
     return (site.paused_until is None or site.paused_until <= now) and not waits_for(site, sites)
 
 
 def why_full(site: SavedSite, known: Mapping[str, PastVisit]) -> str:
-    """Why its next run must read every page, also those that have not changed; empty: it need not.
+    """Why its next run must read every page, including unchanged ones; empty if it need not.
 
-    Behind a page that is not read no link is followed. That is right as long as all of them are known: a run that was
-    broken off has left some, other rules may find others.
+    Links on a page that is not read are not followed. That is correct only while all their targets are known: an
+    interrupted run has left some out, and other rules may find others.
     """
     file = site.file
     if file.max_depth < ANY_DEPTH:
@@ -253,24 +253,24 @@ def why_full(site: SavedSite, known: Mapping[str, PastVisit]) -> str:
 
 
 def is_complete(task: Task) -> bool:
-    """Whether a run has come to its end with nothing left behind a limit, a stop or a failure."""
+    """Whether a run has ended with nothing left because of a limit, a stop or a failure."""
     has_ended = task.state in (TaskState.COMPLETED, TaskState.PARTIAL) and task.finish_reason is FinishReason.DONE
     return has_ended and not task.progress.queued and not task.progress.in_flight
 
 
 def is_due(site: SavedSite, now: float) -> bool:
-    """Whether its schedule says so."""
+    """Whether its scheduled time has come."""
     return site.next_at is not None and site.next_at <= now
 
 
 def moved_on(site: SavedSite, now: float) -> SavedSite:
-    """The site behind a time of its schedule: however many have passed, the next one is in the future."""
+    """The site with its next scheduled time in the future, however many times have passed."""
     cron = site.file.cron
     return msgspec.structs.replace(site, next_at=None if cron is None else cron.after(now))
 
 
 def ended_well(file: SiteFile, task: Task) -> bool:
-    """Whether a run has done what it was for: it has pages, and few enough have failed."""
+    """Whether a run has succeeded: it has pages, and few enough have failed."""
     if task.state not in (TaskState.COMPLETED, TaskState.PARTIAL) or not task.progress.completed:
         return False
     rate = task.progress.success_rate
@@ -279,7 +279,7 @@ def ended_well(file: SiteFile, task: Task) -> bool:
 
 
 def after_run(site: SavedSite, task: Task, now: float) -> SavedSite:
-    """The site when its run has ended. One that somebody has stopped says nothing about its health."""
+    """The site after its run has ended. A run that a user has stopped does not affect its health."""
     well = ended_well(site.file, task)
     last = LastRun(
         task=task.id, state=task.state, reason=task.finish_reason, started_at=task.started_at,

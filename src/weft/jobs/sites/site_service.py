@@ -1,4 +1,5 @@
-"""Sites as front doors see them: the registry's calls on threads, and what is added is checked as orders are."""
+"""The interface to sites for the API and the dashboard: the registry's calls in threads; sites are checked as tasks
+are."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from weft.jobs.sites.status import SiteView
 
 
 class Sites:
-    """What a front door calls. `owner` as in `JobService`; SiteUnknown for another's."""
+    """The interface to sites. `owner` as in `JobService`; raises SiteUnknown for sites of other owners."""
 
     def __init__(
         self,
@@ -24,14 +25,15 @@ class Sites:
         wake: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`check`: BadInput for a site that this service cannot run. `wake`: tells the runner to look."""
+        """`check`: raises BadInput for a site that this service cannot run. `wake`: makes the runner check for work."""
         self._registry = registry
         self._check = check
         self._wake = wake
         self._clock = clock
 
     async def add(self, given: Any, owner: str) -> SiteView:
-        """Keeps a site of what a file would hold; one of the same name is replaced. SiteConflict: the name is taken."""
+        """Adds a site from the contents of a file, or replaces the one of the same name; raises SiteConflict if the
+        name is taken."""
         file = await asyncio.to_thread(self._checked, given)
         await asyncio.to_thread(self._registry.add, [file], owner)
         return await self.get(file.name, owner)
@@ -42,29 +44,29 @@ class Sites:
         return file
 
     async def all(self, owner: str) -> list[SiteView]:
-        """All of them, by name."""
+        """All sites of the owner, by name."""
         return await asyncio.to_thread(self._registry.views, None, owner)
 
     async def get(self, name: str, owner: str) -> SiteView:
-        """One of them."""
+        """One site of the owner."""
         return (await asyncio.to_thread(self._registry.views, [name], owner))[0]
 
     async def run(self, name: str, owner: str) -> SiteView:
-        """Asks for a run, after those of the sites that it needs; one that runs already is left as it is."""
+        """Requests a run, after the sites that it depends on; a run in progress is left as it is."""
         await asyncio.to_thread(self._registry.run, [name], owner)
         self._wake()
         return await self.get(name, owner)
 
     async def stop(self, name: str, owner: str) -> SiteView:
-        """Asks for the end of its run; what that has is kept."""
+        """Requests the end of its run; what it has stored is kept."""
         await asyncio.to_thread(self._registry.stop, [name], owner)
         self._wake()
         return await self.get(name, owner)
 
     async def remove(self, name: str, owner: str) -> None:
-        """Forgets it; SiteConflict while it runs, or others depend on it."""
+        """Removes a site; raises SiteConflict while it runs, or other sites depend on it."""
         await asyncio.to_thread(self._registry.remove, name, owner)
 
     async def reports(self, name: str, owner: str, limit: int) -> list[ChangeReport]:
-        """What its last runs have found, newest first."""
+        """The change reports of its last runs, newest first."""
         return await asyncio.to_thread(self._registry.reports, name, limit, owner)

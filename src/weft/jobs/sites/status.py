@@ -1,4 +1,4 @@
-"""A site as people and programs see it: how it is, and how its run is, or its last one. Pure."""
+"""The status of a site for people and programs: its health, and its current or last run. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.jobs.sites.changes import ChangeReport
 from weft.jobs.sites.site_documents import Time
 from weft.jobs.sites.site_model import SavedSite, SiteFile
 
-PROXIES = "proxies"  # what a site waits for that uses them, while there are too few
-SERVICE = "service"  # ... and one that is to run where no service does
+PROXIES = "proxies"  # `waits_for` while there are too few proxies for a site that uses them
+SERVICE = "service"  # `waits_for` while no service runs
 
 
 class SiteHealth(Struct, frozen=True, kw_only=True):
-    """How a site is: of its run while it runs, else of its last one."""
+    """The health of a site: of its current run, or of its last one."""
 
     site: str
     state: site_model.State
@@ -27,14 +27,14 @@ class SiteHealth(Struct, frozen=True, kw_only=True):
     pages: int
     success_rate: float | None
     errors_by_class: dict[str, int]
-    failures: Annotated[int, Meta(description="runs in a row that did not end well")]
+    failures: Annotated[int, Meta(description="consecutive failed runs")]
     last_success_at: Time | None
     paused_until: Time | None
     message: str
 
 
 class SiteStatus(Struct, frozen=True, kw_only=True):
-    """A site at one moment."""
+    """The status of a site at one moment."""
 
     name: str
     state: Annotated[site_model.State, Meta(description="idle, waiting, running, stopping or paused")]
@@ -43,7 +43,7 @@ class SiteStatus(Struct, frozen=True, kw_only=True):
     next_at: Time | None
     depends_on: tuple[str, ...]
     waits_for: Annotated[tuple[str, ...], Meta(description="sites, `proxies` or `service`")]
-    task: str  # of its run, or of its last one; empty: it has never run
+    task: str  # of its current or last run; empty: it has never run
     last_state: str
     last_ended_at: Time | None
     runs: int
@@ -51,21 +51,21 @@ class SiteStatus(Struct, frozen=True, kw_only=True):
     failed: int
     queued: int
     in_flight: int
-    memory_bytes: Annotated[int, Meta(description="that its run takes at most now")]
+    memory_bytes: Annotated[int, Meta(description="maximum that its run may use now")]
     max_memory_bytes: int
     pages_per_s: float
     changes: Annotated[dict[str, int], Meta(description="of its last run")]
 
     @property
     def waiting(self) -> str:
-        """What it waits for, in words; empty if for nothing."""
+        """What it waits for, as a message; empty if it does not wait."""
         if self.waits_for == (SERVICE,):
             return "waits for a service: `weft up` or `weft serve` starts one"
         return f"waits for {', '.join(self.waits_for)}" if self.waits_for else ""
 
 
 class SiteView(Struct, frozen=True):
-    """A site at one moment, and its file."""
+    """The status of a site, and its file."""
 
     status: SiteStatus
     file: SiteFile
@@ -75,7 +75,8 @@ def site_status(
     site: SavedSite, sites: site_model.Sites, live: TaskSnapshot | None, report: ChangeReport | None, now: float, *,
     is_served: bool = True,
 ) -> SiteStatus:  # fmt: skip
-    """A site among others. `live`: how its run stands; `report`: of its last one. `is_served`: a service runs them."""
+    """The status of a site. `sites`: all sites; `live`: the status of its run; `report`: of its last run; `is_served`:
+    a service runs."""
     last = site.last
     waits_for, state = _waits_for(site, sites, now), site.state(now)
     if not is_served and not waits_for and state in ("running", "waiting"):
@@ -117,22 +118,23 @@ def _health(site: SavedSite, live: TaskSnapshot | None, state: site_model.State,
         site=site.name, state=state, is_healthy=not site.failures and not is_failing,
         breaker="open" if is_waiting else site.breaker, pages=pages,
         success_rate=rate, errors_by_class=errors, failures=site.failures, last_success_at=site.last_success_at,
-        paused_until=site.paused_until, message=_said(site, now) or (live.message if live is not None else ""),
+        paused_until=site.paused_until, message=_problem_of(site, now) or (live.message if live is not None else ""),
     )  # fmt: skip
 
 
-def _said(site: SavedSite, now: float) -> str:
-    """What is wrong with a site, for a person."""
+def _problem_of(site: SavedSite, now: float) -> str:
+    """What is wrong with a site, as a message; empty if nothing is."""
     if not site.failures or site.last is None:
         return ""
     last = site.last
     errors = ", ".join(f"{kind} {count:,}" for kind, count in sorted(last.errors_by_class.items()))
     why = last.message or errors or str(last.reason)
-    said = f"its last run ended {last.state} ({why})"
+    message = f"its last run ended {last.state} ({why})"
     if errors:
-        said += f": `weft jobs errors {last.task}` lists them"
+        message += f": `weft jobs errors {last.task}` lists them"
     if site.failures > 1:
-        said += f", as {site.failures - 1} before it"
+        message += f", as {site.failures - 1} before it"
     if site.paused_until is not None and now < site.paused_until:
-        said = f"paused, tried again in {site.paused_until - now:,.0f} s; {said}"  # first: a narrow view cuts the end
-    return said
+        # first: narrow displays cut the end off
+        message = f"paused, tried again in {site.paused_until - now:,.0f} s; {message}"
+    return message

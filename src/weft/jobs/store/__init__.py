@@ -1,1 +1,1 @@
-"""Where tasks are kept: one contract, several backends."""
+"""Stores tasks, webhooks, sites and progress in one SQLite file."""

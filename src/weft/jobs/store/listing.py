@@ -1,9 +1,8 @@
 """Lists of tasks in the SQLite store: newest first, by owner, state, host and text, in both directions.
 
-A cursor is the number of the last task that was seen (`"17"`: older ones), or of the first (`"n17"`: newer ones); tasks
-that come later do not shift a list that goes on. A search reads the records themselves, since few ask for one and each
-task is written a few times: 10,000 tasks take some 20 ms. One that finds nothing looks at SCANNED tasks, and gives a
-cursor to go on from there.
+A cursor is the number of the last task of a list (`"17"`: older ones follow), or of the first (`"n17"`: newer ones
+precede); new tasks do not shift a list. A search reads the records themselves, since searches are rare and each task is
+written a few times: 10,000 tasks take some 20 ms. It reads at most SCANNED tasks, and returns a cursor to continue.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _CURSOR = re.compile(r"(n?)([0-9]{1,18})")
 
 
 class _Facts(msgspec.Struct):
-    """What a search looks at."""
+    """The fields of a task that a search compares."""
 
     id: str
     url: str
@@ -45,7 +44,7 @@ def listing(
     text: str = "",
     host: str = "",
 ) -> Listing:
-    """Some tasks, newest first."""
+    """Some tasks, newest first; see `SqliteJobStore.listing`."""
     is_newer, seq = _parsed(cursor)
     where, values = ["seq > ?" if is_newer else "seq < ?"], list[object]([seq])
     if owner is not None:
@@ -56,32 +55,32 @@ def listing(
         values += states
     order = "ASC" if is_newer else "DESC"
     sql = f"SELECT seq, record FROM tasks WHERE {' AND '.join(where)} ORDER BY seq {order}"  # noqa: S608
-    found, scanned = _found(db.execute(f"{sql} LIMIT ?", (*values, SCANNED)), limit, _test(text, host))
-    if is_newer and len(found) <= limit:  # as many as there are: that is where the list begins
+    rows, scanned = _matching(db.execute(f"{sql} LIMIT ?", (*values, SCANNED)), limit, _test(text, host))
+    if is_newer and len(rows) <= limit:  # these are all there are: they are the beginning of the list
         return listing(db, owner, states, None, limit, text, host)
-    more = found[limit - 1][0] if len(found) > limit else scanned
-    found = found[:limit]
+    more = rows[limit - 1][0] if len(rows) > limit else scanned
+    rows = rows[:limit]
     if is_newer:
-        found, more = found[::-1], found[0][0]
-    previous = f"n{found[0][0]}" if cursor is not None and found else None
-    return Listing(tuple(_task(record) for _, record in found), None if more is None else str(more), previous)
+        rows, more = rows[::-1], rows[0][0]
+    previous = f"n{rows[0][0]}" if cursor is not None and rows else None
+    return Listing(tuple(_task(record) for _, record in rows), None if more is None else str(more), previous)
 
 
-def _found(
+def _matching(
     rows: sqlite3.Cursor, limit: int, test: Callable[[bytes], bool] | None
 ) -> tuple[list[tuple[int, bytes]], int | None]:
-    """One more than the limit, where there are; and where to go on, if that was not all that there is to look at."""
+    """Up to `limit` + 1 matching tasks, and where to continue if there are more to search."""
     if test is None:
         return list(islice(rows, limit + 1)), None
-    found: list[tuple[int, bytes]] = []
-    looked = seq = 0
+    matching: list[tuple[int, bytes]] = []
+    scanned = seq = 0
     for seq, record in rows:
-        looked += 1
+        scanned += 1
         if test(record):
-            found.append((seq, record))
-            if len(found) > limit:
+            matching.append((seq, record))
+            if len(matching) > limit:
                 break
-    return found, seq if looked == SCANNED else None
+    return matching, seq if scanned == SCANNED else None
 
 
 def _test(text: str, host: str) -> Callable[[bytes], bool] | None:
@@ -102,5 +101,5 @@ def _parsed(cursor: str | None) -> tuple[bool, int]:
         return False, 1 << 62
     parts = _CURSOR.fullmatch(cursor)
     if parts is None or not cursor.isascii():
-        raise BadInput(f"{cursor[:40]!r} is no cursor: use the next_cursor of a listing")
+        raise BadInput(f"{cursor[:40]!r} is not a cursor: use the next_cursor of a listing")
     return bool(parts[1]), int(parts[2])

@@ -1,19 +1,19 @@
-"""Tasks in one SQLite file, for any number of processes of one machine.
+"""Stores tasks in one SQLite file, for several processes of one machine.
 
     tasks    seq → id, owner, lane, state, created_at, finished_at, record (msgpack of `Task`)
     urls     task, place → a batch of its URLs (msgpack), in their order; deleted with the task
     words    owner, key → task, digest, until: idempotency keys; deleted with their task
-    counts   lane, state → how many tasks; kept in the step that changes a state
+    counts   lane, state → how many tasks; updated in the step that changes a state
     lease    one row: the runner's holder, epoch and end
     meta     layout, and the secret of webhooks
     served, waiting: see sqlite_slots.py; hooks, deliveries: sqlite_hooks.py
-    sites and what belongs to them: see sqlite_sites.py; progress: sqlite_progress.py
+    sites and their tables: see sqlite_sites.py; progress: sqlite_progress.py
 
-The store is the truth about tasks that wait and that have ended. Each method is one atomic step, durable when it
-returns (kill -9 and power cut: see sqlite_file.py). All of them may be called from several threads and processes at
-once. A step that would go against the state machine (`model.NEXT`) or against the state that the caller expected
-changes nothing and says so by its result; none ever waits for another task. The runner's steps carry a *fence*, the
-epoch of its lease: once another has taken the lease over they raise LeaseLost.
+The store is the truth about waiting and ended tasks. Each method is one atomic step, durable when it returns (kill -9
+and power cut: see sqlite_file.py), and may be called from several threads and processes at once. A step that would
+violate the state machine (`model.NEXT`), or expects another state than the task has, changes nothing and reports it in
+its result; none ever waits for another task. The runner's steps carry a *fence*, the epoch of its lease: after another
+runner has acquired the lease they raise LeaseLost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from weft.jobs.model import NEXT, STARTED, Lane, Task
 from weft.jobs.store import sqlite_hooks, sqlite_progress, sqlite_sites, sqlite_slots, steps
 from weft.jobs.store.contract import Idempotency, Listing, RunnerLease, Submitted, TaskFinish, Totals
 from weft.jobs.store.listing import listing
-from weft.jobs.store.sqlite_file import SqliteFile, check_fence, connect, told
+from weft.jobs.store.sqlite_file import SqliteFile, check_fence, connect, store_error
 from weft.scraping import TaskState
 
 LAYOUT = 1
@@ -64,7 +64,7 @@ _urls = msgspec.msgpack.Decoder(list[str]).decode
 
 
 class SqliteJobStore:
-    """The durable store of tasks."""
+    """The durable store of tasks, webhooks, sites and progress."""
 
     def __init__(self, path: Path) -> None:
         db = opened(path)
@@ -85,7 +85,7 @@ class SqliteJobStore:
         idempotency: Idempotency | None = None,
         max_pending: int | None = None,
     ) -> Submitted:
-        """Keeps a new PENDING task. KeyReused, or QueueFull when `max_pending` tasks of its lane wait already."""
+        """Stores a new PENDING task; raises KeyReused, or QueueFull if `max_pending` tasks of its lane wait already."""
 
         def step(db: sqlite3.Connection) -> Submitted:
             if idempotency is not None:
@@ -115,7 +115,7 @@ class SqliteJobStore:
         return self._file.do(step)
 
     def remember(self, task: Task, idempotency: Idempotency) -> None:
-        """From now on the key of the task's owner stands for it; nothing if the task is gone."""
+        """Assigns an idempotency key to an existing task; does nothing if the task was deleted."""
 
         def step(db: sqlite3.Connection) -> None:
             if steps.get(db, task.id) is not None:
@@ -124,7 +124,7 @@ class SqliteJobStore:
         self._file.do(step)
 
     def remembered(self, owner: str, idempotency: Idempotency, at: float) -> Task | None:
-        """The task that an owner's key stands for; KeyReused if the key came with another request."""
+        """The task of an owner's idempotency key; raises KeyReused if the key came with another request."""
         return self._file.read(lambda db: steps.known(db, owner, idempotency, at))
 
     def move(
@@ -137,7 +137,8 @@ class SqliteJobStore:
         finish: TaskFinish | None = None,
         fence: int | None = None,
     ) -> Task | None:
-        """The task in its new state; None when it was in none of the expected ones, or is gone.
+        """Changes the state of a task; returns the task, or None if it was in none of the expected states or was
+        deleted.
 
         RUNNING sets `started_at` and `deadline_at` the first time; a terminal state sets `finished_at`, and needs
         `finish`. A task without a slot stays without one: PAUSED it waits for FOR_RESUME, resumed for FOR_SLOT.
@@ -155,8 +156,8 @@ class SqliteJobStore:
     def release_slot(
         self, task_id: str, waiting_for: str, until: float | None, *, version: int, fence: int
     ) -> Task | None:
-        """A RUNNING or PAUSED task holds no slot from now on, or waits for something else than before; None when it has
-        changed since it had this version. With FOR_SLOT it is given the next one."""
+        """Releases the slot of a RUNNING or PAUSED task, or changes what it waits for; None if the task has changed
+        since this version. With FOR_SLOT it gets the next free slot."""
 
         def step(db: sqlite3.Connection) -> Task | None:
             check_fence(db, fence)
@@ -168,8 +169,8 @@ class SqliteJobStore:
         return self._file.do(step)
 
     def give_up(self, task_id: str, gave_up_at: float, message: str, *, at: float, version: int, fence: int) -> None:
-        """A RUNNING task is PAUSED, because its crawl has paused itself at that time; not one that has changed since it
-        had this version."""
+        """Marks a RUNNING task as PAUSED, because its crawl has paused itself at that time; not if the task has changed
+        since this version."""
 
         def step(db: sqlite3.Connection) -> Task | None:
             check_fence(db, fence)
@@ -181,12 +182,12 @@ class SqliteJobStore:
         self._file.do(step)
 
     def claim(self, lane: Lane, slots: int, *, at: float, fence: int, per_owner: int | None = None) -> list[Task]:
-        """Gives the free ones of a lane's slots: first to RUNNING tasks that wait for one, then to PENDING tasks, which
-        are moved to RUNNING. No owner gets more than `per_owner`.
+        """Assigns the free slots of a lane: first to RUNNING tasks that wait for one, then to PENDING tasks, which
+        become RUNNING. No owner gets more than `per_owner`.
 
-        Fair between owners: next is the owner with the fewest slots, of several the one not served for longest; of one
-        owner's tasks, the one that has waited for longest. Nothing is started for an owner of whom MOST_WAITING tasks
-        wait without a slot.
+        Fair between owners: the owner with the fewest slots is next, and of several the one not served for the longest
+        time; of one owner's tasks, the one that has waited longest. Nothing is started for an owner with MOST_WAITING
+        tasks that wait without a slot.
         """
 
         def step(db: sqlite3.Connection) -> list[Task]:
@@ -206,7 +207,8 @@ class SqliteJobStore:
         return self._file.do(step)
 
     def delete(self, *task_ids: str, fence: int) -> int:
-        """Deletes terminal tasks, their URLs and idempotency keys; how many there were. Those that still run stay."""
+        """Deletes terminal tasks with their URLs and idempotency keys; returns their number. Tasks that still run are
+        kept."""
 
         def step(db: sqlite3.Connection) -> int:
             check_fence(db, fence)
@@ -222,12 +224,12 @@ class SqliteJobStore:
         return self._file.do(step)
 
     def lease(self, holder: str, ttl_s: float, *, now: float) -> RunnerLease | None:
-        """Takes or renews the runner's lease; None while another holds it. Renewing keeps the epoch."""
+        """Acquires or renews the runner's lease; None while another runner holds it. Renewing keeps the epoch."""
 
         def step(db: sqlite3.Connection) -> RunnerLease | None:
             row = db.execute("SELECT holder, epoch, until FROM lease").fetchone()
             before = RunnerLease(*row) if row else RunnerLease("", 0, 0.0)
-            # An end further off than any lease lasts is of a clock that was set back since.
+            # An end further in the future than any lease lasts: the clock was set back since.
             if before.holder not in ("", holder) and now < before.until <= now + ttl_s:
                 return None
             epoch = before.epoch if before.holder == holder else before.epoch + 1
@@ -238,29 +240,29 @@ class SqliteJobStore:
         return self._file.do(step)
 
     def release(self, holder: str) -> None:
-        """Gives the lease back, if this holder has it."""
+        """Releases the lease, if this holder has it."""
         self._file.do(lambda db: db.execute("UPDATE lease SET holder = '', until = 0 WHERE holder = ?", (holder,)))
 
     # ── reading ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, task_id: str, owner: str | None = None) -> Task | None:
-        """A task; None if there is none, or if it is not this owner's. Without an owner: anybody's."""
+        """A task; None if there is none, or if it belongs to another owner. Without `owner`: of any owner."""
         task = self._file.read(lambda db: steps.get(db, task_id))
         return task if task is not None and owner in (None, task.owner) else None
 
     def task(self, task_id: str, owner: str | None = None) -> Task:
-        """The same; TaskUnknown where there is none."""
+        """A task; raises TaskUnknown if `get` finds none."""
         task = self.get(task_id, owner)
         if task is None:
             raise TaskUnknown(task_id)
         return task
 
     def urls(self, task_id: str) -> list[str]:
-        """The URLs that the task was ordered with, and those appended while it was PENDING."""
-        found = self._file.read(
+        """The URLs that the task was submitted with, and those appended while it was PENDING."""
+        rows = self._file.read(
             lambda db: db.execute("SELECT urls FROM urls WHERE task = ? ORDER BY place", (task_id,)).fetchall()
         )
-        return [url for (some,) in found for url in _urls(some)]
+        return [url for (some,) in rows for url in _urls(some)]
 
     def listing(
         self,
@@ -272,14 +274,15 @@ class SqliteJobStore:
         text: str = "",
         host: str = "",
     ) -> Listing:
-        """Tasks, newest first. Those that come later do not shift a listing that goes on; BadInput for a bad cursor.
+        """Tasks, newest first; new tasks do not shift a listing. Raises BadInput for an invalid cursor.
 
-        `text`: in their first URL, in any case, or what their id begins with; `host`: that URL's, or a domain above it.
+        `text`: part of their first URL, in any case, or the beginning of their id; `host`: that URL's, or a domain
+        above it.
         """
         return self._file.read(lambda db: listing(db, owner, states, cursor, limit, text, host))
 
     def is_claimable(self, lane: Lane, slots: int, per_owner: int | None = None) -> bool:
-        """Whether `claim` would give a slot now."""
+        """Whether `claim` would assign a slot now."""
         return self._file.read(
             lambda db: (
                 sqlite_slots.free(db, lane, slots) > 0 and sqlite_slots.next_record(db, lane, per_owner) is not None
@@ -287,7 +290,7 @@ class SqliteJobStore:
         )
 
     def started(self, *, with_slot: bool = False) -> list[Task]:
-        """Every task that is RUNNING or PAUSED, or those of them that hold a slot."""
+        """Every task that is RUNNING or PAUSED; `with_slot`: only those that hold a slot."""
         which = f"state IN (?, ?) AND {sqlite_slots.HOLDS_ONE}" if with_slot else "state IN (?, ?)"
         return self._tasks(which, TaskState.RUNNING, TaskState.PAUSED)
 
@@ -300,55 +303,56 @@ class SqliteJobStore:
         return self._tasks("state = ? AND created_at < ?", TaskState.PENDING, before, limit=limit)
 
     def finished_since(self, before: float, limit: int = 100) -> list[Task]:
-        """Terminal tasks that ended before a moment, oldest first; without those whose webhook is still open."""
-        told = "NOT EXISTS (SELECT 1 FROM hooks WHERE task = tasks.id AND due IS NOT NULL)"
-        return self._tasks(f"finished_at < ? AND {told}", before, limit=limit, order="finished_at")
+        """Terminal tasks that ended before a moment, oldest first; without those whose webhook has events to
+        deliver."""
+        delivered = "NOT EXISTS (SELECT 1 FROM hooks WHERE task = tasks.id AND due IS NOT NULL)"
+        return self._tasks(f"finished_at < ? AND {delivered}", before, limit=limit, order="finished_at")
 
     def counts(self, owner: str | None = None) -> Mapping[tuple[Lane, TaskState], int]:
-        """How many tasks there are in each lane and state; without a walk over them, but for those of an owner."""
+        """How many tasks there are in each lane and state; constant time without `owner`."""
         sql, values = "SELECT lane, state, tasks FROM counts", tuple[str, ...]()
         if owner is not None:
             sql, values = "SELECT lane, state, count(*) FROM tasks WHERE owner = ? GROUP BY lane, state", (owner,)
-        found = self._file.read(lambda db: db.execute(sql, values).fetchall())
-        return {(Lane(lane), TaskState(state)): tasks for lane, state, tasks in found if tasks}
+        rows = self._file.read(lambda db: db.execute(sql, values).fetchall())
+        return {(Lane(lane), TaskState(state)): tasks for lane, state, tasks in rows if tasks}
 
     def totals(self) -> Totals:
-        """What became of all that have ended, those that were deleted since among them."""
-        found: dict[str, dict[str, int]] = {}
+        """Totals of all ended tasks, including deleted ones."""
+        totals: dict[str, dict[str, int]] = {}
         for kind, name, value in self._file.read(lambda db: db.execute("SELECT * FROM totals").fetchall()):
-            found.setdefault(kind, {})[name] = value
-        return Totals(**found)
+            totals.setdefault(kind, {})[name] = value
+        return Totals(**totals)
 
     def waiting_before(self, task: Task) -> int:
-        """How many PENDING tasks of its owner and lane came before this one: others are served by turns."""
+        """How many PENDING tasks of its owner and lane were submitted before this one; owners are served in turns."""
         sql = """SELECT count(*) FROM tasks WHERE state = ? AND lane = ? AND owner = ? AND
           seq < (SELECT seq FROM tasks WHERE id = ?)"""
         values = (TaskState.PENDING, task.spec.lane, task.owner, task.id)
         return int(self._file.read(lambda db: db.execute(sql, values).fetchone()[0]))
 
     def holder(self) -> RunnerLease | None:
-        """The lease as it is, ended or not; None if nobody has it."""
+        """The runner's lease, expired or not; None if it was released."""
         row = self._file.read(lambda db: db.execute("SELECT holder, epoch, until FROM lease").fetchone())
         return RunnerLease(*row) if row and row[0] else None
 
-    # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── internal ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _tasks(self, where: str, *values: object, limit: int = -1, order: str = "seq") -> list[Task]:
         sql = f"SELECT record FROM tasks WHERE {where} ORDER BY {order} LIMIT ?"  # noqa: S608
-        found = self._file.read(lambda db: db.execute(sql, (*values, limit)).fetchall())
-        return [steps.decoded(record) for (record,) in found]
+        rows = self._file.read(lambda db: db.execute(sql, (*values, limit)).fetchall())
+        return [steps.decoded(record) for (record,) in rows]
 
 
 def check_store(path: Path) -> None:
-    """Raises what is wrong with the file of tasks, which is made if need be."""
+    """Opens the file of tasks, creating it if necessary; raises what is wrong with it."""
     db = opened(path)
     check_tasks(db, path)
     db.close()
 
 
 def check_tasks(db: sqlite3.Connection, path: Path) -> None:
-    """Refuses a file that never held a task beside an engine that has crawls of tasks: it is not the file that was
-    there, and the runner would delete those crawls, since no task wants them."""
+    """Refuses a file that never held a task if the engine has crawls of tasks: it is not the original file, and the
+    runner would delete those crawls because no task wants them."""
     try:
         if db.execute("SELECT 1 FROM sqlite_sequence WHERE name = 'tasks'").fetchone() is None:
             crawls = crawls_in(path.parent / ENGINE)
@@ -357,12 +361,12 @@ def check_tasks(db: sqlite3.Connection, path: Path) -> None:
     except BaseException as error:
         db.close()
         if isinstance(error, sqlite3.Error):
-            raise told(error, path) from error
+            raise store_error(error, path) from error
         raise
 
 
 def opened(path: Path) -> sqlite3.Connection:
-    """The file, with its tables, which are made if need be."""
+    """Opens the file and creates its tables if necessary."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
     try:
@@ -374,7 +378,7 @@ def opened(path: Path) -> sqlite3.Connection:
         (layout,) = db.execute("SELECT value FROM meta WHERE name = 'layout'").fetchone()
         db.execute("COMMIT")
     except sqlite3.Error as error:
-        raise told(error, path) from error
+        raise store_error(error, path) from error
     if layout != LAYOUT:
         db.close()
         raise BadInput(f"{path}: has layout {layout}, this Weft reads {LAYOUT}; use the Weft that made it")

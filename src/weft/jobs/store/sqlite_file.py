@@ -1,9 +1,9 @@
 """A SQLite file that several processes write to, and several threads of each.
 
-WAL with synchronous=FULL: what a call has returned is on the disk. A commit waits for the disk, so the steps that come
-in meanwhile, from all threads of a process, go into the next one together; each is a savepoint of its own. What was
-committed is copied from the log into the file by a thread beside the writer: within a commit it would hold up whoever
-waits for that one, for as long as the disk takes.
+WAL with synchronous=FULL: when a call returns, its change is on the disk. A commit waits for the disk, so all steps
+that arrive meanwhile from threads of the process go into the next commit together, each in a savepoint of its own. A
+separate thread copies committed pages from the log into the file: within a commit the copy would delay its callers for
+as long as the disk takes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _T = TypeVar("_T")
 
 
 class SqliteFile:
-    """One process's use of the file."""
+    """The file as used by one process."""
 
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
-        """`db`: the connection that writes, from now on here alone."""
+        """`db`: the connection for writes, owned by this object from now on."""
         self._path = path
         self._db = db
         self._idle: deque[sqlite3.Connection] = deque()  # for reading: as many as were ever used at the same time
@@ -49,7 +49,7 @@ class SqliteFile:
         self._copier.start()
 
     def close(self) -> None:
-        """Finishes what was begun; nothing may be called after it."""
+        """Finishes pending steps; the file must not be used afterwards."""
         self._steps.put(None)
         self._writer.join()
         self._is_closed = True
@@ -60,30 +60,30 @@ class SqliteFile:
         self._db.close()
 
     def marker(self) -> object:
-        """A value that differs from an earlier one when somebody has changed something since; cheap: SQLite's own count
-        of other connections' changes, as one that nobody writes through sees it."""
+        """A value that changes whenever another connection has changed the file; cheap: SQLite's `data_version` of a
+        connection that never writes."""
         with self._watching:
-            found: object = self._watch.execute("PRAGMA data_version").fetchone()[0]
-            return found
+            version: object = self._watch.execute("PRAGMA data_version").fetchone()[0]
+            return version
 
-    def read(self, look: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Looks into the file, beside whoever writes."""
+    def read(self, query: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Runs a query, concurrently with writers."""
         try:
             try:
                 db = self._idle.pop()
             except IndexError:
                 db = connect(self._path)
             try:
-                return look(db)
+                return query(db)
             finally:
                 self._idle.append(db)
         except sqlite3.Error as error:
-            raise told(error, self._path) from error
+            raise store_error(error, self._path) from error
         except msgspec.MsgspecError as error:
             raise StoreDamaged(self._path, f"is damaged (a record of it: {error})") from error
 
     def do(self, step: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Carries a step out, and returns when it is on the disk."""
+        """Runs a step, and returns when it is on the disk."""
         done: Future[_T] = Future()
         self._steps.put((step, done))
         return done.result()
@@ -107,12 +107,12 @@ class SqliteFile:
         db = connect(self._path)
         while self._to_copy.wait() and not self._is_closed:
             self._to_copy.clear()
-            with suppress(sqlite3.Error):  # it is tried again; closing the file does the same
-                db.execute("PRAGMA wal_checkpoint(PASSIVE)")  # waits for nobody, and nobody waits for it
+            with suppress(sqlite3.Error):  # tried again later; closing the file does the same
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)")  # blocks neither readers nor writers
         db.close()
 
     def _commit(self, steps: Sequence[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]]) -> None:
-        """Several steps in one transaction: one that is refused takes none of the others with it."""
+        """Runs several steps in one transaction; a step that fails is rolled back alone."""
         results: list[tuple[Future[Any], Any, BaseException | None]] = []
         try:
             with writing(self._path):
@@ -123,7 +123,7 @@ class SqliteFile:
         except Exception as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            why = told(error, self._path) if isinstance(error, sqlite3.Error) else error
+            why = store_error(error, self._path) if isinstance(error, sqlite3.Error) else error
             results = [(done, None, why) for _, done in steps]
         for done, result, problem in results:
             if problem is None:
@@ -143,7 +143,7 @@ class SqliteFile:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """One more connection."""
+    """Opens another connection."""
     db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     use_write_ahead_log(db, BUSY_S)
     db.execute("PRAGMA synchronous = FULL")
@@ -151,15 +151,15 @@ def connect(path: Path) -> sqlite3.Connection:
     return db
 
 
-def told(error: sqlite3.Error, path: Path) -> WeftError:
-    """SQLite's errors as ours."""
+def store_error(error: sqlite3.Error, path: Path) -> WeftError:
+    """Converts an SQLite error into one of ours."""
     if is_damage(error) or "no such table" in str(error):
         return StoreDamaged(path, f"is damaged ({error})")
     return WeftError(f"{path}: {error}")
 
 
 def check_fence(db: sqlite3.Connection, fence: int | None) -> None:
-    """LeaseLost for a step of a runner that is none any more."""
+    """Raises LeaseLost for a step of a runner that has lost the lease."""
     if fence is None:
         return
     row = db.execute("SELECT epoch, holder FROM lease").fetchone()

@@ -1,10 +1,10 @@
-"""Webhooks in the file of the tasks: how far each is, and its delivery log. Part of `SqliteJobStore`.
+"""Webhooks in the file of the tasks: the delivery progress and log of each. Part of `SqliteJobStore`.
 
     hooks        task → due (null: nothing to do), record (msgpack of `Hook`); written with its task, deleted with it
     deliveries   task, number → record (msgpack of `Delivery`)
     meta         webhook_secret
 
-A hook is due from the moment its task leaves PENDING until it is done; while its receiver fails, from the next attempt.
+A hook is due from the moment its task leaves PENDING until it is done; while its receiver fails, at the next attempt.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _delivery = msgspec.msgpack.Decoder(Delivery).decode
 
 
 class SqliteHooks:
-    """How far the webhooks of tasks are, and their delivery logs."""
+    """The delivery progress and logs of webhooks."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
@@ -42,19 +42,19 @@ class SqliteHooks:
         return self._file.read(lambda db: _get(db, task_id))
 
     def due(self, now: float, limit: int) -> list[Hook]:
-        """Open hooks of tasks that have left PENDING, whose next attempt is not later than now; longest due first."""
+        """Open hooks of tasks that have left PENDING, and whose next attempt is due; longest due first."""
         sql = "SELECT record FROM hooks WHERE due <= ? ORDER BY due LIMIT ?"
         return [_hook(record) for (record,) in self._file.read(lambda db: db.execute(sql, (now, limit)).fetchall())]
 
     def record(self, hook: Hook, attempts: Sequence[Attempt], *, fence: int) -> Hook:
-        """Keeps how far a hook is and logs attempts, in one step; the hook as it is then: another one if a replay came
-        in between (its `version` is higher), which holds."""
+        """Stores a hook's progress and logs attempts in one step. Returns the stored hook: if a replay came in between
+        (its `version` is higher), that one is kept."""
 
         def step(db: sqlite3.Connection) -> Hook:
             check_fence(db, fence)
             now = _get(db, hook.task)
             if now is None:
-                return hook  # deleted with its task: nothing is kept of it
+                return hook  # deleted with its task
             for attempt in attempts:
                 _log(db, hook.task, attempt)
             if now.version != hook.version:
@@ -65,8 +65,8 @@ class SqliteHooks:
         return self._file.do(step)
 
     def replay(self, task_id: str, after: int | None, numbers: Sequence[int], at: float) -> Hook | None:
-        """Opens a hook again: with its cursor back behind an event, with some numbers to be sent again, or just where
-        it stopped. None if the task has none."""
+        """Opens a hook again: with its cursor set back, with some events to be sent again, or where it stopped. None if
+        the task has none."""
 
         def step(db: sqlite3.Connection) -> Hook | None:
             hook = _get(db, task_id)
@@ -82,13 +82,13 @@ class SqliteHooks:
         return self._file.do(step)
 
     def deliveries(self, task_id: str, after: int, limit: int) -> list[Delivery]:
-        """A stretch of the log, in the order of the events."""
+        """A part of the log, in the order of the events."""
         sql = "SELECT record FROM deliveries WHERE task = ? AND number > ? ORDER BY number LIMIT ?"
-        found = self._file.read(lambda db: db.execute(sql, (task_id, after, limit)).fetchall())
-        return [_delivery(record) for (record,) in found]
+        rows = self._file.read(lambda db: db.execute(sql, (task_id, after, limit)).fetchall())
+        return [_delivery(record) for (record,) in rows]
 
     def secret(self) -> bytes:
-        """The service's own secret for signatures: random, made the first time, the same ever after."""
+        """The service's secret for signatures: random, created on first use, then constant."""
 
         def step(db: sqlite3.Connection) -> bytes:
             db.execute("INSERT OR IGNORE INTO meta VALUES ('webhook_secret', ?)", (secrets.token_bytes(32),))
@@ -101,17 +101,17 @@ class SqliteHooks:
 
 
 def opened(db: sqlite3.Connection, task_id: str) -> None:
-    """A task with a webhook was submitted."""
+    """Creates the hook of a task that was submitted with a webhook."""
     db.execute("INSERT INTO hooks VALUES (?, NULL, ?)", (task_id, _encode(Hook(task=task_id))))
 
 
 def left_queue(db: sqlite3.Connection, task_id: str, at: float) -> None:
-    """A task has left PENDING: there is something to tell."""
+    """Makes the hook due when its task has left PENDING."""
     db.execute("UPDATE hooks SET due = ? WHERE task = ?", (at, task_id))
 
 
 def deleted(db: sqlite3.Connection, task_id: str) -> None:
-    """A task was deleted."""
+    """Deletes the hook and its log with its task."""
     for table in ("hooks", "deliveries"):
         db.execute(f"DELETE FROM {table} WHERE task = ?", (task_id,))  # noqa: S608
 

@@ -1,6 +1,6 @@
-"""How far jobs of other kinds than tasks are, in the file of the tasks: a refresh of proxies. Part of `SqliteJobStore`.
+"""The progress of jobs that are not tasks, such as a refresh of proxies. Part of `SqliteJobStore`.
 
-progress   key (`KIND:JOB:NAME`), value, until: not told, and deleted some time, after that moment
+progress   key (`KIND:JOB:NAME`), value, until: expired after that moment, and deleted some time later
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _T = TypeVar("_T")
 
 
 class SqliteProgress:
-    """How far jobs are that are no tasks, by keys `KIND:JOB:NAME` with a time to live."""
+    """The progress of jobs that are not tasks, under keys `KIND:JOB:NAME` with a time to live."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
     def put(self, kind: str, job_id: str, values: Mapping[str, ProgressValue], *, now: float, ttl_s: float) -> None:
-        """Keeps these values of a job for so long from now."""
+        """Stores values of a job, which expire after `ttl_s`."""
         rows = [(f"{kind}:{job_id}:{name}", value, now + ttl_s) for name, value in values.items()]
 
         def step(db: sqlite3.Connection) -> None:
@@ -35,7 +35,7 @@ class SqliteProgress:
         self._file.do(step)
 
     def get(self, kind: str, job_id: str, *, now: float) -> dict[str, ProgressValue]:
-        """The values of a job by their keys; empty if there are none, or their time is over."""
+        """The values of a job by their keys; empty if there are none, or they have expired."""
         first, last = f"{kind}:{job_id}:", f"{kind}:{job_id};"  # what follows the colon
         sql = "SELECT key, value FROM progress WHERE key >= ? AND key < ? AND until > ?"
         return dict(self._file.read(lambda db: db.execute(sql, (first, last, now)).fetchall()))

@@ -1,11 +1,11 @@
-"""Sites in the file of the tasks: their records, the pages that are known of each, and the reports of their runs. Part
-of `SqliteJobStore`.
+"""Sites in the file of the tasks: their records, their known pages, and the reports of their runs. Part of
+`SqliteJobStore`.
 
     sites          name → record (msgpack of `SavedSite`)
-    site_visits    site, url → digest, when, ETag, Last-Modified: what the last runs have found there; of what was no
-                   page the digest is empty
+    site_visits    site, url → digest, time, ETag, Last-Modified of the last visit; the digest of a URL that was no page
+                   is empty
     site_reports   task → site, at, record (msgpack of `ChangeReport`); the last REPORTS_KEPT of each site
-    meta           site_proxies: whether the service has proxies, as it said when it started
+    meta           site_proxies: whether the service has proxies, written when it starts
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _report = msgspec.msgpack.Decoder(ChangeReport).decode
 
 
 class SqliteSites:
-    """Sites, the pages that are known of each, and the reports of their runs."""
+    """Sites, their known pages, and the reports of their runs."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
     def all(self) -> dict[str, SavedSite]:
-        """Every site, by name, of one moment."""
+        """Every site, by name, at one moment."""
         return self._file.read(_all)
 
     def change(self, step: Callable[[SqliteLedger], _T], *, fence: int | None = None) -> _T:
-        """One step over all sites, with no other in between. It must not call the store."""
+        """Runs one step over all sites, with no other in between. It must not call the store."""
 
         def carried_out(db: sqlite3.Connection) -> _T:
             check_fence(db, fence)
@@ -58,59 +58,59 @@ class SqliteSites:
         return self._file.do(carried_out)
 
     def pages(self, site: str) -> dict[str, PastVisit]:
-        """What is known of its pages, by URL; of what was no page, too."""
+        """The known URLs of a site, including those that were not a page."""
         return self._file.read(lambda db: _pages(db, site))
 
     def report(self, task_id: str) -> ChangeReport | None:
-        """What a run has found; None while that is not known yet."""
+        """The change report of a run; None before it was made."""
         sql = "SELECT record FROM site_reports WHERE task = ?"
         row = self._file.read(lambda db: db.execute(sql, (task_id,)).fetchone())
         return _report(row[0]) if row else None
 
     def reports(self, site: str, limit: int) -> list[ChangeReport]:
-        """The last ones of a site, newest first."""
+        """The last reports of a site, newest first."""
         sql = "SELECT record FROM site_reports WHERE site = ? ORDER BY at DESC LIMIT ?"
-        found = self._file.read(lambda db: db.execute(sql, (site, limit)).fetchall())
-        return [_report(record) for (record,) in found]
+        rows = self._file.read(lambda db: db.execute(sql, (site, limit)).fetchall())
+        return [_report(record) for (record,) in rows]
 
     def note_proxies(self, has_proxies: bool) -> None:
-        """Whether the service that runs them has proxies; it says so when it starts."""
+        """Stores whether the service that runs the sites has proxies; called when it starts."""
         if has_proxies is not self.has_proxies():
             sql = "INSERT OR REPLACE INTO meta VALUES ('site_proxies', ?)"
             self._file.do(lambda db: db.execute(sql, (int(has_proxies),)))
 
     def has_proxies(self) -> bool | None:
-        """What the service that was started last has said; None: there was none."""
+        """Whether the last started service has proxies; None if there was none."""
         row = self._file.read(lambda db: db.execute("SELECT value FROM meta WHERE name = 'site_proxies'").fetchone())
         return None if row is None else bool(row[0])
 
 
 class SqliteLedger:
-    """All sites within one step: what is done with it is kept together, or not at all."""
+    """All sites within one step: its changes are committed together, or not at all."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self.sites = _all(db)
 
     def task(self, task_id: str) -> Task | None:
-        """A task as it is now."""
+        """A task in its current state."""
         return steps.get(self._db, task_id)
 
     def put(self, site: SavedSite) -> None:
-        """Keeps a site."""
+        """Stores a site."""
         self.sites[site.name] = site
         self._db.execute("INSERT OR REPLACE INTO sites VALUES (?, ?)", (site.name, _encode(site)))
 
     def submit(self, task: Task, urls: Sequence[str]) -> None:
-        """Keeps a new PENDING task."""
+        """Stores a new PENDING task."""
         steps.insert(self._db, task, urls)
 
     def pages(self, site: str) -> dict[str, PastVisit]:
-        """What is known of its pages, by URL; of what was no page, too."""
+        """The known URLs of a site, including those that were not a page."""
         return _pages(self._db, site)
 
     def learn(self, report: ChangeReport, learnt: Learnt) -> None:
-        """Keeps the report of a run, and what it says of the site's pages."""
+        """Stores the report of a run, and updates the known pages of its site."""
         site = report.site
         forgotten = [(site, url) for url in learnt.forgotten]
         known = [(site, one.url, one.digest, one.at, one.etag, one.last_modified) for one in learnt.known]
@@ -125,15 +125,15 @@ class SqliteLedger:
         )
 
     def forget(self, site: str) -> None:
-        """Deletes a site, its pages and its reports; its tasks stay."""
+        """Deletes a site, its pages and its reports; its tasks are kept."""
         self.sites.pop(site, None)
         for table, column in (("sites", "name"), ("site_visits", "site"), ("site_reports", "site")):
             self._db.execute(f"DELETE FROM {table} WHERE {column} = ?", (site,))  # noqa: S608
 
 
 def _all(db: sqlite3.Connection) -> dict[str, SavedSite]:
-    found = db.execute("SELECT name, record FROM sites ORDER BY name").fetchall()
-    return {name: _site(record) for name, record in found}
+    rows = db.execute("SELECT name, record FROM sites ORDER BY name").fetchall()
+    return {name: _site(record) for name, record in rows}
 
 
 def _pages(db: sqlite3.Connection, site: str) -> dict[str, PastVisit]:

@@ -1,11 +1,11 @@
 """Which tasks hold the slots of a lane, and which one gets the next. Part of `SqliteJobStore`.
 
-    served   lane, owner → the turn in which an owner was last given a slot
-    waiting  task → lane, owner, is_ready, turn: tasks that have started and hold no slot; those that are ready get the
-             next one, in the order of their turns
+    served   lane, owner → the turn in which an owner last got a slot
+    waiting  task → lane, owner, is_ready, turn: tasks that have started and hold no slot; ready ones get the next free
+             slot, in the order of their turns
 
-A row of `waiting` is written and deleted in the step that changes `Task.waiting_for`: the slots in use are the started
-tasks without such a row, whatever was killed.
+A row of `waiting` is written and deleted in the step that changes `Task.waiting_for`: the slots in use are exactly the
+started tasks without such a row, also after a kill.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STARTED = (TaskState.RUNNING, TaskState.PAUSED)
 
 
 def waits(db: sqlite3.Connection, task: Task, waiting_for: str, until: float | None = None) -> Task:
-    """The task without a slot."""
+    """Takes a task's slot away, and returns the changed task."""
     turn = "SELECT coalesce(max(turn), 0) + 1 FROM waiting"
     db.execute(
         f"INSERT OR REPLACE INTO waiting VALUES (?, ?, ?, ?, ({turn}))",  # noqa: S608
@@ -42,7 +42,7 @@ def waits(db: sqlite3.Connection, task: Task, waiting_for: str, until: float | N
 
 
 def waits_no_more(db: sqlite3.Connection, task: Task) -> Task:
-    """The task with a slot, or one that has ended and needs none."""
+    """Ends a task's wait: it has a slot, or has ended. Returns the changed task."""
     db.execute("DELETE FROM waiting WHERE task = ?", (task.id,))
     return msgspec.structs.replace(task, waiting_for="", waiting_until=None)
 
@@ -62,14 +62,14 @@ def free(db: sqlite3.Connection, lane: Lane, slots: int) -> int:
 
 
 def served(db: sqlite3.Connection, task: Task) -> None:
-    """An owner was given a slot."""
+    """Records that an owner got a slot."""
     lane = task.spec.lane
     turn = "SELECT coalesce(max(turn), 0) + 1 FROM served WHERE lane = ?"
     db.execute(f"INSERT OR REPLACE INTO served VALUES (?, ?, ({turn}))", (lane, task.owner, lane))  # noqa: S608
 
 
 def next_record(db: sqlite3.Connection, lane: Lane, per_owner: int | None) -> bytes | None:
-    """The task that is to have the next slot: see `SqliteJobStore.claim`."""
+    """The task that gets the next slot: see `SqliteJobStore.claim`."""
     ready = _by_owner(db, "SELECT owner, min(turn) FROM waiting WHERE lane = ? AND is_ready GROUP BY owner", lane)
     pending = _oldest_pending(db, lane)
     if not ready and not pending:
@@ -103,7 +103,7 @@ def _by_owner(db: sqlite3.Connection, sql: str, *values: str) -> dict[str, int]:
 
 
 def _oldest_pending(db: sqlite3.Connection, lane: Lane) -> dict[str, int]:
-    """Owners who have PENDING tasks, with the oldest of each: one look into the index for each owner."""
+    """Owners with PENDING tasks, and the oldest task of each: one index lookup for each owner."""
     oldest: dict[str, int] = {}
     owner = None
     while True:

@@ -1,4 +1,4 @@
-"""What the steps of the store are made of: each is called within one, with the connection that writes."""
+"""Operations on tasks that the steps of the store consist of; each takes the writing connection."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ decoded = msgspec.msgpack.Decoder(Task).decode
 
 
 def get(db: sqlite3.Connection, task_id: str) -> Task | None:
-    """A task."""
+    """A task by its id; None if there is none."""
     row = db.execute("SELECT record FROM tasks WHERE id = ?", (task_id,)).fetchone()
     return decoded(row[0]) if row else None
 
 
 def insert(db: sqlite3.Connection, task: Task, urls: Sequence[str]) -> None:
-    """Keeps a new task."""
+    """Inserts a new task."""
     db.execute(
         "INSERT INTO tasks (id, owner, lane, state, created_at, record) VALUES (?, ?, ?, ?, ?, ?)",
         (task.id, task.owner, task.spec.lane, task.state, task.created_at, _encode(task)),
@@ -38,7 +38,7 @@ def insert(db: sqlite3.Connection, task: Task, urls: Sequence[str]) -> None:
 
 
 def put(db: sqlite3.Connection, task: Task) -> Task:
-    """Keeps a task after a change; the task, with its new version."""
+    """Updates a task's row; returns the task with its new version."""
     task = msgspec.structs.replace(task, version=task.version + 1)
     db.execute(
         "UPDATE tasks SET state = ?, finished_at = ?, record = ? WHERE id = ?",
@@ -48,10 +48,10 @@ def put(db: sqlite3.Connection, task: Task) -> Task:
 
 
 def moved(db: sqlite3.Connection, task: Task, to: TaskState, at: float, finish: TaskFinish | None) -> Task:
-    """The task in its next state."""
+    """Changes the state of a task; returns the changed task."""
     changes: dict[str, Any] = {"state": to}
     if to is TaskState.RUNNING and task.gave_up_at:
-        changes["message"] = ""  # it is tried again
+        changes["message"] = ""  # it is being retried
     if to is TaskState.RUNNING and task.started_at is None:
         changes |= {"started_at": at, "deadline_at": at + task.spec.timeout_s}
     if to in TERMINAL:
@@ -74,7 +74,7 @@ def moved(db: sqlite3.Connection, task: Task, to: TaskState, at: float, finish: 
 
 
 def gave_up(db: sqlite3.Connection, task: Task, at: float, gave_up_at: float, message: str) -> Task:
-    """A RUNNING task whose crawl has paused itself is PAUSED, with the reason."""
+    """Marks a RUNNING task as PAUSED, with the reason: its crawl has paused itself."""
     return moved(db, msgspec.structs.replace(task, message=message, gave_up_at=gave_up_at), TaskState.PAUSED, at, None)
 
 
@@ -86,13 +86,13 @@ def _add_up(db: sqlite3.Connection, state: TaskState, finish: TaskFinish) -> Non
 
 
 def remember(db: sqlite3.Connection, task: Task, idempotency: Idempotency) -> None:
-    """From now on an idempotency key stands for a task."""
+    """Stores an idempotency key for a task."""
     word = (task.owner, idempotency.key, task.id, idempotency.digest, idempotency.until)
     db.execute("INSERT OR REPLACE INTO words VALUES (?, ?, ?, ?, ?)", word)
 
 
 def known(db: sqlite3.Connection, owner: str, idempotency: Idempotency, at: float) -> Task | None:
-    """The task that an idempotency key stands for already."""
+    """The task of an idempotency key, if the key was used before."""
     sql = "SELECT task, digest, until FROM words WHERE owner = ? AND key = ?"
     row = db.execute(sql, (owner, idempotency.key)).fetchone()
     if row is None or (row[2] is not None and row[2] <= at):
@@ -103,13 +103,13 @@ def known(db: sqlite3.Connection, owner: str, idempotency: Idempotency, at: floa
 
 
 def add_urls(db: sqlite3.Connection, task_id: str, urls: Sequence[str]) -> None:
-    """Adds URLs to those of a task's order."""
-    place = "SELECT coalesce(max(place), 0) + 1 FROM urls WHERE task = ?"
-    db.execute(f"INSERT INTO urls VALUES (?, ({place}), ?)", (task_id, task_id, _encode(list(urls))))  # noqa: S608
+    """Adds URLs to those of a task."""
+    next_place = "SELECT coalesce(max(place), 0) + 1 FROM urls WHERE task = ?"
+    db.execute(f"INSERT INTO urls VALUES (?, ({next_place}), ?)", (task_id, task_id, _encode(list(urls))))  # noqa: S608
 
 
 def shift(db: sqlite3.Connection, lane: Lane, before: TaskState | None, after: TaskState | None) -> None:
-    """Counts a task in another state than before; None: it is new, or gone."""
+    """Counts a task that has changed its state; None: it is new, or deleted."""
     for state, change in ((before, -1), (after, 1)):
         if state is not None:
             sql = "INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET tasks = tasks + excluded.tasks"

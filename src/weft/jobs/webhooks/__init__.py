@@ -1,1 +1,1 @@
-"""Tells a caller's own server what happens to a task: durable, signed, in order, at least once."""
+"""Delivers the events of a task to the caller's server: durable, signed, in order, at least once."""

@@ -1,12 +1,13 @@
 """Delivers webhooks: a loop in the worker that has the runner's lease.
 
-It keeps nothing that decides anything: what is due, how far each hook is and when it is tried again is in the store. A
-hook's events are sent one after the other, each until the receiver has taken it, so a receiver sees them first in their
-order. How far a hook is, is written down after it has sent something for half a second, or has failed: a kill before
-that sends a few events once more, with the same ids and bodies.
+It keeps no state that decides anything: due hooks, their progress and next attempts are in the store. The events of a
+hook are sent one after the other, each until the receiver has accepted it, so a receiver sees them in order. Progress
+is stored after half a second of deliveries, or after a failure: a kill before that repeats a few events, with the same
+ids and bodies.
 
-A receiver is asked by libcurl as sites are (fetch/curl/client.py): names are resolved here, every address passes the
-guard at every connection, and no redirect is followed. It has ten seconds, and what it answers is not read.
+Receivers are requested through libcurl, as sites are (fetch/curl/client.py): names are resolved here, every address
+passes the guard at every connection, and redirects are not followed. A receiver has ten seconds, and its answer is not
+read.
 """
 
 from __future__ import annotations
@@ -29,28 +30,29 @@ from weft.jobs.errors import LeaseLost
 from weft.jobs.model import Task
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.webhooks.forms import body_of, headers_of
-from weft.jobs.webhooks.notification import Telling
+from weft.jobs.webhooks.notification import Notification
 from weft.jobs.webhooks.signatures import secret_of
-from weft.jobs.webhooks.source import DeliverySource, Stretch
-from weft.jobs.webhooks.webhook_model import Attempt, Hook, HookState, failed, order_of, succeeded
+from weft.jobs.webhooks.source import DeliverySource, EventBatch
+from weft.jobs.webhooks.webhook_model import Attempt, Hook, HookState, failed, hook_spec_of, succeeded
 from weft.records import FetchResult
 from weft.scraping import HookEvent, TaskState
 from weft.telemetry import Log
 
-POLL_S = 0.1  # between two looks at what is due
-QUIET_S = 0.25  # between two looks at one hook that had nothing to tell
-ANSWER_S = 10.0  # for a receiver
-ANSWER_BYTES = 1024  # of its answer that are read
+POLL_S = 0.1  # interval between reads of the due hooks
+QUIET_S = 0.25  # interval between reads of one hook that had no events
+ANSWER_S = 10.0  # timeout for a receiver
+ANSWER_BYTES = 1024  # bytes of its answer that are read
 AT_ONCE = 64  # deliveries in flight
 OF_ONE_HOST = 8
 DUE_AT_ONCE = 1000
-KEEP_S = 0.5  # of deliveries that a kill may repeat
-_CHANGED = {"headers": {}, "auth": {}, "cookies": "off", "accept": ("*/*",)}  # a crawl's: not for strangers
+KEEP_S = 0.5  # seconds of deliveries that a kill may repeat
+# settings that belong to crawls, and must not apply to receivers
+_CHANGED = {"headers": {}, "auth": {}, "cookies": "off", "accept": ("*/*",)}
 log = Log("weft.jobs.webhooks")
 
 
 class Dispatcher:
-    """One worker's; it does nothing while another has the lease."""
+    """The dispatcher of one worker; it does nothing while another worker has the lease."""
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class Dispatcher:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`fence`: the epoch of this worker's lease; None while it has none."""
+        """`fence`: returns the epoch of this worker's lease; None while it has none."""
         self._store = store
         self._fence = fence
         self._clock = clock
@@ -72,20 +74,18 @@ class Dispatcher:
         self._guard = Guard(fetch.allow_private)
         self._source = DeliverySource(engine_dir, store.sites)
         self._busy: dict[str, asyncio.Task[None]] = {}
-        self._looked: dict[str, float] = {}  # monotonic, of hooks that had nothing to tell
+        self._last_read: dict[str, float] = {}  # monotonic, of hooks that had no events
         self._hosts: Counter[str] = Counter()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Delivers until it is cancelled."""
         try:
             async with AsyncClient(self._section, refusal=self._guard.check, handles=AT_ONCE) as client:
                 while True:
                     try:
                         self._turn(client)
                     except Exception as error:  # the edge of the loop: the next turn tries again
-                        log.error(
-                            "webhooks cannot be looked at", exc_info=not isinstance(error, WeftError), error=error
-                        )
+                        log.error("due webhooks cannot be read", exc_info=not isinstance(error, WeftError), error=error)
                     await asyncio.sleep(POLL_S)
         finally:
             await self._stop()
@@ -99,29 +99,29 @@ class Dispatcher:
         now = time.monotonic()
         hooks = self._store.hooks.due(self._clock(), DUE_AT_ONCE + len(self._busy))
         due = {hook.task for hook in hooks}
-        self._looked = {name: at for name, at in self._looked.items() if name in due}
+        self._last_read = {name: at for name, at in self._last_read.items() if name in due}
         for hook in hooks:
-            if hook.task in self._busy or now - self._looked.get(hook.task, 0.0) < QUIET_S:
+            if hook.task in self._busy or now - self._last_read.get(hook.task, 0.0) < QUIET_S:
                 continue
             task = self._store.get(hook.task)
             if task is None or task.state is TaskState.PENDING:
-                self._looked[hook.task] = now
+                self._last_read[hook.task] = now
                 continue
             self._begin(client, hook, task)
 
     def _begin(self, client: AsyncClient, hook: Hook, task: Task) -> None:
-        order = order_of(task)
-        host = url_rules.host_of(order.url) if order is not None else ""
+        hook_spec = hook_spec_of(task)
+        host = url_rules.host_of(hook_spec.url) if hook_spec is not None else ""
         if self._hosts[host] >= OF_ONE_HOST:
             return
         self._hosts[host] += 1
-        running = asyncio.create_task(self._serve(client, hook, task), name=f"webhook-{task.id}")
+        running = asyncio.create_task(self._deliver_hook(client, hook, task), name=f"webhook-{task.id}")
         self._busy[task.id] = running
 
         def ended(_: object) -> None:
             del self._busy[task.id]
             self._hosts[host] -= 1
-            self._looked[task.id] = time.monotonic()
+            self._last_read[task.id] = time.monotonic()
 
         running.add_done_callback(ended)
 
@@ -131,54 +131,58 @@ class Dispatcher:
             one.cancel()
         await asyncio.gather(*busy, return_exceptions=True)
 
-    async def _serve(self, client: AsyncClient, hook: Hook, task: Task) -> None:
-        """Tells all that there is to tell, until the receiver fails."""
+    async def _deliver_hook(self, client: AsyncClient, hook: Hook, task: Task) -> None:
+        """Delivers all events of a hook, until the receiver fails."""
         try:
-            await _Run(self, client, hook, task).run()
+            await _HookDelivery(self, client, hook, task).run()
         except LeaseLost:
             pass
         except WeftError as error:
-            log.error("a webhook could not be served", task=task.id, error=error)
+            log.error("a webhook could not be delivered", task=task.id, error=error)
         except Exception:
-            # The edge of one hook: the others go on, and this one is tried again.
-            log.error("a webhook could not be served", task=task.id, exc_info=True)
+            # An error with one hook: the others continue, and this one is tried again.
+            log.error("a webhook could not be delivered", task=task.id, exc_info=True)
             await asyncio.sleep(POLL_S)
 
-    # ── for one hook's run ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── for the delivery of one hook ───────────────────────────────────────────────────────────────────────────────
 
-    async def stretch(self, task: Task, hook: Hook) -> Stretch:
-        """What a hook has to tell next."""
-        order = order_of(task)
-        assert order is not None
-        return await self._source.next(task, order, hook)
+    async def batch(self, task: Task, hook: Hook) -> EventBatch:
+        """The next events of a hook."""
+        hook_spec = hook_spec_of(task)
+        assert hook_spec is not None
+        return await self._source.next(task, hook_spec, hook)
 
-    async def post(self, client: AsyncClient, told: Telling) -> tuple[Attempt, float]:
-        """One attempt, and the seconds of patience that the receiver asks for."""
-        body, now = body_of(told), self._clock()
-        secret = secret_of(self._store.hooks.secret(), told.task.owner)
-        headers = headers_of(told, secret, body, int(now))
-        result = await client.post(told.order.url, body, headers, keep_bytes=ANSWER_BYTES)
-        if result.error == "stale":  # the kept connection had ended: nobody has seen this request
-            result = await client.post(told.order.url, body, headers, keep_bytes=ANSWER_BYTES)
+    async def post(self, client: AsyncClient, notification: Notification) -> tuple[Attempt, float]:
+        """Makes one attempt; returns it, and the seconds of the receiver's Retry-After."""
+        body, now = body_of(notification), self._clock()
+        secret = secret_of(self._store.hooks.secret(), notification.task.owner)
+        headers = headers_of(notification, secret, body, int(now))
+        result = await client.post(notification.hook_spec.url, body, headers, keep_bytes=ANSWER_BYTES)
+        if result.error == "stale":  # the kept connection was closed: the receiver has not seen this request
+            result = await client.post(notification.hook_spec.url, body, headers, keep_bytes=ANSWER_BYTES)
         attempt = Attempt(
-            number=told.number, event=told.event, at=self._clock(), status=result.status, error=_said(result)
+            number=notification.number,
+            event=notification.event,
+            at=self._clock(),
+            status=result.status,
+            error=_failure_text(result),
         )
         return attempt, Head(result.head).retry_after_s(self._clock()) or 0.0
 
     def now(self) -> float:
-        """By the wall clock."""
+        """The wall-clock time."""
         return self._clock()
 
     async def keep(self, hook: Hook, attempts: list[Attempt]) -> Hook:
-        """Writes down how far a hook is."""
+        """Stores the progress of a hook."""
         fence = self._fence()
         if fence is None:
             raise LeaseLost(0)
         return await asyncio.to_thread(self._store.hooks.record, hook, attempts, fence=fence)
 
 
-class _Run:
-    """One hook, from a look at it until there is nothing more to tell, or it fails."""
+class _HookDelivery:
+    """The delivery of one hook, until there are no more events, or it fails."""
 
     def __init__(self, dispatcher: Dispatcher, client: AsyncClient, hook: Hook, task: Task) -> None:
         self._dispatcher = dispatcher
@@ -189,44 +193,52 @@ class _Run:
         self._kept_at = time.monotonic()
 
     async def run(self) -> None:
-        """Tells one stretch after the other."""
+        """Delivers one batch of events after the other."""
         while True:
             version = self._hook.version
             try:
-                stretch = await self._dispatcher.stretch(self._task, self._hook)
+                batch = await self._dispatcher.batch(self._task, self._hook)
             except Exception as error:
                 await self._unread(error)
                 return
-            for told in stretch.told:
-                if not await self._deliver(told):
+            for notification in batch.notifications:
+                if not await self._deliver(notification):
                     return
-                if self._hook.version != version:  # a replay has come: what was read is void
+                if self._hook.version != version:  # a replay was requested: the batch is outdated
                     break
             else:
-                before, self._hook = self._hook, _behind(self._hook, stretch)
-                if stretch.is_last or (self._hook == before and not stretch.told):
+                before, self._hook = self._hook, _after_batch(self._hook, batch)
+                if batch.is_last or (self._hook == before and not batch.notifications):
                     if self._hook != self._kept or self._attempts:
                         await self._keep()
                     return
 
-    async def _deliver(self, told: Telling) -> bool:
-        attempt, patience_s = await self._dispatcher.post(self._client, told)
+    async def _deliver(self, notification: Notification) -> bool:
+        attempt, patience_s = await self._dispatcher.post(self._client, notification)
         self._attempts.append(attempt)
         if attempt.is_delivered:
-            self._hook = succeeded(self._hook, told.number)
+            self._hook = succeeded(self._hook, notification.number)
             if time.monotonic() - self._kept_at >= KEEP_S:
                 await self._keep()
             return True
         self._hook = failed(self._hook, attempt, patience_s, self._task.finished_at)
-        log.info("webhook failed", task=self._task.id, number=told.number, error=attempt.error, state=self._hook.state)
+        log.info(
+            "webhook failed",
+            task=self._task.id,
+            number=notification.number,
+            error=attempt.error,
+            state=self._hook.state,
+        )
         await self._keep()
         return False
 
     async def _unread(self, error: Exception) -> None:
-        """What is to be told cannot be read: tried again as if the receiver had failed, and given up as late."""
+        """Handles events that cannot be read: retried as if the receiver had failed, and given up as late."""
         log.error("an event cannot be read", task=self._task.id, error=error, exc_info=not isinstance(error, WeftError))
-        said = f"the next event cannot be read: {error}"[:300]
-        attempt = Attempt(number=self._hook.cursor + 1, event=HookEvent.PAGE, at=self._dispatcher.now(), error=said)
+        error_text = f"the next event cannot be read: {error}"[:300]
+        attempt = Attempt(
+            number=self._hook.cursor + 1, event=HookEvent.PAGE, at=self._dispatcher.now(), error=error_text
+        )
         self._hook = failed(self._hook, attempt, 0.0, self._task.finished_at)
         await self._keep()
 
@@ -236,17 +248,17 @@ class _Run:
         self._kept_at = time.monotonic()
 
 
-def _behind(hook: Hook, stretch: Stretch) -> Hook:
-    """The hook when all of a stretch was told."""
-    for number in stretch.again:  # those that are no events any more, or never were, are dropped, too
+def _after_batch(hook: Hook, batch: EventBatch) -> Hook:
+    """The hook after all events of a batch were delivered."""
+    for number in batch.again:  # also drops numbers that are not events, or no longer
         hook = succeeded(hook, number)
-    if not stretch.again:
-        hook = succeeded(hook, stretch.upto)
-    return msgspec.structs.replace(hook, state=HookState.DONE) if stretch.is_last else hook
+    if not batch.again:
+        hook = succeeded(hook, batch.upto)
+    return msgspec.structs.replace(hook, state=HookState.DONE) if batch.is_last else hook
 
 
-def _said(result: FetchResult) -> str:
-    """What went wrong, in a line; empty where the receiver has taken it."""
+def _failure_text(result: FetchResult) -> str:
+    """What went wrong, in a line; empty if the receiver has accepted it."""
     if 200 <= result.status < 300:
         return ""
     if 300 <= result.status < 400:

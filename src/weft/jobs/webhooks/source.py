@@ -1,4 +1,4 @@
-"""What a hook has still to tell, read from where it is stored: a task's row, and its rows in the engine's index."""
+"""Reads the undelivered events of a webhook: from its task's row, and from the task's rows in the engine's index."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from weft.jobs.reading.index import IndexReaders
 from weft.jobs.reading.results import result_of
 from weft.jobs.sites.site_model import KIND as SITE
 from weft.jobs.store.sqlite_sites import SqliteSites
-from weft.jobs.webhooks.notification import Telling
-from weft.jobs.webhooks.webhook_model import END, ENDS, STARTED, Hook, HookOrder, end_number
+from weft.jobs.webhooks.notification import Notification
+from weft.jobs.webhooks.webhook_model import END, ENDS, STARTED, Hook, HookSpec, end_number
 from weft.scraping import HookEvent
 
 AT_ONCE = 20  # pages that are read and rendered together
 
 
-class Stretch(Struct, frozen=True):
-    """What comes next, in order."""
+class EventBatch(Struct, frozen=True):
+    """The next events of a hook, in order."""
 
-    told: tuple[Telling, ...]
-    upto: int  # how far has been looked: what is not told up to there is not wanted
-    is_last: bool = False  # nothing comes behind it
-    again: tuple[int, ...] = ()  # instead of what lies behind the cursor: numbers to be sent once more
+    notifications: tuple[Notification, ...]
+    upto: int  # the number up to which events were read: those not in `notifications` are not wanted
+    is_last: bool = False  # there are no events after these
+    again: tuple[int, ...] = ()  # these are numbers to be sent again, instead of the events after the cursor
 
 
 class DeliverySource:
@@ -39,52 +39,52 @@ class DeliverySource:
         self._documents = Documents()
 
     async def close(self) -> None:
-        """Ends its thread and its parser child."""
+        """Ends its thread and its parser process."""
         await self._index.run(self._documents.close)
         self._index.close()
 
-    async def next(self, task: Task, order: HookOrder, hook: Hook) -> Stretch:
-        """What a hook has to tell next."""
-        return await self._index.run(lambda: self._next(task, order, hook))
+    async def next(self, task: Task, hook_spec: HookSpec, hook: Hook) -> EventBatch:
+        """The next events of a hook."""
+        return await self._index.run(lambda: self._next(task, hook_spec, hook))
 
-    def _next(self, task: Task, order: HookOrder, hook: Hook) -> Stretch:
-        """The next few events behind a hook's cursor, or those that are to be sent again. `task` must be read first: an
-        end that it does not know of yet comes with a later look."""
+    def _next(self, task: Task, hook_spec: HookSpec, hook: Hook) -> EventBatch:
+        """The next events after a hook's cursor, or those to be sent again. `task` must be read before the index: an
+        end that it does not have yet is in a later batch."""
         if hook.resend:
             numbers = hook.resend[:AT_ONCE]
-            return Stretch(tuple(self._again(task, order, numbers)), hook.cursor, again=numbers)
+            return EventBatch(tuple(self._again(task, hook_spec, numbers)), hook.cursor, again=numbers)
         if hook.cursor < STARTED:
-            is_wanted = task.started_at is not None and HookEvent.STARTED in order.events
-            return Stretch((self._started(task, order),) if is_wanted else (), STARTED)
+            is_wanted = task.started_at is not None and HookEvent.STARTED in hook_spec.events
+            return EventBatch((self._started(task, hook_spec),) if is_wanted else (), STARTED)
         events, upto, is_all = self._pages(task, hook.cursor)
-        wanted = events if HookEvent.PAGE in order.events else []
-        told = tuple(self._of_pages(task, order, wanted))
+        wanted = events if HookEvent.PAGE in hook_spec.events else []
+        notifications = tuple(self._of_pages(task, hook_spec, wanted))
         if not is_all or not task.is_terminal or self._is_reported_later(task):
-            return Stretch(told, upto)
-        if hook.cursor < END and ENDS[task.state] in order.events:
-            told = (*told, self._ended(task, order))
-        return Stretch(told, END, is_last=True)
+            return EventBatch(notifications, upto)
+        if hook.cursor < END and ENDS[task.state] in hook_spec.events:
+            notifications = (*notifications, self._ended(task, hook_spec))
+        return EventBatch(notifications, END, is_last=True)
 
     def _pages(self, task: Task, after: int) -> tuple[list[CrawlEvent], int, bool]:
-        """Some page events behind a number, how far was looked, and whether that was all there is now."""
+        """Some page events after a number, the number up to which was read, and whether these are all for now."""
         if task.started_at is None:
             return [], after, True
         reader = self._index.reader
         crawl = reader.crawl_named(task.id)
         if crawl is None:
             return [], after, True
-        found: list[CrawlEvent] = []
+        events: list[CrawlEvent] = []
         for event in reader.events(crawl, task.id, after):
             if task.last_number and event.number >= task.last_number:
                 break
             if _is_page(event):
-                if len(found) == AT_ONCE:
-                    return found, after, False
-                found.append(event)
+                if len(events) == AT_ONCE:
+                    return events, after, False
+                events.append(event)
             after = event.number
-        return found, after, True
+        return events, after, True
 
-    def _of_pages(self, task: Task, order: HookOrder, events: Sequence[CrawlEvent]) -> Iterator[Telling]:
+    def _of_pages(self, task: Task, hook_spec: HookSpec, events: Sequence[CrawlEvent]) -> Iterator[Notification]:
         if not events:
             return
         reader = self._index.reader
@@ -93,40 +93,40 @@ class DeliverySource:
         pages = [reader.read_even_damaged(number, row) for number, row in rows if row is not None]
         documents = dict(zip((page.number for page in pages), self._documents(pages, task.spec), strict=True))
         for page in pages:
-            yield Telling(
-                task=task, order=order, event=HookEvent.PAGE, number=page.number, at=page.row.fetched_at,
+            yield Notification(
+                task=task, hook_spec=hook_spec, event=HookEvent.PAGE, number=page.number, at=page.row.fetched_at,
                 result=result_of(page, documents[page.number]),
             )  # fmt: skip
 
-    def _again(self, task: Task, order: HookOrder, numbers: Sequence[int]) -> Iterator[Telling]:
+    def _again(self, task: Task, hook_spec: HookSpec, numbers: Sequence[int]) -> Iterator[Notification]:
         reader = self._index.reader
         crawl = reader.crawl_named(task.id)
         for number in numbers:
             if number == STARTED:
-                yield self._started(task, order)
+                yield self._started(task, hook_spec)
             elif task.is_terminal and number == end_number(task):
-                yield self._ended(task, order)
+                yield self._ended(task, hook_spec)
             elif crawl is not None:
                 events = [one for one in reader.some(crawl, task.id, number - 1)[:1] if one.number == number]
-                yield from self._of_pages(task, order, [one for one in events if _is_page(one)])
+                yield from self._of_pages(task, hook_spec, [one for one in events if _is_page(one)])
 
-    def _started(self, task: Task, order: HookOrder) -> Telling:
+    def _started(self, task: Task, hook_spec: HookSpec) -> Notification:
         at = task.started_at or task.created_at
-        return Telling(task=task, order=order, event=HookEvent.STARTED, number=STARTED, at=at)
+        return Notification(task=task, hook_spec=hook_spec, event=HookEvent.STARTED, number=STARTED, at=at)
 
     def _is_reported_later(self, task: Task) -> bool:
-        """Whether its report is still being made: it is told with the end."""
+        """Whether the site's change report is still being made: it is sent with the end."""
         site = self._sites.all().get(task.spec.extra["site"]) if task.spec.kind == SITE else None
         return site is not None and site.task == task.id
 
-    def _ended(self, task: Task, order: HookOrder) -> Telling:
+    def _ended(self, task: Task, hook_spec: HookSpec) -> Notification:
         at = task.finished_at or 0.0
         report = self._sites.report(task.id) if task.spec.kind == SITE else None
-        return Telling(
-            task=task, order=order, event=ENDS[task.state], number=end_number(task), at=at, changes=report
+        return Notification(
+            task=task, hook_spec=hook_spec, event=ENDS[task.state], number=end_number(task), at=at, changes=report
         )  # fmt: skip
 
 
 def _is_page(event: CrawlEvent) -> bool:
-    """A page that was read: of one that has not changed since an earlier run there is nothing to tell."""
+    """Whether an event is a page that was read; pages unchanged since an earlier run are not sent."""
     return event.kind == "page" and event.status != 304 and error_class(event.status, event.error) is None

@@ -1,8 +1,8 @@
-"""What a webhook is: where it goes, which events it tells, how far it is, and what became of each delivery. No I/O.
+"""Webhooks: their receiver and events, the progress of each, and the result of each delivery. No I/O.
 
 Events have the numbers of their task's event stream: 0 is its start, a page has the number of its row, the end has the
-task's last one. So a hook is a cursor over what is stored already, and an event's id and body are the same however
-often they are made: after a kill they are made again.
+task's last one. So a hook is a cursor over stored data, and an event's id and body are the same whenever they are made,
+also after a kill.
 
     OPEN ──► DONE       everything was delivered, and the task has ended
       │ └──► GONE       the receiver has answered 410
@@ -25,19 +25,19 @@ from weft.scraping import HookEvent, TaskState, WebhookOrder
 
 NOTHING = -1  # the cursor of a hook that has delivered nothing
 STARTED = 0  # the number of a task's start
-# The cursor behind a task's end. The end's own number will not do: the engine's last event has it, and may be passed
-# before the store knows that the task has ended.
+# The cursor after a task's end. The end's own number will not do: the engine's last event has it, and the cursor may
+# pass it before the store knows that the task has ended.
 END = 1 << 62
 MOST_METADATA = 16 * 1024  # bytes
 DEEPEST_METADATA = 32
 _HOUR_S = 3600.0
-# After each failure in a row; the last one is repeated.
+# After each consecutive failure; the last one is repeated.
 DELAYS_S = (5.0, 30.0, 120.0, 600.0, 1800.0, _HOUR_S, 2 * _HOUR_S, 4 * _HOUR_S)
-TRIED_S = 24 * _HOUR_S  # for so long one delivery is tried
-KEPT_S = 72 * _HOUR_S  # so long after its task's end a hook ends, however it went
+TRIED_S = 24 * _HOUR_S  # how long one delivery is retried
+KEPT_S = 72 * _HOUR_S  # after its task's end: a hook is closed then, delivered or not
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-# What the connection or the signature depends on is ours.
+# Headers that the connection or the signature depends on: set by us alone.
 _OURS = frozenset(
     {"host", "connection", "content-length", "content-type", "transfer-encoding", "expect", "te", "trailer", "upgrade"}
 )
@@ -53,7 +53,7 @@ ENDS = {
 
 
 class HookState(StrEnum):
-    """Where a hook is in its life."""
+    """The state of a hook."""
 
     OPEN = "open"
     DONE = "done"
@@ -61,82 +61,83 @@ class HookState(StrEnum):
     GIVEN_UP = "given_up"
 
 
-class HookOrder(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a caller has ordered; kept as `TaskSpec.webhook`. `headers` may hold secrets: they are never shown."""
+class HookSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The webhook that a caller has submitted, stored as `TaskSpec.webhook`. `headers` may hold secrets: never display
+    them."""
 
     url: str
     events: tuple[HookEvent, ...] = EVERY
     headers: dict[str, str] = {}
-    metadata: dict[str, Any] = {}  # handed back in every body
-    form: str = "weft"  # how bodies are written: see forms.py
+    metadata: dict[str, Any] = {}  # returned in every body
+    form: str = "weft"  # the format of bodies: see forms.py
 
     @classmethod
-    def of(cls, order: WebhookOrder, url: str, form: str = "weft") -> HookOrder:
-        """What is kept of an order; `url` is the canonical form of its own."""
-        events = tuple(dict.fromkeys(order.events))
-        events = EVERY if events == EVERY else events  # which is not written down
-        return cls(url=url, events=events, headers=order.headers, metadata=order.metadata, form=form)
+    def of(cls, webhook: WebhookOrder, url: str, form: str = "weft") -> HookSpec:
+        """The webhook to store; `url` is its URL in canonical form."""
+        events = tuple(dict.fromkeys(webhook.events))
+        events = EVERY if events == EVERY else events  # the default, which is not stored
+        return cls(url=url, events=events, headers=webhook.headers, metadata=webhook.metadata, form=form)
 
 
 class Hook(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far the webhook of a task is."""
+    """The delivery progress of a task's webhook."""
 
     task: str
-    cursor: int = NOTHING  # the number of the last event that was delivered, or was not wanted
-    resend: tuple[int, ...] = ()  # numbers to be delivered once more, before what lies behind the cursor
+    cursor: int = NOTHING  # number of the last event that was delivered or not wanted
+    resend: tuple[int, ...] = ()  # numbers to be delivered again, before the events after the cursor
     state: HookState = HookState.OPEN
-    attempts: int = 0  # that have failed in a row
+    attempts: int = 0  # consecutive failed attempts
     failing_since: float | None = None
-    next_at: float | None = None  # of the next attempt, while it fails
+    next_at: float | None = None  # time of the next attempt, while it fails
     last_error: str = ""
-    version: int = 0  # grows with every replay: what a dispatcher knew before is void then
+    version: int = 0  # incremented by every replay: makes what a dispatcher has read outdated
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One request to a receiver, and its outcome."""
+    """One request to a receiver, and its result."""
 
     number: int
     event: HookEvent
     at: float
-    status: int = 0  # 0: there was no answer
+    status: int = 0  # 0: no answer
     error: str = ""
 
     @property
     def is_delivered(self) -> bool:
-        """Whether the receiver has taken it."""
+        """Whether the receiver has accepted it."""
         return 200 <= self.status < 300
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
-    """What became of one event: a line of the delivery log."""
+    """The result of one event: a line of the delivery log."""
 
     number: int
     event: HookEvent
     attempts: int
     first_at: float
     last_at: float
-    delivered_at: float | None  # the last time that it was
+    delivered_at: float | None  # the last time, if it was delivered several times
     status: int  # of the last attempt
     error: str
 
 
-def problem_of_order(order: WebhookOrder) -> tuple[str, str] | None:
-    """What is wrong with an order whose types fit: the field, and what is wrong with it."""
-    if wrong := _unsendable(order.headers):
+def problem_of_webhook(webhook: WebhookOrder) -> tuple[str, str] | None:
+    """The field and the problem of a webhook whose types were checked; None if it is valid."""
+    if wrong := _unsendable(webhook.headers):
         return "webhook.headers", wrong
     try:
-        size = len(msgspec.msgpack.encode(order.metadata))
+        size = len(msgspec.msgpack.encode(webhook.metadata))
     except OverflowError:
         return "webhook.metadata", "whole numbers must fit into 64 bits"
     if size > MOST_METADATA:
         return "webhook.metadata", f"at most {MOST_METADATA:,} bytes"
-    if not _is_flat(order.metadata, DEEPEST_METADATA):
+    if not _is_flat(webhook.metadata, DEEPEST_METADATA):
         return "webhook.metadata", f"is nested more than {DEEPEST_METADATA} deep"
     return None
 
 
 def _is_flat(value: object, depth: int) -> bool:
-    """Whether lists and objects in a value are nested at most so deep."""
+    """Whether lists and objects in a value are nested at most `depth` deep."""
     if not isinstance(value, dict | list):
         return True
     inner = value.values() if isinstance(value, dict) else value
@@ -152,18 +153,18 @@ def _unsendable(headers: Mapping[str, str]) -> str:
     return ""
 
 
-def order_of(task: Task) -> HookOrder | None:
-    """The webhook that a task was ordered with."""
-    return None if task.spec.webhook is None else msgspec.convert(task.spec.webhook, HookOrder)
+def hook_spec_of(task: Task) -> HookSpec | None:
+    """The webhook that a task was submitted with."""
+    return None if task.spec.webhook is None else msgspec.convert(task.spec.webhook, HookSpec)
 
 
 def event_id(task_id: str, number: int) -> str:
-    """The same for every attempt at one event."""
+    """The id of an event: the same for every attempt."""
     return f"{task_id}-{number}"
 
 
 def end_number(task: Task) -> int:
-    """The number of a terminal task's end; one that never ran has that event alone."""
+    """The number of a terminal task's end; 1 if it never ran."""
     return max(1, task.last_number)
 
 
@@ -178,7 +179,7 @@ def logged(before: Delivery | None, attempt: Attempt) -> Delivery:
 
 
 def succeeded(hook: Hook, number: int) -> Hook:
-    """The hook behind an event that was delivered, or is not wanted."""
+    """The hook after an event that was delivered, or is not wanted."""
     done = {"attempts": 0, "failing_since": None, "next_at": None, "last_error": ""}
     if number in hook.resend:
         return msgspec.structs.replace(hook, resend=tuple(one for one in hook.resend if one != number), **done)
@@ -186,9 +187,9 @@ def succeeded(hook: Hook, number: int) -> Hook:
 
 
 def failed(hook: Hook, attempt: Attempt, retry_after_s: float, ended_at: float | None) -> Hook:
-    """The hook after an attempt that has failed: when it is tried again, or that it is not.
+    """The hook after a failed attempt: with its next attempt, or given up.
 
-    `ended_at`: of its task. A receiver may ask for patience, for an hour at most.
+    `ended_at`: the end of its task. The receiver's Retry-After is respected up to an hour.
     """
     at = attempt.at
     since = hook.failing_since if hook.failing_since is not None else at

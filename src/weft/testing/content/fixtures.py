@@ -1,4 +1,4 @@
-"""The special URLs of a host: redirects, errors, nofollow marks, odd ways to write a link, and the like.
+"""The special URLs of a host: redirects, errors, nofollow marks, unusual links, and the like.
 
 Each function in KINDS fills a Shelf with one kind. Hosts 0 to 2 have every kind, the others one or two, hosts with a
 Crawl-delay only what robots.txt is about. What must never be requested lives under /never/ and is served as a plain
@@ -17,7 +17,7 @@ from weft.testing.content.sites import SyntheticSite, WorldSpec
 
 @dataclass
 class HostFixtures:
-    """What one host has besides its ordinary pages. `entrances` are the links to it that ordinary pages carry."""
+    """The special URLs of one host. `entrances`: the links to them that ordinary pages carry."""
 
     site: SyntheticSite
     neighbour: SyntheticSite
@@ -41,18 +41,18 @@ class HostFixtures:
     def page(
         self, path: str, *references: Reference, kind: str = "page", head: str = "", nofollow: bool = False
     ) -> Resource:
-        """A small page. It links home, as most pages do."""
+        """Adds a small page with a link to the home page."""
         links = [Reference("/", self.site.home), *references]
         return self.put(Resource(path, kind=kind, references=links, head=head, nofollow=nofollow))
 
     def link(self, path: str, tag: str = "a", href: str | None = None) -> Reference:
-        """A link to a small page that is made along with it."""
+        """A link to a new small page."""
         if path not in self.resources:
             self.page(path, kind="never" if path.startswith("/never/") else "page")
         return Reference(href or path.replace("&", "&amp;"), self.url(path), tag)
 
-    def redirect(self, path: str, status: int, location: str, leads_to: str) -> None:
-        self.put(Resource(path, kind="redirect", status=status, location=location, leads_to=leads_to))
+    def redirect(self, path: str, status: int, location: str, target: str) -> None:
+        self.put(Resource(path, kind="redirect", status=status, location=location, leads_to=target))
 
 
 def redirects(shelf: HostFixtures) -> None:
@@ -84,7 +84,7 @@ def redirect_loops(shelf: HostFixtures) -> None:
 
 
 def redirects_away(shelf: HostFixtures) -> None:
-    """To another host: its home page, and a page that is found no other way."""
+    """Redirects to another host: to its home page, and to a page that has no other link to it."""
     away = shelf.neighbour
     if away is shelf.site:
         return
@@ -124,7 +124,7 @@ def nofollow_marks(shelf: HostFixtures) -> None:
 
 
 def not_links(shelf: HostFixtures) -> None:
-    """A page full of what only looks like a link, and one real link after it."""
+    """A page with many texts that only look like links, and one real link after them."""
     tags = ("comment", "script", "template", "data-href", "noscript-refresh", "img", "form", "text", "style")
     references = [shelf.link(f"/never/{tag}", tag) for tag in tags]
     shelf.page("/odd/not-links", *references, shelf.link("/found/after-not-links"))
@@ -184,7 +184,7 @@ def duplicates(shelf: HostFixtures) -> None:
 
 
 def hard_hrefs(shelf: HostFixtures) -> None:
-    """Hrefs that are right but awkward, among ones that are no URLs at all."""
+    """Valid but unusual hrefs, mixed with texts that are not URLs."""
     origin = shelf.site.origin
     scheme, _, authority = origin.partition("://")
     written: list[tuple[str, str | None]] = [
@@ -315,7 +315,7 @@ KINDS: tuple[Callable[[HostFixtures], None], ...] = (
 
 
 def fill(site: SyntheticSite, neighbour: SyntheticSite, spec: WorldSpec) -> HostFixtures:
-    """The shelf of one host."""
+    """The special URLs of one host."""
     shelf = HostFixtures(site, neighbour)
     robots_matters(shelf)
     shelf.put(Resource("/static/site.css", kind="style", content_type="text/css", body=b"body{margin:0}\n"))

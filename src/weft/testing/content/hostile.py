@@ -1,14 +1,14 @@
 """The hostile part of the synthetic web: one behaviour per host, each at /hostile/<name>, listed in TABLE.
 
-Ordinary pages of host 0 link to every one of them, so a crawl meets them all and must still finish the rest. What a
-client may do about each is its `outcome`:
+Ordinary pages of host 0 link to every one of them, so a crawl meets them all and must still finish the rest. The
+`outcome` of each is what a correct client may make of it:
 
-    page       a whole page in the end, however odd: one request
-    fails      no attempt succeeds; a client may retry as often as it retries anything
-    stale      the same, and on a reused connection it looks like a dead one: a client may repeat the request
-    either     a client may make a page of it or call it a failure
-    redirect   leads where no crawl may go: one request
-    unreachable   robots.txt never comes, so the page must never be requested
+    page          a complete page after one request, however unusual
+    fails         no attempt succeeds; a client may retry as usual
+    stale         the same, and on a reused connection it looks like a dead one: a client may repeat the request
+    either        a page or a failure
+    redirect      the target is out of bounds for any crawl: one request
+    unreachable   robots.txt never arrives, so the page must never be requested
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _put(site: SyntheticSite, shelf: HostFixtures) -> None:
 
 
 async def act(link: WebConnection, resource: Resource) -> None:
-    """Does what a behaviour does, to the end or until the client hangs up."""
+    """Runs a behaviour to its end, or until the client disconnects."""
     assert resource.behaviour is not None
     await asyncio.wait_for(ACTS[resource.behaviour](link, resource.kind), PATIENCE_S)
 
@@ -154,8 +154,8 @@ def _head(*fields: str, status: str = "200 OK") -> bytes:
 
 
 async def _drip(link: WebConnection, data: bytes) -> None:
-    for place in range(len(data)):
-        await link.send(data[place : place + 1])
+    for offset in range(len(data)):
+        await link.send(data[offset : offset + 1])
         await asyncio.sleep(DRIP_S)
 
 

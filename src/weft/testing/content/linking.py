@@ -1,7 +1,7 @@
-"""The links of ordinary pages: how many, where to, and in which of the many ways a link can be written.
+"""The links of ordinary pages: their number, their targets, and the forms in which links are written.
 
-Inside a host the pages form a tree (page k links to its FAN children), so that every page is reachable from the home
-page; all other links inside a host lead to pages of lower number, and therefore never shorten the way to a page.
+Within a host the pages form a tree (page k links to its FAN children), so that every page is reachable from the home
+page; all other links within a host lead to pages with lower numbers, and therefore never shorten a path.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FAN = 5
 NAVIGATION = 6
 SIZE_RANGE = (2_000, 400_000)
 DEGREE_RANGE = (6, 600)
-# Bounds on 16-bit random numbers. What kind of link: to another host, something else than a page, to the navigation.
+# Bounds on 16-bit random numbers. Kinds of links: to another host, to something other than a page, to the navigation.
 _ACROSS, _DECORATION, _NAVIGATION = (int(share * 65536) for share in (0.12, 0.155, 0.4))
-# How it is written: relative, absolute, without scheme, from the root, with a fragment.
+# Forms of links: relative, absolute, without scheme, from the root, with a fragment.
 _RELATIVE, _ABSOLUTE, _PLAIN, _FRAGMENT = (int(share * 65536) for share in (0.3, 0.5, 0.54, 0.92))
 
 
@@ -49,7 +49,8 @@ def references(world: World, site: SyntheticSite, number: int, raw_unicode: bool
     plain = site.plain_links
     ceiling = min(number + 1, site.count)
     navigation = min(NAVIGATION, site.count)
-    # Three 16-bit numbers a link, drawn all at once: one draw at a time costs more than everything else here.
+    # Three 16-bit numbers a link, drawn all at once: drawing them one by one would take most of the time of this
+    # function.
     for kind, pick, style in iter_unpack("<HHH", random.randbytes(6 * max(0, degree - len(links)))):
         if kind < _ACROSS:
             links.append(_across(world, kind, pick, style, raw_unicode))
@@ -88,7 +89,7 @@ def _across(world: World, kind: int, pick: int, style: int, raw_unicode: bool) -
 
 
 def _decoration(site: SyntheticSite, pick: int, style: int) -> Reference:
-    """What else is in real pages: pictures, mail addresses, scripts, files, nofollow marks."""
+    """Other content of real pages: images, mail addresses, scripts, files, nofollow marks."""
     number = pick % 12
     kind = style % 10
     if kind < 3:
@@ -103,7 +104,7 @@ def _decoration(site: SyntheticSite, pick: int, style: int) -> Reference:
 
 
 def _in_style(site: SyntheticSite, directory: str, link: Reference, style: int, raw_unicode: bool) -> Reference:
-    """One of the other ways to write a link to a page of the same host."""
+    """A link to a page of the same host in another form."""
     target = link.target
     assert target is not None
     text = path = target[len(site.origin) :]
@@ -123,7 +124,7 @@ def _in_style(site: SyntheticSite, directory: str, link: Reference, style: int, 
 
 
 def _relative(directory: str, path: str, style: int) -> str:
-    """Relative to the page's directory where that is short, else now and then with `../`, even above the root."""
+    """A path relative to the page's directory if that is short; occasionally with `../`, even above the root."""
     if path.startswith(directory):
         return path[len(directory) :] or "./"
     if style % 4:

@@ -38,7 +38,7 @@ REASONS = {
     503: "Service Unavailable",
 }
 
-# How a reference of each tag is written; {0} is the attribute's text, {1} the anchor.
+# The markup of a reference by its tag; {0} is the attribute's text, {1} the anchor.
 MARKUP: dict[str, str] = {
     "a": '<a href="{0}">{1}</a>\n',
     "area": '<map name="m"><area shape="rect" coords="0,0,9,9" href="{0}" alt="{1}"></map>\n',
@@ -60,7 +60,7 @@ MARKUP: dict[str, str] = {
     "text": "<p>{0} {1}</p>\n",
     "style": "<style>.x{background:url({0})}</style>\n",
 }
-# Other ways to write an ordinary link; used now and then where the href allows it (no blanks, quotes or entities).
+# Other forms of an ordinary link; used occasionally where the href allows it (no blanks, quotes or entities).
 ODD_ANCHORS = (
     "<A HREF='{0}'>{1}</A>\n",
     "<a class=more href={0}>{1}</a>\n",
@@ -124,15 +124,15 @@ def _odd(tag: str, href: bytes, anchor: bytes) -> bytes:
 
 
 def _vary(links: list[bytes], resource: Resource, charset: str) -> None:
-    """Writes one link in another way: upper case, single quotes, none at all, blanks around the equals sign."""
+    """Writes one link in another form: upper case, single quotes, no quotes, blanks around the equals sign."""
     references = [reference for reference in resource.references if reference.tag not in HEAD_TAGS]
     if not references:
         return
-    place = resource.key % len(references)
-    reference = references[place]
+    position = resource.key % len(references)
+    reference = references[position]
     if reference.tag == "a" and reference.href and not _PLAIN_HREF_STOPS & set(reference.href):
         odd = ODD_ANCHORS[resource.key % len(ODD_ANCHORS)]
-        links[place] = odd.format(reference.href, "more").encode(charset)
+        links[position] = odd.format(reference.href, "more").encode(charset)
 
 
 def _weave(links: list[bytes], pool: Pool, size: int, random: Random) -> list[bytes]:
@@ -149,7 +149,7 @@ def _weave(links: list[bytes], pool: Pool, size: int, random: Random) -> list[by
 
 
 def content_type(resource: Resource) -> str | None:
-    """The value of Content-Type: with the charset, without it, or with a wrong one, as the page declares it."""
+    """The value of Content-Type: with the charset, without it, or with a wrong one, depending on the page."""
     if resource.content_type is None or not resource.content_type.startswith("text/"):
         return resource.content_type
     if resource.declared == "wrong":
@@ -160,12 +160,12 @@ def content_type(resource: Resource) -> str | None:
 
 
 def etag(resource: Resource) -> str:
-    """Changes with the page's edition."""
+    """The page's ETag, which changes with its edition."""
     return f'"{resource.key:016x}"'
 
 
 def head(status: int, length: int | None, headers: list[tuple[str, str]]) -> bytes:
-    """Status line and header fields."""
+    """The status line and header fields as bytes."""
     lines = [f"HTTP/1.1 {status} {REASONS.get(status, 'Unknown')}", f"Server: {SERVER}"]
     if length is not None:
         lines.append(f"Content-Length: {length}")
@@ -174,7 +174,7 @@ def head(status: int, length: int | None, headers: list[tuple[str, str]]) -> byt
 
 
 def headers_of(resource: Resource) -> list[tuple[str, str]]:
-    """The header fields a resource is served with, besides its length."""
+    """The header fields of a resource, except its length."""
     fields = []
     kind = content_type(resource)
     if kind is not None:

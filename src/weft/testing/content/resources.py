@@ -1,4 +1,4 @@
-"""What is at one URL of the synthetic web: the records that the renderer, the server and the oracle share.
+"""The records of a URL of the synthetic web, which the renderer, the server and the oracle share.
 
 A Reference has both its text and its target, so that the oracle never has to resolve a URL: the world that made the
 link knows its target.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Tags a crawler follows; every other tag is something that only looks like a link.
+# Tags whose links a crawler follows; all other tags only look like links.
 FOLLOWED = frozenset({"a", "area", "iframe", "frame", "canonical", "refresh"})
-# Tags that stand in the head of a page.
+# Tags in the head of a page.
 HEAD_TAGS = frozenset({"canonical", "refresh", "noscript-refresh", "stylesheet"})
 FOR_EVER = 1 << 30
 
@@ -30,10 +30,10 @@ def mix(*parts: int) -> int:
 
 
 class Reference(NamedTuple):
-    """One thing in a page that is, or looks like, a link.
+    """One link in a page, or something that looks like one.
 
-    `href` is the attribute's text as it is in the markup. `target` is the canonical URL that a right reader makes
-    of it; None when it is no http(s) URL.
+    `href` is the attribute's text as it is in the markup. `target` is the canonical URL that a correct parser makes of
+    it; None if it is not an http(s) URL.
     """
 
     href: str
@@ -87,6 +87,6 @@ class Resource:
 
     @property
     def parsed(self) -> bool:
-        """Whether a right reader takes links from it: an answer of 200 that is, or looks like, HTML."""
+        """Whether a correct crawler extracts links from it: an answer of 200 that is, or looks like, HTML."""
         html = self.content_type in (None, "text/html")
         return self.status == 200 and html and not self.nofollow

@@ -1,4 +1,4 @@
-"""The robots.txt files of the synthetic web: what they say, how they are served, and what they mean for `weft`.
+"""The robots.txt files of the synthetic web: their text, how they are served, and their meaning for `weft`.
 
 The meaning (`rules`) is stated beside the text, never parsed from it: the oracle must not share a parser with anyone.
 """
@@ -19,7 +19,7 @@ Rule = tuple[bool, str]  # (allowed, pattern)
 class ServedRobots:
     """One origin's robots.txt.
 
-    `answer` is ok, missing (404: all allowed), dead (503 for ever: all refused), late (503 for the first `failures`
+    `answer` is ok, missing (404: all allowed), dead (always 503: all refused), late (503 for the first `failures`
     requests, then ok) or moved (a redirect to MOVED_TO).
     """
 
@@ -44,7 +44,7 @@ class ServedRobots:
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """A robots pattern as a regular expression: `*` is any run, a final `$` the end."""
+    """A robots.txt pattern as a regular expression: `*` matches any text, a final `$` the end."""
     anchored = pattern.endswith("$")
     parts = [re.escape(part) for part in (pattern[:-1] if anchored else pattern).split("*")]
     return re.compile(".*".join(parts) + ("$" if anchored else ""), re.DOTALL)
@@ -69,7 +69,7 @@ _EXCEPTION = (
 
 
 def make(style: str, *, sitemap: str | None, crawl_delay_s: float, failures: int) -> ServedRobots:
-    """The robots.txt of a style, naming `sitemap` when there is one to name."""
+    """The robots.txt of a style; names `sitemap` if it is not None."""
     if style == "missing":
         return ServedRobots(style, answer="missing")
     if style == "dead":

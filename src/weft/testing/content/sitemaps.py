@@ -18,7 +18,8 @@ _HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
 def orphans(site: SyntheticSite) -> list[Resource]:
-    """The pages only the sitemap names: some ordinary, one with an extension that a link would be refused for."""
+    """The pages that only the sitemap names: some ordinary ones, and one with an extension that a link would be
+    rejected for."""
     pages = []
     for number in range(2 + site.count // 20):
         path = f"/vault/box-{number}" if number % 2 else f"/vault/box?no={number}&sure=1"
@@ -48,7 +49,7 @@ def entries(site: SyntheticSite) -> list[str]:
 
 
 def files(site: SyntheticSite) -> list[Resource]:
-    """The sitemap files themselves, and what they list that exists nowhere else."""
+    """The sitemap files, and the resources that only they list."""
     listed = entries(site)
     if not listed:
         return []
@@ -69,7 +70,7 @@ def files(site: SyntheticSite) -> list[Resource]:
 
 
 def file_paths(site: SyntheticSite) -> list[str]:
-    """Where a site's sitemap files are."""
+    """The paths of a site's sitemap files."""
     if site.sitemap is None:
         return []
     if site.sitemap != "index":

@@ -1,4 +1,4 @@
-"""The hosts of the synthetic web: how many pages each has, its language, its role, and how hosts are linked.
+"""The hosts of the synthetic web: their number of pages, language, role, and the links between them.
 
 Pure and deterministic. Every ordinary host is reachable from host 0 over hosts whose pages can all be fetched
 (the trunk); hosts that a polite crawl cannot enter, or that misbehave, are leaves.
@@ -21,11 +21,11 @@ from weft.testing.tls import CERTIFIED_ADDRESSES, FAULT_ADDRESSES
 Profile = Literal["calm", "messy", "hostile"]
 PROFILES: tuple[Profile, ...] = ("calm", "messy", "hostile")
 MAX_HOSTS = 1_000_000
-MAX_PAGES = 10_000_000  # their paths are kept, a hundred bytes each
-MAX_EDITION = 1000  # a page goes back through all of them, to the last one that changed it
+MAX_PAGES = 10_000_000  # their paths are kept in memory, a hundred bytes each
+MAX_EDITION = 1000  # the content of a page is computed through all editions, up to the last one that changed it
 NAME_SUFFIX = "weft-web.test"
 TRAPS = ("calendar", "session", "deeper", "listing")
-# What an ordinary host of a messy web suffers from; at most four failing answers each, so that a breaker of five
+# The faults of an ordinary host in a messy web. At most four failing answers each, so that a breaker of five
 # consecutive failures never opens on a host that a crawl must finish.
 FLAVOURS = ("transient", "broken", "rate-limit", "reset", "slow", "charset", "soft-404", "well")
 SMALL_HOST = 12
@@ -44,8 +44,8 @@ class WorldSpec:
     tls: bool = False
     edition: int = 0
     changed: float = 0.05
-    addresses: int = 0  # with names: each host is a domain of its own, and they share this number of addresses
-    stocked: int = 3  # this number of the first hosts have special URLs of every kind, and the others of some
+    addresses: int = 0  # with names: each host is a domain of its own, and all hosts share this number of addresses
+    stocked: int = 3  # the first hosts that have special URLs of every kind; the others have some kinds
 
     def __post_init__(self) -> None:
         if self.hosts < 1:
@@ -81,7 +81,7 @@ class WorldSpec:
 
 @dataclass(eq=False)
 class SyntheticSite:
-    """One host."""
+    """One host of the synthetic web."""
 
     index: int
     host: str
@@ -157,9 +157,9 @@ def make_sites(spec: WorldSpec, hostile: tuple[str, ...] = ()) -> list[Synthetic
     """All hosts of a world: the `spec.hosts` ordinary ones, then one more for each hostile behaviour."""
     sites = [_make_site(spec, index) for index in range(spec.hosts)]
     _share_pages(spec, sites)
-    _hang_together(sites)
+    _connect_hosts(sites)
     if spec.messy:
-        _flavour(spec, sites)
+        _assign_flavours(spec, sites)
     first = spec.hosts
     sites += [_make_site(spec, first + place, behaviour) for place, behaviour in enumerate(hostile)]
     return sites
@@ -215,7 +215,8 @@ def _robots_style(spec: WorldSpec, index: int, role: str) -> str:
 
 
 def _sitemap_style(spec: WorldSpec, index: int) -> str | None:
-    """probe: at /sitemap.xml, named nowhere (one host, which holds a seed); plain and index: named in robots.txt."""
+    """probe: at /sitemap.xml, not listed anywhere (one host, which is a seed); plain and index: listed in
+    robots.txt."""
     if index == min(1, spec.hosts - 1):
         return "probe"
     style = {2: "plain", 3: "index"}.get(index % 5)
@@ -223,7 +224,8 @@ def _sitemap_style(spec: WorldSpec, index: int) -> str | None:
 
 
 def _share_pages(spec: WorldSpec, sites: list[SyntheticSite]) -> None:
-    """Gives every host its heavy-tailed share; hosts that must be crawled slowly, or not at all, stay small."""
+    """Assigns a heavy-tailed number of pages to each host; hosts that must be crawled slowly, or not at all, stay
+    small."""
     weights = [min(20.0, (1 - mix(site.key, 5) / 2**64) ** -0.9) for site in sites]
     small = [site.role != "ordinary" or site.robots.crawl_delay_s > 0 for site in sites]
     if all(small):
@@ -239,14 +241,14 @@ def _share_pages(spec: WorldSpec, sites: list[SyntheticSite]) -> None:
         site.count += left // len(large) + (place < left % len(large))
 
 
-def _flavour(spec: WorldSpec, sites: list[SyntheticSite]) -> None:
-    """Deals the flavours out in turn to the hosts whose robots.txt gives no trouble already."""
+def _assign_flavours(spec: WorldSpec, sites: list[SyntheticSite]) -> None:
+    """Assigns the flavours in turn to the hosts whose robots.txt causes no difficulties."""
     able = [site for site in sites if site.role == "ordinary" and site.robots.style not in ("late", "delayed")]
     for place, site in enumerate(able):
         site.flavour = FLAVOURS[(place + spec.seed) % len(FLAVOURS)]
 
 
-def _hang_together(sites: list[SyntheticSite]) -> None:
+def _connect_hosts(sites: list[SyntheticSite]) -> None:
     trunk = [site for site in sites if site.role == "ordinary"]
     for place, site in enumerate(trunk[1:]):
         trunk[place // 3].children.append(site)

@@ -1,7 +1,7 @@
-"""Pools of ready paragraphs and anchors, per language and charset, from which pages are put together quickly.
+"""Pools of ready-made paragraphs and anchors, per language and charset, from which pages are assembled quickly.
 
-A pool is a pure function of (seed, size, language, charset). Pools are made when first used: that of a small web, which
-would never get through a large one, is small.
+A pool is a pure function of (seed, size, language, charset). Pools are made on first use; a small web gets a small
+pool, because it would use only a part of a large one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SyntheticTexts:
 
 
 def phrase(language: Language, draw: Draw, words: int) -> str:
-    """A few words, the frequent ones more often."""
+    """Random words of a language; frequent ones are drawn more often."""
     pick = language.words
     count = len(pick)
     return language.gap.join([pick[int(count * draw() ** 1.6)] for _ in range(words)])
@@ -83,6 +83,6 @@ def paragraph(language: Language, draw: Draw, words: int) -> str:
 def title(language: Language, key: int, number: int) -> str:
     """The title of page `number`: a few words of its language, and the number."""
     count = len(language.words)
-    picks = [language.words[mix(key, place) % count] for place in range(2 + key % 3)]
+    picks = [language.words[mix(key, position) % count] for position in range(2 + key % 3)]
     text = language.gap.join(picks)
     return f"{text[0].upper()}{text[1:]} {number}"

@@ -1,12 +1,12 @@
-"""The traps of a messy web: spaces of URLs without end, each under a prefix of its own.
+"""The traps of a messy web: endless spaces of URLs, each under its own prefix.
 
-    calendar   /calendar/YYYY/MM                       next and previous month for ever
-    session    /cart/pN?sid=<32 hex>, /store/pN;jsessionid=<32 hex>     every link carries a fresh session id
-    deeper     /loop/a/b/a/b/…                         relative links that only ever go deeper
+    calendar   /calendar/YYYY/MM                       next and previous month forever
+    session    /cart/pN?sid=<32 hex>, /store/pN;jsessionid=<32 hex>     every link has a new session id
+    deeper     /loop/a/b/a/b/…                         relative links that only lead deeper
     listing    /list?color=…&size=…&sort=…&page=…      every combination, in several orders
 
-A trap page links to more of its trap and back to ordinary pages that are linked elsewhere: nothing real is found
-through a trap alone.
+A trap page links to more of its trap, and to ordinary pages that are linked elsewhere, too: no real page is reachable
+through a trap only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SORTS = ("price", "name", "date", "rating", "stock")
 LIST_PAGES = 50
 ITEMS = 12
 
-# What a crawl may request inside each trap: regular expressions for path and query, matched in full.
+# The URLs that a crawl may request in each trap: regular expressions for path and query, matched in full.
 PATTERNS: dict[str, tuple[str, ...]] = {
     "calendar": (r"/calendar/\d{1,4}/\d{2}",),
     "session": (r"/cart/p\d+(\?sid=[0-9a-f]{32})?", r"/store/p\d+(;jsessionid=[0-9a-f]{32})?"),
@@ -49,7 +49,7 @@ def entrances(site: SyntheticSite) -> list[Reference]:
 
 
 def find(site: SyntheticSite, path: str) -> Resource | None:
-    """The trap page at a path, if it is one."""
+    """The trap page at a path; None if the path is not in a trap."""
     for kind in site.traps:
         if any(pattern.fullmatch(path) for pattern in _COMPILED[kind]):
             links = _BUILDERS[kind](site, path)
@@ -58,7 +58,7 @@ def find(site: SyntheticSite, path: str) -> Resource | None:
             return Resource(
                 path,
                 kind=f"trap-{kind}",
-                references=[*links, *_way_out(site)],
+                references=[*links, *_exits(site)],
                 language=site.language.code,
                 title=f"Trap {path}",
                 key=mix(site.key, *path.encode()),
@@ -67,7 +67,7 @@ def find(site: SyntheticSite, path: str) -> Resource | None:
     return None
 
 
-def _way_out(site: SyntheticSite) -> list[Reference]:
+def _exits(site: SyntheticSite) -> list[Reference]:
     return [Reference(path.replace("&", "&amp;"), site.origin + path) for path in site.paths[:3]]
 
 
@@ -87,7 +87,7 @@ def _calendar(site: SyntheticSite, path: str) -> list[Reference] | None:
 def _session(site: SyntheticSite, path: str) -> list[Reference]:
     links = []
     for item in range(1, ITEMS + 1):
-        # deterministic: a new id, derived from the path of the page, which has an id in it itself
+        # deterministic: derived from the path of the page, which itself contains an id
         session_id = f"{mix(site.key, item, *path.encode()):016x}{mix(site.key, item, 7, *path.encode()):016x}"
         tail = f"p{item};jsessionid={session_id}" if path.startswith("/store/") else f"p{item}?sid={session_id}"
         links.append(_link(site, f"{path[: path.index('/p') + 1]}{tail}"))

@@ -67,7 +67,7 @@ def test_a_task_is_submitted_watched_and_taken(weft: Weft, tmp_path: Path) -> No
     task_id = weft.submit(
         "--max-depth", 1, "--include", "/docs/*", "--formats", "text", "--links", "drop", "--no-partial"
     )
-    assert weft.said == f"weft jobs watch {task_id}   # shows how far it is\n"
+    assert weft.said == f"weft jobs watch {task_id}   # shows its progress\n"
     spec = weft.server.service.tasks[task_id].spec
     assert (spec.max_depth, spec.include, spec.formats) == (1, ("/docs/*",), ("text",))
     assert spec.format_options["links"] == "drop"
@@ -76,7 +76,7 @@ def test_a_task_is_submitted_watched_and_taken(weft: Weft, tmp_path: Path) -> No
     assert weft("watch", task_id, code=3) == ""
     first, second = weft.said.splitlines()
     assert first.startswith("PARTIAL 100 % · 1 pages, 1 failed")
-    assert second == f"weft jobs errors {task_id}   # says which pages, and why"
+    assert second == f"weft jobs errors {task_id}   # lists the pages, with reasons"
     assert weft.json("watch", task_id, code=3)["progress"]["completed"] == 1
     assert json.loads(weft("results", task_id))["url"] == SITE
     assert weft("results", task_id, "--out", tmp_path / "out.csv", "--format", "csv") == ""

@@ -94,11 +94,11 @@ def test_files_that_cannot_be_together_add_nothing(home: Home) -> None:
 def test_what_is_replaced_is_said_and_a_keys_site_is_not(home: Home) -> None:
     assert "a is added" in home.said("add", home.file("a", schedule="@daily"))
     said = home.said("add", home.file("a", schedule="@daily"))
-    assert "a is replaced; what is known of its pages stays; next run " in said and said.endswith(" UTC\n")
+    assert "a is replaced; what is known of its pages is kept; next run " in said and said.endswith(" UTC\n")
     home("run", "a")
     home("add", home.file("b", depends_on=["a"]))
     home("run", "b")
-    assert "stopped a; no longer asked for: b" in home.said("stop", "--all")
+    assert "stopped a; no longer requested: b" in home.said("stop", "--all")
     with SiteRegistry(home.data_dir) as sites:
         sites.add([site_of({"name": "keyed", "start_urls": ["https://k.example/"]}, 0.0)], "k1")
     assert "keyed belongs to the API key k1; choose another name" in home.said("add", home.file("keyed"), code=2)

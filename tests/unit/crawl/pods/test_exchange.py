@@ -78,7 +78,7 @@ def test_a_pod_that_lost_what_it_had_acknowledged_ends_the_crawl(tmp_path: Path)
     """It has no stored page that would tell; nobody else has the URL any more."""
     told(tmp_path)
     shutil.rmtree(tmp_path / "pod_1")
-    with pods(tmp_path) as both, pytest.raises(Damaged, match=r"pod_1/frontier\.db: does not have URLs of pod 0"):
+    with pods(tmp_path) as both, pytest.raises(Damaged, match=r"pod_1/frontier\.db: lacks URLs of pod 0"):
         talk(both)
 
 

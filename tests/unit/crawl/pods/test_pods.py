@@ -11,7 +11,7 @@ import pytest
 from weft import urls
 from weft.config import PodsSection, PolitenessSection
 from weft.crawl.pods.permits import Permits
-from weft.crawl.pods.process_slots import check_cores, places
+from weft.crawl.pods.process_slots import check_cores, slots_and_cores
 from weft.crawl.pods.termination import Termination
 from weft.engine.loop.progress import CrawlStatus
 from weft.engine.loop.stop import Stop
@@ -234,7 +234,7 @@ def test_what_was_sent_lately_is_known_and_what_was_sent_long_ago_is_not() -> No
 
 def test_cores_follow_one_another_over_this_nodes_pods() -> None:
     section = PodsSection(num_pods=4, only_pods="1,3", fetchers_per_pod=2, parsers_per_pod=1, affinity=True)
-    assert places(section) == [
+    assert slots_and_cores(section) == [
         (Slot(1, "fetcher", 0), 0),
         (Slot(1, "fetcher", 1), 1),
         (Slot(1, "parser", 0), 2),

@@ -95,7 +95,7 @@ def test_a_page_needs_a_robots_txt_and_a_robots_txt_none(crawled: Crawled) -> No
     crawled.log(begin(), start(-1, 5, "/robots.txt", host="b"), end(-1, 6), start(1, 20, host="b"), end(1, 21))
     report = crawled.audit()
     assert kinds(report) == [("no-robots", "b/1")]
-    assert report.violations[0].detail == "robots.txt had not been asked for"
+    assert report.violations[0].detail == "robots.txt had not been requested"
 
 
 def test_the_robots_txt_of_that_time_counts(crawled: Crawled) -> None:

@@ -15,7 +15,7 @@ from request_lines import with_sums
 from weft.crawl.reports import audit as audit_module
 from weft.crawl.reports.audit import AuditScope, Report, audit
 from weft.crawl.reports.audit_judge import AuditJudge
-from weft.crawl.reports.audit_report import together
+from weft.crawl.reports.audit_report import combine_reports
 from weft.crawl.reports.crawls import ReportFolder
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.requests import Gaps, robots_digest, robots_evidence, segments
@@ -41,7 +41,7 @@ def by_lines(crawled: Crawled) -> Report:
     with opened(crawled) as folder:
         view = FrontierView(folder.folder.frontiers())
         judge = AuditJudge(view, folder.crawls(), AuditScope(), has_several=False)
-        report = together([judge.run(view.requests(Gaps()))])
+        report = combine_reports([judge.run(view.requests(Gaps()))])
         view.close()
     return report
 

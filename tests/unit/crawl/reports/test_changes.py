@@ -42,7 +42,7 @@ def test_a_page_in_a_redirect_loop_has_failed_and_not_moved(tmp_path: Path) -> N
     store.close()
     folder.begin_recrawl(0, 1010.0, 10)
     report = changes(folder)
-    folder.let_go()
+    folder.release()
     assert report is not None
     assert msgspec.to_builtins(report) == {
         "new": ["http://a.test/there"], "changed": [], "gone": [], "unchanged": 0, "failed": 3,

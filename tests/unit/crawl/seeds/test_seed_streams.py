@@ -65,7 +65,7 @@ def test_of_a_file_that_grows_what_was_there_is_read_to_the_end_of_its_line(larg
     [
         (gzip.compress(TEXT)[:-20_000], "gzip data cannot be read to the end"),
         (b"http://a.test/\n" + b"x" * 3_000_000, "a line of over a million bytes"),
-        (b"# only comments\n" * 100_000, "holds no URL in its first 65,536 bytes"),
+        (b"# only comments\n" * 100_000, "has no URL in its first 65,536 bytes"),
         (b"http://a.test/\n\0" + TEXT, "is not text"),
     ],
     ids=["a cut gzip file", "one line", "comments", "binary"],
@@ -84,7 +84,7 @@ def test_a_large_file_that_cannot_be_used_is_refused(tmp_path: Path, content: by
 
 
 def test_how_far_a_long_copy_is_is_told(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seeds_module, "_TOLD_EVERY_S", 0.0)
+    monkeypatch.setattr(seeds_module, "_REPORT_EVERY_S", 0.0)
     told: list[str] = []
     file = SeedFile(str(large))
     list(file.pieces(told.append))
@@ -173,7 +173,7 @@ def test_reading_the_scope_continues_where_it_was_cut_off(large: Path, tmp_path:
     told = list[str]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(seed_origins, "_WRITE_EVERY_S", 0.0)
-        patch.setattr(seed_origins, "_TELL_EVERY_S", 0.0)
+        patch.setattr(seed_origins, "_REPORT_EVERY_S", 0.0)
         folder.record_scope_origins(told.append)
     assert told[-1].startswith("reading the scope of the seeds, once: ")
     whole, folder.read = path.read_bytes(), 0

@@ -227,7 +227,7 @@ def test_a_damaged_key_file_lets_nobody_in(tmp_path: Path) -> None:
     path.write_bytes(os.urandom(50))
     ring = Keyring(path)
     assert not ring.is_empty and isinstance(ring.problem, Damaged)
-    with pytest.raises(Damaged, match="is no file of API keys"):
+    with pytest.raises(Damaged, match="is not a file of API keys"):
         ring.all()
 
 
@@ -253,7 +253,7 @@ def test_a_service_that_has_had_keys_stays_closed(tmp_path: Path, what: str) -> 
             assert (answer.status, answer.headers["retry-after"]) == (503, "30"), headers
             assert str(tmp_path) not in answer.body.decode()
         ready = await caller()("GET", "/readyz")
-        assert (ready.status, ready.json["problems"]) == (503, ["API keys cannot be read: nobody is let in"])
+        assert (ready.status, ready.json["problems"]) == (503, ["API keys cannot be read: all requests are refused"])
         assert (await caller()("GET", "/healthz")).status == 200, "another worker would read no other file"
         if what != "a folder":
             again = Keyring(path).create("two")[0] if what in ("gone", "no keys") else _restored(path)
@@ -283,9 +283,9 @@ def test_a_service_that_others_can_reach_needs_keys_whatever_became_of_its_folde
 def test_a_rate_refills_with_time_and_is_each_owners_own() -> None:
     now = [0.0]
     rate = Rate(2.0, 3, lambda: now[0])
-    assert [rate.take("a") for _ in range(4)] == [0, 0, 0, 0.5]
-    assert rate.take("b") == 0
+    assert [rate.consume("a") for _ in range(4)] == [0, 0, 0, 0.5]
+    assert rate.consume("b") == 0
     now[0] = 0.5
-    assert [rate.take("a"), rate.take("a")] == [0, 0.5]
+    assert [rate.consume("a"), rate.consume("a")] == [0, 0.5]
     now[0] = 100.0
-    assert [rate.take("a") for _ in range(4)] == [0, 0, 0, 0.5], "no more than a burst is saved up"
+    assert [rate.consume("a") for _ in range(4)] == [0, 0, 0, 0.5], "no more than a burst is saved up"

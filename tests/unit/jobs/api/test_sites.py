@@ -53,7 +53,7 @@ def test_a_site_is_added_run_stopped_looked_at_and_removed(tmp_path: Path) -> No
         assert run.status == 202 and task is not None and run.json["links"]["results"].endswith(f"{task.id}/results")
         assert (await call("POST", f"{SITES}/shop/run")).json["task_id"] == task.id, "it runs already"
         refused = await call("DELETE", f"{SITES}/shop")
-        assert (refused.status, refused.json["detail"]) == (409, "shop: runs; stop it first")
+        assert (refused.status, refused.json["detail"]) == (409, "shop is running: stop it first")
         assert (await call("POST", f"{SITES}/shop/stop")).json["state"] == "stopping"
         (listed,) = (await call("GET", SITES)).json["sites"]
         assert listed == (await call("GET", f"{SITES}/shop")).json

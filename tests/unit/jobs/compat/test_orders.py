@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from weft.engine.admission.rules import Patterns
 from weft.jobs.api.problems import Refusal
-from weft.jobs.compat.compat_requests import batch_order, crawl_order, map_order, scrape_order
+from weft.jobs.compat.compat_requests import batch_request, crawl_request, map_request, scrape_request
 from weft.jobs.compat.fields import Denied
 
 SITE = "https://example.com/"
 
 
 def crawl(version: int = 2, **body: Any) -> Any:
-    return crawl_order({"url": SITE, **body}, version, False, 10)
+    return crawl_request({"url": SITE, **body}, version, False, 10)
 
 
 def test_what_clients_send_by_themselves_is_accepted() -> None:
@@ -88,7 +88,7 @@ def test_a_crawls_own_fields() -> None:
         ({"scrapeOptions": {"formats": ["summary"]}}, "scrapeOptions.formats.0", "'summary' is not available"),
         ({"scrapeOptions": {"formats": [{"type": "json"}]}}, "scrapeOptions.formats.0", "'json' is not available"),
         ({"scrapeOptions": {"formats": ["branding"]}}, "scrapeOptions.formats.0", "it is not taken from pages"),
-        ({"scrapeOptions": {"formats": ["markup"]}}, "scrapeOptions.formats.0", "'markup' is no format"),
+        ({"scrapeOptions": {"formats": ["markup"]}}, "scrapeOptions.formats.0", "'markup' is not a format"),
         ({"scrapeOptions": {"formats": [7]}}, "scrapeOptions.formats.0", "must be a text"),
         ({"scrapeOptions": {"waitFor": 100_000}}, "scrapeOptions.waitFor", "60,000"),
         ({"scrapeOptions": {"actions": [{"type": "wait"}]}}, "scrapeOptions.actions.0", "needs `milliseconds`"),
@@ -119,29 +119,29 @@ def test_version_1_has_its_own_fields() -> None:
             crawl(2, **{name: value} if name != "allowBackwardLinks" else {"ignoreSitemap": False, name: 1})
     for name in ("jsonOptions", "extract", "agent"):
         with pytest.raises(Denied, match="language model"):
-            scrape_order({"url": SITE, name: {"prompt": "x"}}, 1, False)
+            scrape_request({"url": SITE, name: {"prompt": "x"}}, 1, False)
 
 
 def test_a_batch_says_which_urls_it_leaves_out() -> None:
     urls = [SITE, "nonsense url", SITE, "http://127.0.0.1/", "example.org/a"]
-    order = batch_order({"urls": urls}, 2, False, 10)
+    order = batch_request({"urls": urls}, 2, False, 10)
     assert order.urls == (SITE, "https://example.org/a")
     assert order.invalid == ("nonsense url", "http://127.0.0.1/")
     with pytest.raises(Denied, match=r"urls\.1: Invalid URL"):
-        batch_order({"urls": urls}, 1, False, 10)
+        batch_request({"urls": urls}, 1, False, 10)
     with pytest.raises(Denied, match="at least one URL"):
-        batch_order({"urls": ["nonsense url"]}, 2, False, 10)
+        batch_request({"urls": ["nonsense url"]}, 2, False, 10)
 
 
 def test_a_scrape_has_its_own_time_and_a_map_its_own_fields() -> None:
-    assert scrape_order({"url": SITE, "timeout": 5000}, 2, False).spec.timeout_s == 5.0
+    assert scrape_request({"url": SITE, "timeout": 5000}, 2, False).spec.timeout_s == 5.0
     with pytest.raises(Denied, match="timeout"):
-        scrape_order({"url": SITE, "timeout": 10}, 2, False)
-    found = map_order({"url": SITE, "sitemap": "only", "search": "blog", "limit": 5, "origin": "x"}, 2, False)
+        scrape_request({"url": SITE, "timeout": 10}, 2, False)
+    found = map_request({"url": SITE, "sitemap": "only", "search": "blog", "limit": 5, "origin": "x"}, 2, False)
     assert (found.reads_pages, found.reads_sitemaps, found.limit) == (False, True, 5)
-    assert map_order({"url": SITE, "ignoreSitemap": True}, 1, False).reads_sitemaps is False
+    assert map_request({"url": SITE, "ignoreSitemap": True}, 1, False).reads_sitemaps is False
     with pytest.raises(Denied, match="location"):
-        map_order({"url": SITE, "location": {"country": "DE"}}, 2, False)
+        map_request({"url": SITE, "location": {"country": "DE"}}, 2, False)
 
 
 PATTERNS = ["blog/.*", "/blog/.*", "^/docs/.*$", "^/a$", "blog", "/(a|b)/.+", r"\.pdf$", "x?y", r"p/\d+", "a/[^/]+",
@@ -195,13 +195,13 @@ def test_patterns_that_would_cost_much_are_refused_by_name(patterns: list[str], 
 )
 def test_formats_of_a_wrong_type_are_refused_by_name(formats: list[Any], at: str) -> None:
     with pytest.raises(Denied) as caught:
-        scrape_order({"url": SITE, "formats": formats}, 2, False)
+        scrape_request({"url": SITE, "formats": formats}, 2, False)
     assert caught.value.status == 400 and caught.value.errors[0][0] == at
 
 
 def test_what_is_searched_for_in_a_map_is_bounded() -> None:
     with pytest.raises(Denied, match="search: must have at most"):
-        map_order({"url": SITE, "search": "word " * 1000}, 2, False)
+        map_request({"url": SITE, "search": "word " * 1000}, 2, False)
 
 
 def test_metadata_of_a_webhook_can_be_stored_and_sent() -> None:

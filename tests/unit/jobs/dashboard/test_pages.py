@@ -31,7 +31,7 @@ from weft.jobs.service import Submission
 from weft.jobs.sites.registry import SiteRegistry
 from weft.jobs.sites.site_service import Sites
 from weft.jobs.store.sqlite import SqliteJobStore
-from weft.jobs.webhooks.webhook_model import Delivery, order_of
+from weft.jobs.webhooks.webhook_model import Delivery, hook_spec_of
 from weft.records import PanelTable
 from weft.scraping import FinishReason, HookEvent, TaskState
 from weft.system.services import PANELS
@@ -155,7 +155,7 @@ def test_a_page_is_read_as_text_that_is_never_code(tmp_path: Path) -> None:
         assert f"/tasks/{task}/results?format=markdown" in page and 'href="http://a.test/one"' in page
         page = (await caller("GET", f"/tasks/{task}/pages/3")).body.decode()
         assert "the beginning of 300,003 characters" in page and len(page) < 210_000 and "&lt;b&gt;xxx" in page
-        assert "has ordered no content" in (await caller("GET", f"/tasks/{task}/pages/4")).body.decode()
+        assert "its task has no `formats`" in (await caller("GET", f"/tasks/{task}/pages/4")).body.decode()
         for number in ("1", "5", "0", "x", "9" * 30):  # an error, none, and what is no number
             assert (await caller("GET", f"/tasks/{task}/pages/{number}")).status == 404
 
@@ -318,7 +318,7 @@ def test_a_webhook_is_ordered_watched_and_sent_again(tmp_path: Path) -> None:
             "hook_headers": "Authorization: Bearer secret", "hook_metadata": '{"n": 7}', "formats": ["text"],
         }  # fmt: skip
         task = (await post(caller, "/new", form)).headers["location"].rpartition("/")[2]
-        hook = order_of(service.tasks[task])
+        hook = hook_spec_of(service.tasks[task])
         assert hook is not None and hook.events == ("started", "failed")
         assert (hook.url, hook.headers, hook.metadata) == (
             "https://hooks.test/a", {"Authorization": "Bearer secret"}, {"n": 7},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any
 
-from weft.jobs.reading.results import STRIDE, PageCounts
+from weft.jobs.reading.results import COUNTED_TOGETHER, PageCounts
 
 
 class Numbers:
@@ -32,10 +32,19 @@ class Numbers:
 
 
 def test_the_cursor_lies_behind_the_wanted_page() -> None:
-    numbers: Any = Numbers(3 * STRIDE + 500)
+    numbers: Any = Numbers(3 * COUNTED_TOGETHER + 500)
     counts = PageCounts()
     pages = numbers.pages
-    for skip in (1, 2, STRIDE, len(pages) - 1, 5, len(pages), 2 * STRIDE // 3, 2 * STRIDE // 3 + 1):
+    for skip in (
+        1,
+        2,
+        COUNTED_TOGETHER,
+        len(pages) - 1,
+        5,
+        len(pages),
+        2 * COUNTED_TOGETHER // 3,
+        2 * COUNTED_TOGETHER // 3 + 1,
+    ):
         assert counts.cursor_behind(numbers, 7, skip) == pages[skip - 1]
     assert counts.cursor_behind(numbers, 7, 0) == 0
     assert counts.cursor_behind(numbers, 7, len(pages) + 1) == numbers.last == counts.cursor_behind(numbers, 7, 1 << 40)
@@ -44,14 +53,14 @@ def test_the_cursor_lies_behind_the_wanted_page() -> None:
 
 
 def test_what_was_counted_is_not_read_again_and_what_is_new_is_counted() -> None:
-    numbers: Any = Numbers(20 * STRIDE)
+    numbers: Any = Numbers(20 * COUNTED_TOGETHER)
     counts = PageCounts()
     far = len(numbers.pages) - 10
     assert counts.cursor_behind(numbers, 7, far) == numbers.pages[far - 1]
     for skip in (far, far - 5000, 3, far):
         numbers.read = 0
         assert counts.cursor_behind(numbers, 7, skip) == numbers.pages[skip - 1]
-        assert numbers.read <= STRIDE, "as much for a page far behind as for one of the first"
-    numbers.last += 2 * STRIDE
+        assert numbers.read <= COUNTED_TOGETHER, "as much for a page far behind as for one of the first"
+    numbers.last += 2 * COUNTED_TOGETHER
     far = len(numbers.pages) - 10
     assert counts.cursor_behind(numbers, 7, far) == numbers.pages[far - 1]

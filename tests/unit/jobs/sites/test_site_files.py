@@ -124,7 +124,7 @@ def test_all_that_is_wrong_is_told_with_its_lines(tmp_path: Path) -> None:
         read_site(path, 0.0)
     lines = str(caught.value).replace(str(path), "F").splitlines()
     assert [line.partition(": ")[0] for line in lines] == ["F:5", "F:6", "F:3", "F:4", "F:2"]
-    assert "key 'name' stands here again; it is on line 1" in lines[0] and "'max_pages'?" in lines[1]
+    assert "key 'name' is repeated; line 1 has it already" in lines[0] and "'max_pages'?" in lines[1]
     path.write_text("name: shop\nstart_urls: [a b]\ntimezone: Mars\nformats: [pdf]\n")
     with pytest.raises(BadInput) as caught:
         read_site(path, 0.0)

@@ -11,7 +11,7 @@ import pytest
 from weft.jobs.model import JobProgress, Task, TaskSpec
 from weft.jobs.service import ScrapedResult
 from weft.jobs.webhooks.forms import LARGEST_BODY, body_of, headers_of
-from weft.jobs.webhooks.notification import Telling
+from weft.jobs.webhooks.notification import Notification
 from weft.jobs.webhooks.signatures import body_signature, secret_of, signature
 from weft.jobs.webhooks.webhook_model import (
     DELAYS_S,
@@ -19,7 +19,7 @@ from weft.jobs.webhooks.webhook_model import (
     TRIED_S,
     Attempt,
     Hook,
-    HookOrder,
+    HookSpec,
     HookState,
     failed,
     logged,
@@ -93,13 +93,13 @@ def test_a_page_that_is_too_large_is_told_without_its_document(size: int, is_who
     result = ScrapedResult(
         number=3, url="http://b.test/", status=200, title="", depth=0, fetched_at=0.0, document={"markdown": "x" * size}
     )
-    order = HookOrder(url="http://a.test/", headers={"Webhook-Id": "mine", "X": "y"})
-    told = Telling(task=task, order=order, event=HookEvent.PAGE, number=3, at=0.0, result=result)
-    body = body_of(told)
+    hook_spec = HookSpec(url="http://a.test/", headers={"Webhook-Id": "mine", "X": "y"})
+    notification = Notification(task=task, hook_spec=hook_spec, event=HookEvent.PAGE, number=3, at=0.0, result=result)
+    body = body_of(notification)
     data = msgspec.json.decode(body)["data"]
     assert (data["url"], "markdown" in data, "omitted" in data) == ("http://b.test/", is_whole, not is_whole)
-    headers = dict(headers_of(told, secret_of(b"s", ""), body, 7))
+    headers = dict(headers_of(notification, secret_of(b"s", ""), body, 7))
     assert (headers["webhook-id"], headers["X"], "Webhook-Id" in headers) == ("t-3", "y", False)
     ended = msgspec.structs.replace(task, state=TaskState.PARTIAL, progress=JobProgress(completed=2, failed=1))
-    end = Telling(task=ended, order=order, event=HookEvent.COMPLETED, number=9, at=0.0)
+    end = Notification(task=ended, hook_spec=hook_spec, event=HookEvent.COMPLETED, number=9, at=0.0)
     assert msgspec.json.decode(body_of(end))["data"]["progress"]["discovered"] == 3

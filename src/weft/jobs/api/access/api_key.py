@@ -1,4 +1,4 @@
-"""One API key, and what it may be used for."""
+"""One API key, and the scopes that it grants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class KeyScope(StrEnum):
 
 
 class ApiKey(Struct, frozen=True, kw_only=True):
-    """One key, as it is kept."""
+    """One key as the key file stores it."""
 
     id: str
     name: str

@@ -1,4 +1,4 @@
-"""Who calls, for routes of all kinds: what the gate has found out, and what it allows."""
+"""Access checks for route handlers: who the caller is, and whether its key grants a scope."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _TASK_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def caller_of(request: HTTPConnection) -> Caller:
-    """As the gate has found."""
-    found = request.scope["caller"]
-    assert isinstance(found, Caller)
-    return found
+    """The caller, as the gate has stored it in the request's scope."""
+    caller = request.scope["caller"]
+    assert isinstance(caller, Caller)
+    return caller
 
 
 def needs(request: HTTPConnection, scope: KeyScope) -> Caller:
-    """The caller, who may do this; else a Refusal."""
+    """The caller, if its key grants `scope`; raises Refusal (403) otherwise."""
     caller = caller_of(request)
     if scope not in caller.scopes:
         raise Refusal(403, f"this API key may not do this: it lacks the scope {str(scope)!r}")
@@ -30,7 +30,7 @@ def needs(request: HTTPConnection, scope: KeyScope) -> Caller:
 
 
 def asked_task(request: HTTPConnection, scope: KeyScope) -> tuple[str, str]:
-    """The id of the task in the path, and the owner whose task it must be; TaskUnknown for what is no id."""
+    """The task id in the path, and the owner that the task must have; raises TaskUnknown for an invalid id."""
     caller, task_id = needs(request, scope), str(request.path_params["task_id"])
     if not _TASK_ID.fullmatch(task_id):
         raise TaskUnknown(task_id)

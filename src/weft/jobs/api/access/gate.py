@@ -1,11 +1,11 @@
-"""What every request passes before a route sees it: from where it comes, whose it is, how large it is.
+"""Checks that every request passes before a route sees it: origin, API key, size of the body.
 
-Without API keys the service trusts whoever reaches it, so it must be sure that no web page does so through its
-reader's browser: the Host must be a loopback name (else a name that an attacker lets resolve to 127.0.0.1 would reach
-it), an Origin must be the service's own, and a browser's own word that a request crosses sites is believed. There are
-no CORS headers, and bodies are JSON alone, which a form cannot send.
+Without API keys the service trusts every local caller, so it must make sure that no web page reaches it through the
+browser of a local user: the Host must be a loopback name (otherwise a name that an attacker resolves to 127.0.0.1 would
+reach it), an Origin must be the service's own, and Sec-Fetch-Site must not say cross-site. There are no CORS headers,
+and bodies must be JSON, which an HTML form cannot send.
 
-With API keys each request needs one, and nothing that a browser adds by itself is trusted; the paths in OPEN need none.
+With API keys every request needs one, and nothing that a browser adds by itself is trusted; paths in OPEN need none.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.problems import Refusal, problem_of
 from weft.jobs.api.settings import ApiSettings, is_loopback
-from weft.jobs.api.worker_metrics import WorkerFigures
+from weft.jobs.api.worker_metrics import WorkerMetrics
 from weft.jobs.compat.envelope import enveloped, is_firecrawls
 from weft.telemetry import Log
 
 UNAUTHORIZED = 3000
-KEYS_AGAIN_S = 30.0  # when to come again while they cannot be read: somebody must repair that
+KEYS_AGAIN_S = 30.0  # Retry-After while the key file cannot be read: an operator must repair it
 OPEN = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
 _NO_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORT = re.compile(r":[0-9]{1,5}\Z")
@@ -46,23 +46,23 @@ log = Log("weft.jobs.api")
 
 
 class Caller(Struct, frozen=True):
-    """Who asks: the id of the key, or nobody in particular."""
+    """Who sent a request: the id of the API key, or empty where no keys are used."""
 
     owner: str = ""
     scopes: frozenset[KeyScope] = frozenset(KeyScope)
 
 
 class Gate:
-    """The application, behind its door."""
+    """ASGI middleware: checks access, then calls the application."""
 
-    def __init__(self, app: ASGIApp, settings: ApiSettings, keyring: Keyring, watcher: WorkerFigures) -> None:
+    def __init__(self, app: ASGIApp, settings: ApiSettings, keyring: Keyring, watcher: WorkerMetrics) -> None:
         self._app = app
         self._settings = settings
         self._keyring = keyring
         self._watcher = watcher
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answers one HTTP request or WebSocket; lifespan messages go to the application unchecked."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -72,11 +72,12 @@ class Gate:
         answer = GatedResponse(send, (*SAFE_HEADERS, _NO_REFERRER))
         await guarded(
             self._checked(scope, receive, answer), scope, answer, self._watcher,
-            lambda refusal: _told(refusal, scope)(scope, receive, answer), "route",
+            lambda refusal: _error_response(refusal, scope)(scope, receive, answer), "route",
         )  # fmt: skip
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A WebSocket: its key may come as a sub-protocol, which is all that a browser's can send."""
+        """Accepts a WebSocket. Its key may come as a sub-protocol: a browser can send no other header of its own
+        choice."""
         try:
             headers = headers_of(scope)
             offered = scope.get("subprotocols") or []
@@ -85,7 +86,7 @@ class Gate:
             scope["caller"] = self._caller({**scope, "method": "GET"}, headers)
         except Refusal as refusal:
             await receive()
-            if refusal.status == 401:  # told as a close code, which a client can read
+            if refusal.status == 401:  # as a close code, which a client can read
                 await send({"type": "websocket.accept", "subprotocol": offered[0] if offered else None})
             await send({"type": "websocket.close", "code": UNAUTHORIZED, "reason": refusal.detail[:120]})
             return
@@ -108,19 +109,19 @@ class Gate:
             return Caller()
         if scope["path"] in OPEN:
             return Caller(scopes=frozenset())
-        if self._keyring.problem is not None:  # its log says why
+        if self._keyring.problem is not None:  # the log has the cause
             raise Refusal(503, "API keys cannot be checked now: try again later", retry_after_s=KEYS_AGAIN_S)
         kind, _, word = headers.get("authorization", "").partition(" ")
         given = word.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
         key = self._keyring.check(given) if given else None
         if key is None:
-            said = "this API key is not valid" if given else "an API key is needed: send `Authorization: Bearer KEY`"
-            raise Refusal(401, said, headers={"WWW-Authenticate": 'Bearer realm="weft"'})
+            message = "this API key is not valid" if given else "an API key is needed: send `Authorization: Bearer KEY`"
+            raise Refusal(401, message, headers={"WWW-Authenticate": 'Bearer realm="weft"'})
         return Caller(key.id, frozenset(key.scopes))
 
 
 class GatedResponse:
-    """Passes an answer on, with the headers that all have, and remembers its status."""
+    """Sends an answer with the headers that all answers have, and records its status."""
 
     def __init__(self, send: Send, headers: Sequence[tuple[bytes, bytes]]) -> None:
         self._send = send
@@ -138,13 +139,15 @@ class GatedResponse:
 
 
 async def guarded(
-    work: Awaitable[None], scope: Scope, answer: GatedResponse, figures: WorkerFigures,
+    work: Awaitable[None], scope: Scope, answer: GatedResponse, metrics: WorkerMetrics,
     refuse: Callable[[Refusal], Awaitable[None]], what: str,
 ) -> None:  # fmt: skip
-    """Answers a request, with `refuse` where that is an error, and counts it. The edge of the process: whatever is
-    raised becomes an answer here. `what`: a path that is not there is none of these."""
+    """Runs a handler, turns whatever it raises into an error answer with `refuse`, and counts the request.
+
+    This is the edge of the process: nothing may pass it unhandled. `what`: the noun for messages ("route", "page").
+    """
     began = perf_counter()
-    scope["app"] = guarded  # so that a router raises what it would answer with a plain text
+    scope["app"] = guarded  # makes the router raise HTTPException instead of answering with plain text
     try:
         await work
     except Exception as error:
@@ -156,45 +159,47 @@ async def guarded(
         await refuse(refusal)
     finally:
         route = getattr(scope.get("route"), "path", "none")
-        figures.answered(route, scope["method"], answer.status, perf_counter() - began)
+        metrics.answered(route, scope["method"], answer.status, perf_counter() - began)
 
 
 def _refusal_of(error: Exception, scope: Scope, what: str) -> Refusal:
-    """What a caller is told; a mistake is logged, and told without its details."""
+    """The error answer for an exception. Details of unexpected exceptions are only logged."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, HTTPException):
-        said = {404: f"there is no such {what}", 405: f"this {what} does not have that method"}
-        return Refusal(error.status_code, said.get(error.status_code, error.detail), headers=error.headers)
+        messages = {404: f"there is no such {what}", 405: f"this {what} does not have that method"}
+        return Refusal(error.status_code, messages.get(error.status_code, error.detail), headers=error.headers)
     if isinstance(error, WeftError):
         refusal = problem_of(error)
         if refusal.status >= 500:
             log.warning("request refused", path=scope["path"], status=refusal.status, error=str(error))
         return refusal
     log.error("request failed", exc_info=True, method=scope["method"], path=scope["path"])
-    return Refusal(500, "the service made a mistake, which is in its log")
+    return Refusal(500, "internal error: see the service's log")
 
 
-def _told(refusal: Refusal, scope: Scope) -> Response:
+def _error_response(refusal: Refusal, scope: Scope) -> Response:
     return enveloped(refusal) if is_firecrawls(scope["path"]) else refusal.response()
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """By name; of several with one name those that decide anything are refused."""
-    found: dict[str, str] = {}
+    """The request's headers by name; raises Refusal (400) if one that affects access or framing was sent twice."""
+    headers: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1")
-        if name in found and name in _ONCE:
+        if name in headers and name in _ONCE:
             raise Refusal.of_field(name, "was sent twice", 400)
-        found[name] = value.decode("latin-1")
-    return found
+        headers[name] = value.decode("latin-1")
+    return headers
 
 
 def check_origin(method: str, headers: Mapping[str, str]) -> None:
-    """Refuses what another site's page could have sent, where no key says who asks."""
+    """Refuses requests that a page of another site could have sent; used where no API key identifies the caller."""
     host = headers.get("host", "")
     if not is_loopback(_PORT.sub("", host)):
-        raise Refusal.of_field("Host", "is no name of this machine: without API keys only loopback names are", 403)
+        raise Refusal.of_field(
+            "Host", "is not a name of this machine: without API keys only loopback names are accepted", 403
+        )
     origin = headers.get("origin")
     if origin is not None and origin.lower() != f"http://{host}".lower():
         raise Refusal.of_field("Origin", "is another site's: its pages may not use this service", 403)
@@ -204,14 +209,14 @@ def check_origin(method: str, headers: Mapping[str, str]) -> None:
 
 
 def _is_visit(headers: Mapping[str, str]) -> bool:
-    """Somebody follows a link to the service: a page that they will see, not one that another page can read."""
+    """Whether a user follows a link to the service: a top-level navigation, whose answer another page cannot read."""
     return headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
 
 
 async def body_of(
     headers: Mapping[str, str], receive: Receive, settings: ApiSettings, accepted: str = "application/json"
 ) -> bytes:
-    """A request's body, within its limits; a Refusal for what is too large, too slow or of another kind."""
+    """Reads a request's body within the limits; raises Refusal if it is too large, too slow or of another type."""
     most = settings.max_body_bytes
     length = headers.get("content-length", "")
     if length.isdigit() and int(length) > most:
@@ -228,7 +233,7 @@ async def body_of(
 
 
 def _too_large(most: int) -> Refusal:
-    # What is still under way will not be read, so the connection cannot be used again.
+    # The rest of the body will not be read, so the connection cannot be reused.
     return Refusal(413, f"the body is too large: at most {most:,} bytes", headers={"Connection": "close"})
 
 
@@ -248,7 +253,7 @@ async def _read(receive: Receive, most: int) -> bytes:
 
 
 def replay(body: bytes) -> Receive:
-    """Gives a body that was read to whoever reads it next."""
+    """A `receive` function that returns a body which was read already."""
     message: dict[str, Any] | None = {"type": "http.request", "body": body, "more_body": False}
 
     async def receive() -> Message:

@@ -1,12 +1,12 @@
 """API keys: who may call the service, and what they may do.
 
-A key is `weft_ID_SECRET`; the file holds the SHA-256 of each secret, never the secret, which is 256 random bits: a slow
-hash would protect it no better. Secrets are compared in constant time. A revoked key stays in the file, so that its id
-is never another's, and so that a service whose keys were all revoked does not become one that needs none.
+A key is `weft_ID_SECRET`. The file stores the SHA-256 of each secret, never the secret itself; a secret has 256 random
+bits, so a slow hash would protect it no better. Secrets are compared in constant time. A revoked key stays in the file,
+so that its id is never reused, and so that a service whose keys were all revoked still requires one.
 
-The file is read again when it has changed, by every worker, at the next request: it is written whole and renamed. A
-service that has had keys never becomes one that needs none: where the file is gone or cannot be read, nobody is let in.
-Beside the file lies its lock, which is made with the first key and stays: it tells a process that starts later.
+Every worker reads the file again at the next request after a change; the file is replaced as a whole. A service that
+has had keys always requires one: if the file is missing or cannot be read, all requests are refused. The lock file
+beside it is made with the first key and stays, so that a process that starts later knows that keys are required.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from weft.jobs.api.access.listed_keys import digest_of, read_listed
 from weft.telemetry import Log
 
 log = Log("weft.jobs.api")
-_NEVER = object()  # no state of a file
+_NEVER = object()  # equal to no stamp of a file
 LONGEST_KEY = 4096  # characters
 _KEY = re.compile(r"weft_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 
 
 class KeyFile(Struct, frozen=True):
-    """The whole file."""
+    """The contents of the key file."""
 
     keys: tuple[ApiKey, ...] = ()
 
 
 class Keyring:
-    """The keys of one service."""
+    """The keys of one service, read again when their file changes."""
 
     def __init__(self, path: Path, *, is_required: bool = False, listed: Path | None = None) -> None:
-        """`is_required`: nobody is let in without a key, whether one was made or not. `listed`: a file of further keys,
-        which the operator keeps."""
+        """`is_required`: requests need a key even if none was created yet. `listed`: a file of further keys that the
+        operator maintains."""
         self.path = path
         self._listed_path = listed
         self._listed: dict[str, ApiKey] = {}  # by digest
@@ -58,50 +58,51 @@ class Keyring:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no key was ever made: nobody needs one."""
+        """Whether no key was ever created, so that requests need none."""
         self._refresh()
         return not self._needs_keys
 
     @property
     def problem(self) -> Damaged | None:
-        """Why no key can be checked now, and what the operator can do; None while all is well."""
+        """Why no key can be checked now, with the remedy for the operator; None if keys can be checked."""
         self._refresh()
         return self._problem
 
     def all(self) -> list[ApiKey]:
-        """Every key, revoked ones too, oldest first."""
+        """Every key, including revoked ones, oldest first."""
         if (problem := self.problem) is not None:
             raise problem
         return sorted([*self._keys.values(), *self._listed.values()], key=lambda key: key.created_at)
 
     def find(self, key_id: str) -> ApiKey | None:
-        """A key that is valid, by its id."""
+        """The valid key with this id; None if there is none."""
         self._refresh()
-        found = self._keys.get(key_id) or next((one for one in self._listed.values() if one.id == key_id), None)
-        return found if found is not None and found.revoked_at is None else None
+        key = self._keys.get(key_id) or next((one for one in self._listed.values() if one.id == key_id), None)
+        return key if key is not None and key.revoked_at is None else None
 
     def check(self, given: str) -> ApiKey | None:
-        """The key that a caller has shown; None if it is none, or is revoked."""
+        """The valid key for the text that a caller sent; None if it is unknown or revoked."""
         self._refresh()
         parts = _KEY.fullmatch(given)
-        found = self._keys.get(parts[1]) if parts else None
-        # An unknown id takes as long as a known one: who measures learns nothing.
+        key = self._keys.get(parts[1]) if parts else None
+        # Compare for an unknown id, too: the time of an answer must not reveal which ids exist.
         digest = sha256((parts[2] if parts else given[:100]).encode()).hexdigest()
-        is_right = hmac.compare_digest(digest, found.digest if found else "0" * 64)
-        if found is not None and is_right and found.revoked_at is None:
-            return found
-        return self._listed.get(digest_of(given[:LONGEST_KEY]))  # looked up by what nobody can choose
+        is_right = hmac.compare_digest(digest, key.digest if key else "0" * 64)
+        if key is not None and is_right and key.revoked_at is None:
+            return key
+        # a digest: no caller can choose it to probe the dictionary
+        return self._listed.get(digest_of(given[:LONGEST_KEY]))
 
     def create(self, name: str, scopes: tuple[KeyScope, ...] = tuple(KeyScope)) -> tuple[str, ApiKey]:
-        """Makes a key; its text is returned here and nowhere else, ever again."""
+        """Creates a key. The returned text is the only copy: the file has its digest alone."""
         if not NAME.fullmatch(name):
-            raise BadInput(f"{name!r} is no name of a key: use 1 to 64 letters, digits, spaces and . _ @ -")
+            raise BadInput(f"{name!r} is not a name of a key: use 1 to 64 letters, digits, spaces and . _ @ -")
         if not scopes:
             raise BadInput(f"a key needs a scope: {', '.join(KeyScope)}")
         secret = secrets.token_urlsafe(32)
         with self._changing() as keys:
             if any(key.name == name and key.revoked_at is None for key in keys.values()):
-                raise BadInput(f"there is a key {name!r} already: revoke it first, or choose another name")
+                raise BadInput(f"there is a key {name!r} already: revoke that one first, or choose another name")
             made = ApiKey(
                 id=secrets.token_hex(6), name=name, digest=sha256(secret.encode()).hexdigest(),
                 scopes=tuple(dict.fromkeys(scopes)), created_at=time.time(),
@@ -110,15 +111,15 @@ class Keyring:
         return f"weft_{made.id}_{secret}", made
 
     def revoke(self, which: str) -> ApiKey:
-        """Ends a key, by its id or its name."""
+        """Revokes a key, by its id or its name."""
         with self._changing() as keys:
-            found = next((key for key in keys.values() if which in (key.id, key.name) and key.revoked_at is None), None)
-            if found is None and any(which in (one.id, one.name) for one in self._listed.values()):
+            key = next((key for key in keys.values() if which in (key.id, key.name) and key.revoked_at is None), None)
+            if key is None and any(which in (one.id, one.name) for one in self._listed.values()):
                 raise BadInput(f"the key {which!r} is in {self._listed_path}: delete its line there")
-            if found is None:
+            if key is None:
                 raise BadInput(f"there is no key {which!r} that is valid: `weft keys list` shows them")
-            keys[found.id] = msgspec.structs.replace(found, revoked_at=time.time())
-        return keys[found.id]
+            keys[key.id] = msgspec.structs.replace(key, revoked_at=time.time())
+        return keys[key.id]
 
     def _refresh(self) -> None:
         listed = self._listed_path
@@ -137,11 +138,11 @@ class Keyring:
         self._needs_keys = had_keys or bool(self._keys) or listed is not None or self._problem is not None
         if self._needs_keys and not (self._keys or self._listed) and self._problem is None:
             folder, lock = quote(str(self.path.parent)), self._lock
-            without = f"; delete {lock}, too, if nobody is to need one" if lock.exists() else ""
+            without = f"; delete {lock}, too, to run without keys" if lock.exists() else ""
             remedy = f"bring back a copy, or make new ones with `weft keys create NAME --data-dir {folder}`{without}"
             self._problem = Damaged(self.path, "there are no API keys, though this service needs them", remedy)
         if self._problem is not None:
-            log.error("API keys cannot be read: nobody is let in", error=str(self._problem))
+            log.error("API keys cannot be read: all requests are refused", error=str(self._problem))
 
     @property
     def _lock(self) -> Path:
@@ -149,7 +150,7 @@ class Keyring:
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, ApiKey]]:
-        """The keys as they are in the file, written back at the end; one process at a time."""
+        """The keys in the file, to be changed and written back at the end; locked against other processes."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with locked(self._lock):
             keys = _read(self.path)
@@ -160,10 +161,10 @@ class Keyring:
 
 def _stamp(path: Path) -> object:
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError as error:
         return error.errno
-    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode, found.st_uid
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino, stat.st_mode, stat.st_uid
 
 
 def _read(path: Path) -> dict[str, ApiKey]:
@@ -174,4 +175,4 @@ def _read(path: Path) -> dict[str, ApiKey]:
     except OSError as error:
         raise Damaged(path, f"cannot be read: {error.strerror}", "let the service's user read it") from None
     except (ValueError, msgspec.DecodeError):
-        raise Damaged(path, "is no file of API keys", "bring back a copy, or delete it and make new keys") from None
+        raise Damaged(path, "is not a file of API keys", "bring back a copy, or delete it and make new keys") from None

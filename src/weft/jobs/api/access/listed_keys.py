@@ -24,7 +24,7 @@ _DIGEST = re.compile(r"sha256:([0-9a-fA-F]{64})")
 
 
 def read_listed(path: Path) -> dict[str, ApiKey]:
-    """The keys of a file by their digests; Damaged names what is wrong, and never a key."""
+    """Reads a file of keys, by their digests; raises Damaged, which names the line and never a key."""
     try:
         text = read_secret_lines(path, "api_keys_file")
     except BadInput as error:
@@ -50,7 +50,7 @@ def read_listed(path: Path) -> dict[str, ApiKey]:
 
 
 def digest_of(key: str) -> str:
-    """What identifies a listed key."""
+    """The digest by which a listed key is looked up."""
     return sha256(key.encode()).hexdigest()
 
 

@@ -1,1 +1,1 @@
-"""The routes of the service, by what they are about."""
+"""The routes of the service, by subject."""

@@ -1,7 +1,7 @@
-"""A stretch of results in another format than JSON.
+"""One page of results in a format other than JSON.
 
-Stretches of JSON lines, CSV, Markdown and WARC can be put together: the columns of a task are always the same, and what
-such a file begins with comes with its first stretch alone.
+Consecutive answers in JSON lines, CSV, Markdown or WARC can be concatenated: the columns of a task never change, and
+the header of such a file is only in its first part.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ _OF_RULES = ("fields", "field_errors")
 _OF_ERRORS = ("error", "error_class", "at")
 
 
-async def export(task: Task, found: ResultSlice, wanted: str, *, include_errors: bool, is_first: bool) -> Response:
-    """The answer; where there is more, the cursor is in its header `Next-Cursor`."""
-    rows: list[dict[str, Any]] = [page.whole for page in found.results]
+async def export(task: Task, results: ResultSlice, wanted: str, *, include_errors: bool, is_first: bool) -> Response:
+    """The response; its header `Next-Cursor` has the cursor while there is more."""
+    rows: list[dict[str, Any]] = [page.whole for page in results.results]
     if include_errors:
-        rows += [answers.error_of(error) for error in found.errors]
+        rows += [answers.error_of(error) for error in results.errors]
         rows.sort(key=lambda row: row["number"])
     body = await asyncio.to_thread(_written, wanted, rows, _columns(task, include_errors), is_first)
-    return _answer(task, found, wanted, body)
+    return _answer(task, results, wanted, body)
 
 
-def export_records(task: Task, found: Records) -> Response:
-    """The same for WARC."""
-    return _answer(task, found, "warc", found.data)
+def export_records(task: Task, records: Records) -> Response:
+    """The response with WARC records; see `export`."""
+    return _answer(task, records, "warc", records.data)
 
 
-def _answer(task: Task, found: ResultSlice | Records, wanted: str, body: bytes) -> Response:
-    headers = {"Cache-Control": "no-store", "Cursor": cursors.encode(task.id, found.cursor)}
-    if found.next_cursor is not None:
-        headers["Next-Cursor"] = cursors.encode(task.id, found.next_cursor)
+def _answer(task: Task, results: ResultSlice | Records, wanted: str, body: bytes) -> Response:
+    headers = {"Cache-Control": "no-store", "Cursor": cursors.encode(task.id, results.cursor)}
+    if results.next_cursor is not None:
+        headers["Next-Cursor"] = cursors.encode(task.id, results.next_cursor)
     if wanted != "markdown":
         ending = "warc.gz" if wanted == "warc" else wanted
         headers["Content-Disposition"] = f'attachment; filename="{task.id}.{ending}"'
@@ -74,7 +74,7 @@ def _written(wanted: str, rows: Rows, columns: list[str], is_first: bool) -> byt
 
 
 def _csv(rows: Rows, columns: list[str], is_first: bool) -> bytes:
-    """RFC 4180; what is no plain value is JSON, and no cell is a formula."""
+    """CSV by RFC 4180. Nested values are written as JSON; cells that look like formulas are escaped."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\r\n")
     if is_first:
@@ -91,12 +91,12 @@ def _cell(value: object) -> object:
 
 
 def _section(row: dict[str, Any]) -> str:
-    said = row.get("markdown") or row.get("text") or row.get("error") or ""
-    return f"<!-- {row['url'].replace('--', '%2D%2D')} -->\n\n{said}\n\n"
+    content = row.get("markdown") or row.get("text") or row.get("error") or ""
+    return f"<!-- {row['url'].replace('--', '%2D%2D')} -->\n\n{content}\n\n"
 
 
 def _parquet(rows: Rows, columns: list[str]) -> bytes:
-    """What is no plain value is JSON."""
+    """Parquet; nested values are written as JSON."""
     try:
         import pyarrow
         from pyarrow import parquet

@@ -1,4 +1,4 @@
-"""The routes that tell how the service is: for people, load balancers and Prometheus."""
+"""The routes that report the service's health: for people, load balancers and Prometheus."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.openapi import Operation
 from weft.jobs.api.problems import problem_of
 from weft.jobs.api.streams import StreamSlots
-from weft.jobs.api.worker_metrics import WorkerFigures
+from weft.jobs.api.worker_metrics import WorkerMetrics
 from weft.jobs.service import Health, JobService
 
-ANSWER_S = 5.0  # a service that does not know how it is by then is not well
+ANSWER_S = 5.0  # a service that cannot report its health by then counts as unhealthy
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class HealthRoutes:
-    """Holds what the routes need."""
+    """Handlers of the health and metrics routes."""
 
-    def __init__(self, service: JobService, places: StreamSlots, figures: WorkerFigures, keyring: Keyring) -> None:
+    def __init__(
+        self, service: JobService, stream_slots: StreamSlots, metrics: WorkerMetrics, keyring: Keyring
+    ) -> None:
         self._service = service
-        self._places = places
-        self._figures = figures
+        self._stream_slots = stream_slots
+        self._metrics = metrics
         self._keyring = keyring
 
     def operations(self) -> list[Operation]:
-        """All of them."""
+        """The declared calls, with their handlers."""
         unwell = {"503": {
             "description": "It does not; `problems` says why.",
             "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Liveness"}}},
@@ -47,12 +49,13 @@ class HealthRoutes:
         ]
 
     async def status(self, request: Request, _: scraping.NoQuery) -> Response:
-        """Slots, queue, blocked domains, errors, throughput and times."""
+        """The status of the service: slots, queue, blocked domains, errors, throughput and times."""
         needs(request, KeyScope.MONITOR)
-        return answers.json_answer(answers.service_of(await self._health(), self._places.taken))
+        return answers.json_answer(answers.service_of(await self._health(), self._stream_slots.taken))
 
     async def healthz(self, _request: Request, _: scraping.NoQuery) -> Response:
-        """200 while the runner renews its lease and the engine moves; a process that merely exists is not enough."""
+        """200 while the runner renews its lease and the engine makes progress; a process that only exists is not
+        enough."""
         try:
             health = await self._health()
         except (WeftError, TimeoutError) as error:
@@ -61,9 +64,9 @@ class HealthRoutes:
         return answers.json_answer({"status": status, "problems": health.problems, "warnings": health.warnings}, code)
 
     async def readyz(self, _request: Request, _: scraping.NoQuery) -> Response:
-        """200 when tasks are accepted: keys can be checked, the store answers, and there is room on the disk. They may
-        wait for an engine that is being started."""
-        problems = [] if self._keyring.problem is None else ["API keys cannot be read: nobody is let in"]
+        """200 while tasks are accepted: keys can be checked, the store answers, and the disk has room. Tasks may have
+        to wait for an engine that is restarting."""
+        problems = [] if self._keyring.problem is None else ["API keys cannot be read: all requests are refused"]
         try:
             health = await self._health()
         except (WeftError, TimeoutError) as error:
@@ -73,11 +76,11 @@ class HealthRoutes:
         return answers.json_answer({"status": status, "problems": problems, "warnings": health.warnings}, code)
 
     async def metrics(self, request: Request, _: scraping.NoQuery) -> Response:
-        """Of all processes of the service."""
+        """The metrics of all processes of the service, for Prometheus."""
         needs(request, KeyScope.MONITOR)
         health = await self._health()
-        self._figures.save(self._places.taken)
-        return Response(self._figures.text(health), 200, {"Cache-Control": "no-store", "Content-Type": PROMETHEUS})
+        self._metrics.save(self._stream_slots.taken)
+        return Response(self._metrics.text(health), 200, {"Cache-Control": "no-store", "Content-Type": PROMETHEUS})
 
     async def _health(self) -> Health:
         async with asyncio.timeout(ANSWER_S):
@@ -85,5 +88,5 @@ class HealthRoutes:
 
 
 def _named(error: WeftError | TimeoutError) -> str:
-    """What went wrong, as callers may read it."""
+    """The error as callers may read it, without details of the server."""
     return problem_of(error).detail if isinstance(error, WeftError) else "no answer in time"

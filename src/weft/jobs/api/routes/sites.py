@@ -1,4 +1,5 @@
-"""The routes of sites: add, look, run, stop, forget, and what runs have found. A run is a task of the same key."""
+"""The routes of sites: add, list, run, stop, remove, and the change reports of their runs. A run is a task of the same
+key."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from weft.jobs.api.access.callers import needs
 from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.openapi import Operation
 from weft.jobs.api.problems import Refusal
-from weft.jobs.api.routes.tasks import check_no_order
+from weft.jobs.api.routes.tasks import check_empty_body
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.webhook_bodies import webhook_of
 from weft.jobs.checking import components_of, misfits
@@ -36,9 +37,9 @@ _SITES, _SITE = "/scraping/sites", "/scraping/sites/{name}"
 
 
 class SiteState(SiteStatus, frozen=True, kw_only=True):
-    """A site at one moment."""
+    """The state of a site at one moment."""
 
-    task_id: Annotated[str | None, Meta(description="of its run, or of its last one: for the routes of tasks")]
+    task_id: Annotated[str | None, Meta(description="the task of its current or last run: for the routes of tasks")]
     links: Annotated[TaskLinks | None, Meta(description="of that task, for as long as it is kept")]
     file: Annotated[dict[str, Any], Meta(description="as it was added, without secrets")]
 
@@ -50,66 +51,67 @@ class SiteList(Struct):
 
 
 class SiteReport(ChangeReport, frozen=True, kw_only=True):
-    """What a run has found; at most 1,000 URLs of each kind, the counts are of all."""
+    """The changes that a run has detected: at most 1,000 URLs of each kind are listed; the counts include all."""
 
 
 class SiteReports(Struct):
-    """Newest first."""
+    """Change reports, newest first."""
 
     reports: list[SiteReport]
 
 
 class SiteRoutes:
-    """Holds what the routes need."""
+    """Handlers of the site routes."""
 
     def __init__(self, service: JobService, settings: ApiSettings, rate: Rate) -> None:
-        """`rate`: of what a key submits; a run counts as one."""
+        """`rate`: the limit on what a key submits; a run counts as one submission."""
         self._sites = service.sites
         self._settings = settings
         self._rate = rate
 
     def operations(self) -> list[Operation]:
-        """All of them."""
+        """The declared calls, with their handlers."""
         calls: list[tuple[ApiCall[Any], Any]] = [
-            (ApiCall("sites", "GET", _SITES, SiteList, "How all sites are"), self.list),
+            (ApiCall("sites", "GET", _SITES, SiteList, "The status of all sites"), self.list),
             (ApiCall(
-                "add_site", "POST", _SITES, SiteState, "Keep a site; one of the same name is replaced", body=SiteFile,
-                status=201, said="It is kept.", problems=(409, 429),
+                "add_site", "POST", _SITES, SiteState, "Add a site, or replace the one of that name", body=SiteFile,
+                status=201, said="It was stored.", problems=(409, 429),
             ), self.add),
-            (ApiCall("site", "GET", _SITE, SiteState, "How a site is", problems=(404,)), self.get),
+            (ApiCall("site", "GET", _SITE, SiteState, "The status of a site", problems=(404,)), self.get),
             (ApiCall(
-                "remove_site", "DELETE", _SITE, type(None), "Forget a site and what is known of its pages", status=204,
-                said="It is gone; its runs' results stay.", problems=(404, 409),
+                "remove_site", "DELETE", _SITE, type(None), "Remove a site and what is known of its pages", status=204,
+                said="It was removed; the results of its runs stay.", problems=(404, 409),
             ), self.remove),
             (ApiCall(
                 "run_site", "POST", f"{_SITE}/run", SiteState, "Run a site now, after those that it depends on",
-                status=202, said="It runs, or waits for others: `task_id`, `waits_for`.", problems=(404, 409, 429),
+                status=202, said="It runs, or waits for other sites: `task_id`, `waits_for`.", problems=(404, 409, 429),
             ), self.run),
             (ApiCall(
                 "stop_site", "POST", f"{_SITE}/stop", SiteState,
-                "End a site's run; what it has is kept, and its schedule goes on", status=202, said="It ends soon.",
+                "End a site's run; what it has is kept, and its schedule continues", status=202, said="It ends soon.",
                 problems=(404,),
             ), self.stop),
             (ApiCall(
                 "site_reports", "GET", f"{_SITE}/reports", SiteReports,
-                "What its last runs have found: new, changed, gone and moved pages", query=ReportsQuery,
+                "The changes that its last runs have detected: new, changed, gone and moved pages", query=ReportsQuery,
                 problems=(404,),
             ), self.reports),
         ]  # fmt: skip
         return [Operation(call, handler, "sites") for call, handler in calls]
 
     async def list(self, request: Request, _: NoQuery) -> Response:
-        """Those that the caller's key has added."""
+        """The sites that the caller's key has added."""
         caller = needs(request, KeyScope.READ)
-        return answers.json_answer({"sites": [_shown(one) for one in await self._sites.all(caller.owner)]})
+        return answers.json_answer({"sites": [_site_state(one) for one in await self._sites.all(caller.owner)]})
 
     async def add(self, request: Request, _: NoQuery) -> Response:
-        """The body is what a site's file holds (docs/sites.md); rules are in it, not in a file of their own."""
+        """Adds a site. The body has the fields of a site file (docs/sites.md); its rules are inline, not in a file of
+        their own."""
         caller = needs(request, KeyScope.SUBMIT)
         self._rate.check(caller.owner)
         given = self._checked(_parsed(await request.body()))
         try:
-            return answers.json_answer(_shown(await self._sites.add(given, caller.owner)), 201)
+            return answers.json_answer(_site_state(await self._sites.add(given, caller.owner)), 201)
         except (SiteConflict, Damaged):
             raise
         except BadSite as error:
@@ -118,39 +120,39 @@ class SiteRoutes:
             raise _of_field(str(error)) from None
 
     async def get(self, request: Request, _: NoQuery) -> Response:
-        """Its state, its health, its run, and its file."""
+        """A site's state, health, current run and file."""
         owner = needs(request, KeyScope.READ).owner
-        return answers.json_answer(_shown(await self._sites.get(_name(request), owner)))
+        return answers.json_answer(_site_state(await self._sites.get(_name(request), owner)))
 
     async def remove(self, request: Request, _: NoQuery) -> Response:
-        """Refused while it runs, or others depend on it."""
+        """Removes a site; refused while it runs, or while other sites depend on it."""
         await self._sites.remove(_name(request), await self._controls(request, KeyScope.CONTROL))
         return Response(status_code=204)
 
     async def run(self, request: Request, _: NoQuery) -> Response:
-        """One that runs already is left as it is; a pause ends."""
+        """Starts a run and ends a pause of the schedule; a run in progress is left as it is."""
         owner = await self._controls(request, KeyScope.SUBMIT)
         self._rate.check(owner)
-        return answers.json_answer(_shown(await self._sites.run(_name(request), owner)), 202)
+        return answers.json_answer(_site_state(await self._sites.run(_name(request), owner)), 202)
 
     async def stop(self, request: Request, _: NoQuery) -> Response:
-        """Also what only waits to run."""
+        """Ends a run, or cancels one that waits to start."""
         owner = await self._controls(request, KeyScope.CONTROL)
-        return answers.json_answer(_shown(await self._sites.stop(_name(request), owner)), 202)
+        return answers.json_answer(_site_state(await self._sites.stop(_name(request), owner)), 202)
 
     async def reports(self, request: Request, query: ReportsQuery) -> Response:
-        """The last 100 are kept, longer than the tasks that have made them."""
+        """The last 100 change reports, which are kept longer than the tasks of the runs."""
         caller = needs(request, KeyScope.READ)
-        found = await self._sites.reports(_name(request), caller.owner, query.limit)
-        return answers.json_answer({"reports": [document(one) for one in found]})
+        reports = await self._sites.reports(_name(request), caller.owner, query.limit)
+        return answers.json_answer({"reports": [document(one) for one in reports]})
 
     async def _controls(self, request: Request, scope: KeyScope) -> str:
         caller = needs(request, scope)
-        check_no_order(await request.body())
+        check_empty_body(await request.body())
         return caller.owner
 
     def _checked(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Where it leads, checked as a task's order is; the rest is checked with the file."""
+        """Checks the URLs and webhook as those of a task are checked; the other fields are checked with the file."""
         starts = given.get("start_urls")
         for url in starts if isinstance(starts, list) else ():
             try:
@@ -168,7 +170,7 @@ class SiteRoutes:
 
 
 def site_schemas() -> dict[str, Any]:
-    """How a site and its file are documented, where their types say something else: times are texts there."""
+    """Schemas of a site and its file where the types do not describe the JSON: times are texts there."""
     _, found = components_of((SiteState, SiteFile), "#/components/schemas/{name}")
     order = {"$ref": "#/components/schemas/WebhookOrder"}
     found["SiteFile"]["properties"]["webhook"] = {"anyOf": [{"type": "string"}, order, {"type": "null"}]}
@@ -188,20 +190,20 @@ def _parsed(body: bytes) -> dict[str, Any]:
     except ValueError:
         raise Refusal.of_field("body", "has too many parts for a site") from None
     if not isinstance(given, dict):
-        raise Refusal.of_field("body", "is no site: an object with `name` and `start_urls` is expected")
+        raise Refusal.of_field("body", "is not a site: an object with `name` and `start_urls` is expected")
     return given
 
 
-def _of_field(said: str) -> Refusal:
-    """A message that begins with a field's name is told as that field's."""
-    place, _, what = said.partition(": ")
-    is_field = place.partition(".")[0].partition("[")[0] in _FIELDS
-    return Refusal.of_field(place, what) if is_field and what else Refusal(422, said)
+def _of_field(message: str) -> Refusal:
+    """The Refusal for a message; if it begins with the name of a field, it is reported for that field."""
+    field, _, what = message.partition(": ")
+    is_field = field.partition(".")[0].partition("[")[0] in _FIELDS
+    return Refusal.of_field(field, what) if is_field and what else Refusal(422, message)
 
 
-def _shown(view: SiteView) -> dict[str, Any]:
-    found = document(view.status)
-    task_id = found.pop("task") or None
-    return found | {
+def _site_state(view: SiteView) -> dict[str, Any]:
+    state = document(view.status)
+    task_id = state.pop("task") or None
+    return state | {
         "task_id": task_id, "links": answers.links(task_id) if task_id else None, "file": file_document(view.file),
     }  # fmt: skip

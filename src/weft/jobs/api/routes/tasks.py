@@ -1,4 +1,4 @@
-"""The routes of tasks: submit, look, take, stop."""
+"""The routes of tasks: submit, list, status, results, events, pause, resume and cancel."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def _header(name: str, description: str) -> dict[str, Any]:
 
 
 class TaskRoutes:
-    """Holds what the routes need; one object for an application."""
+    """Handlers of the task routes; one object for each application."""
 
-    def __init__(self, service: JobService, settings: ApiSettings, hub: Hub, places: StreamSlots) -> None:
+    def __init__(self, service: JobService, settings: ApiSettings, hub: Hub, stream_slots: StreamSlots) -> None:
         self._service = service
         self._settings = settings
         self._hub = hub
-        self._places = places
+        self._stream_slots = stream_slots
         self.rate = Rate(settings.share(settings.submits_per_s), settings.share(settings.submit_burst))
 
     def operations(self) -> list[Operation]:
-        """All of them."""
+        """The declared calls, with their handlers."""
         etag = _header("ETag", "equal while nothing has changed")
         stream = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
         return [
@@ -73,11 +73,11 @@ class TaskRoutes:
         ]  # fmt: skip
 
     async def submit(self, request: Request, _: scraping.NoQuery) -> Response:
-        """Checks the order, keeps it, and answers with the task's id; the work is done in the background."""
+        """Checks the request, stores the task, and answers with its id; the work is done in the background."""
         caller = needs(request, KeyScope.SUBMIT)
         self.rate.check(caller.owner)
-        # In a thread: a body may hold hundreds of patterns to compile, and others must be answered meanwhile.
-        url, spec = await asyncio.to_thread(read_order, await request.body(), self._settings)
+        # In a thread: a body may hold hundreds of patterns to compile, and the event loop must answer others meanwhile.
+        url, spec = await asyncio.to_thread(read_task_request, await request.body(), self._settings)
         idempotency = None
         if (key := request.headers.get("idempotency-key")) is not None:
             if not IDEMPOTENCY_KEY.fullmatch(key):
@@ -88,8 +88,8 @@ class TaskRoutes:
                 Submission(urls=(url,), spec=spec, owner=caller.owner, idempotency=idempotency)
             )
         except Damaged:
-            raise  # no caller can correct that
-        except BadInput as error:  # all other fields were checked
+            raise  # not an error of the caller: no change of the request would help
+        except BadInput as error:  # the other fields were checked before
             raise Refusal.of_field("url", str(error)) from None
         headers = {"Location": answers.links(done.task.id)["status"]}
         if not done.is_new:
@@ -97,16 +97,16 @@ class TaskRoutes:
         return answers.json_answer(answers.submitted(done.task), 202, headers)
 
     async def status(self, request: Request, _: scraping.NoQuery) -> Response:
-        """One consistent answer, O(1); 304 where nothing but the clock has moved since."""
-        found = await self._service.status(*asked_task(request, KeyScope.READ))
-        tag = f'W/"{sha256(found.tag.encode()).hexdigest()[:20]}"'
+        """A consistent snapshot of the task in O(1); 304 if nothing but the clock has changed since the ETag."""
+        status = await self._service.status(*asked_task(request, KeyScope.READ))
+        tag = f'W/"{sha256(status.tag.encode()).hexdigest()[:20]}"'
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
         if _matches(tag, request.headers.get("if-none-match", "")):
             return Response(status_code=304, headers=headers)
-        return answers.json_answer(answers.status_of(found), headers=headers)
+        return answers.json_answer(answers.status_of(status), headers=headers)
 
     async def results(self, request: Request, query: scraping.ResultsQuery) -> Response:
-        """A stretch of pages in the order in which they were stored; go on with `next_cursor`."""
+        """A page of results in the order in which they were stored; continue with `next_cursor`."""
         task_id, owner = asked_task(request, KeyScope.READ)
         after = cursors.position(task_id, query.cursor, 0)
         task = (await self._service.status(task_id, owner)).task
@@ -115,66 +115,69 @@ class TaskRoutes:
         if wanted == "warc":
             records = await self._service.records(task_id, owner, cursor=after, limit=limit, include_errors=errors)
             return export_records(task, records)
-        found = await self._service.results(task_id, owner, cursor=after, limit=limit, include_errors=errors)
+        results = await self._service.results(task_id, owner, cursor=after, limit=limit, include_errors=errors)
         if wanted == "json":
-            return answers.json_answer(answers.results_of(task, found, errors))
-        return await export(task, found, wanted, include_errors=errors, is_first=query.cursor is None)
+            return answers.json_answer(answers.results_of(task, results, errors))
+        return await export(task, results, wanted, include_errors=errors, is_first=query.cursor is None)
 
     async def events(self, request: Request, query: scraping.EventsQuery) -> Response:
-        """Each numbered event once and in order, from the one after `Last-Event-ID`; ends with the task."""
+        """A server-sent event stream: each numbered event once and in order, after `Last-Event-ID`; ends with the
+        task."""
         task_id, owner = asked_task(request, KeyScope.READ)
         after, last_id = query.after or 0, request.headers.get("last-event-id")
         if last_id is not None:
             if not _NUMBER.fullmatch(last_id):
-                raise Refusal.of_field("Last-Event-ID", f"{last_id[:40]!r} is no number of an event")
+                raise Refusal.of_field("Last-Event-ID", f"{last_id[:40]!r} is not the number of an event")
             after = int(last_id)
-        found = await self._service.status(task_id, owner)
-        if after > found.number:
-            raise Refusal.of_field("Last-Event-ID", f"{after} is no event of this task: its last one is {found.number}")
-        if found.task.is_terminal and after == found.number:
+        status = await self._service.status(task_id, owner)
+        if after > status.number:
+            raise Refusal.of_field(
+                "Last-Event-ID", f"{after} is not an event of this task: its last one is {status.number}"
+            )
+        if status.task.is_terminal and after == status.number:
             return Response(status_code=204)
-        pieces = partial(self._hub.stream, task_id, owner, after, found.number)
-        return EventStream(pieces, self._places, caller_of(request).owner, self._settings)
+        pieces = partial(self._hub.stream, task_id, owner, after, status.number)
+        return EventStream(pieces, self._stream_slots, caller_of(request).owner, self._settings)
 
     async def cancel(self, request: Request, _: scraping.NoQuery) -> Response:
-        """Ends it within two seconds; a task that has ended is left as it is."""
+        """Cancels a task within two seconds; a task that has ended is left as it is."""
         return await self._change(request, self._service.cancel)
 
     async def pause(self, request: Request, _: scraping.NoQuery) -> Response:
-        """Nothing more is asked for until `resume`; the deadline runs on."""
+        """Pauses a task: no requests are sent until `resume`; the deadline is not extended."""
         return await self._change(request, self._service.pause)
 
     async def resume(self, request: Request, _: scraping.NoQuery) -> Response:
-        """Goes on with a task that is paused."""
+        """Resumes a paused task."""
         return await self._change(request, self._service.resume)
 
     async def list(self, request: Request, query: scraping.ListQuery) -> Response:
-        """The caller's own tasks; those that come later do not shift a list that goes on."""
+        """The caller's own tasks; tasks that are submitted later do not shift the pages of a list."""
         caller = needs(request, KeyScope.READ)
         try:
-            found = await self._service.list(
+            listing = await self._service.list(
                 caller.owner, states=(query.status,) if query.status else (), cursor=query.cursor, limit=query.limit
             )
         except Damaged:
             raise
         except BadInput as error:
             raise Refusal.of_field("cursor", str(error)) from None
-        return answers.json_answer(answers.listed(found))
+        return answers.json_answer(answers.listed(listing))
 
     async def _change(self, request: Request, doing: Callable[[str, str], Awaitable[Task]]) -> Response:
         task_id, owner = asked_task(request, KeyScope.CONTROL)
-        check_no_order(await request.body())
+        check_empty_body(await request.body())
         return answers.json_answer(answers.changed(await doing(task_id, owner)))
 
 
-def check_no_order(body: bytes) -> None:
-    """Refuses a body that asks for something; many HTTP clients send `{}` where there is nothing to say."""
+def check_empty_body(body: bytes) -> None:
+    """Refuses a body with fields; an empty object is accepted, because many HTTP clients send `{}` for no body."""
     if body.strip() not in (b"", b"{}", b"null"):
-        raise Refusal.of_field("body", "this route takes none")
+        raise Refusal.of_field("body", "this route accepts no body")
 
 
-def read_order(body: bytes, settings: ApiSettings) -> tuple[str, TaskSpec]:
-    """The URL and the task that a body asks for; a Refusal that names what is wrong with it."""
+def read_task_request(body: bytes, settings: ApiSettings) -> tuple[str, TaskSpec]:
+    """The URL and the task specification in a request body; raises Refusal, which names what is wrong."""
     order = bodies.SCRAPE.read(body)
     for name in ("include", "exclude"):
         if problem := problem_of_globs(order[name]):
@@ -201,7 +204,7 @@ def read_order(body: bytes, settings: ApiSettings) -> tuple[str, TaskSpec]:
 
 
 def _check_rules(extract: dict[str, Any], shape: dict[str, Any]) -> None:
-    """Refuses rules and selectors that no page could be read with."""
+    """Refuses extraction rules and selectors that cannot be compiled."""
     try:
         compile_rules(extract)
         tags = ("include_tags", "exclude_tags")
@@ -213,13 +216,14 @@ def _check_rules(extract: dict[str, Any], shape: dict[str, Any]) -> None:
 
 
 def _matches(tag: str, if_none_match: str) -> bool:
-    """RFC 9110, 13.1.2: any tag is equal to `*`, and whether one is weak does not matter."""
+    """Whether an ETag matches If-None-Match (RFC 9110, 13.1.2): `*` matches any tag; weak tags compare as strong
+    ones."""
     given = [one.strip().removeprefix("W/") for one in if_none_match.split(",")]
     return "*" in given or tag.removeprefix("W/") in given
 
 
 def digest_of(url: str, spec: TaskSpec) -> str:
-    """What an idempotency key stands for."""
+    """The digest by which two requests with one idempotency key are compared."""
     return sha256(msgspec.json.encode([url, spec], order="sorted")).hexdigest()
 
 

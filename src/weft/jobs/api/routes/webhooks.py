@@ -1,4 +1,4 @@
-"""The routes of webhooks: how a task's stands, its delivery log, sending again, the secret to check signatures with."""
+"""The routes of webhooks: a task's webhook status, its delivery log, replays, and the secret that signs deliveries."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from weft.jobs.webhooks.webhook_service import HookStatus
 
 
 class WebhookRoutes:
-    """Holds what the routes need."""
+    """Handlers of the webhook routes."""
 
     def __init__(self, service: JobService) -> None:
         self._hooks = service.webhooks
 
     def operations(self) -> list[Operation]:
-        """All of them."""
+        """The declared calls, with their handlers."""
         return [
             Operation(scraping.WEBHOOK, self.status, "webhooks"),
             Operation(scraping.DELIVERIES, self.deliveries, "webhooks"),
@@ -33,36 +33,36 @@ class WebhookRoutes:
         ]
 
     async def status(self, request: Request, _: scraping.NoQuery) -> Response:
-        """What was ordered, how far it is, and what the last error was."""
+        """The webhook's configuration, its progress and its last error."""
         return answers.json_answer(_hook(await self._hooks.status(*asked_task(request, KeyScope.READ))))
 
     async def deliveries(self, request: Request, query: scraping.DeliveriesQuery) -> Response:
-        """In the order of the events; those that were not tried yet are not in it."""
+        """The delivery log in the order of the events; events without an attempt are not in it."""
         task_id, owner = asked_task(request, KeyScope.READ)
         after = cursors.position(task_id, query.cursor, NOTHING)
-        found = await self._hooks.deliveries(task_id, owner, after=after, limit=query.limit)
-        more = None if found.next_cursor is None else cursors.encode(task_id, found.next_cursor)
-        lines = [_delivery(task_id, one) for one in found.deliveries]
+        deliveries = await self._hooks.deliveries(task_id, owner, after=after, limit=query.limit)
+        more = None if deliveries.next_cursor is None else cursors.encode(task_id, deliveries.next_cursor)
+        lines = [_delivery(task_id, one) for one in deliveries.deliveries]
         return answers.json_answer({"deliveries": lines, "next_cursor": more})
 
     async def replay(self, request: Request, _: scraping.NoQuery) -> Response:
-        """With the same ids and bodies, in order; each is tried for a day, as the first time."""
+        """Sends events again with the same ids and bodies, in order; each is retried for a day, as the first time."""
         task_id, owner = asked_task(request, KeyScope.CONTROL)
-        found = await self._hooks.replay(task_id, owner, **bodies.REPLAY.read(await request.body() or b"{}"))
-        return answers.json_answer(_hook(found), 202)
+        replayed = await self._hooks.replay(task_id, owner, **bodies.REPLAY.read(await request.body() or b"{}"))
+        return answers.json_answer(_hook(replayed), 202)
 
     async def secret(self, request: Request, _: scraping.NoQuery) -> Response:
-        """Of this API key: every key has its own."""
+        """The signing secret of the caller's API key."""
         caller = needs(request, KeyScope.SUBMIT)
         return answers.json_answer({"secret": await self._hooks.secret(caller.owner)})
 
 
-def _hook(found: HookStatus) -> dict[str, Any]:
-    hook = found.hook
+def _hook(status: HookStatus) -> dict[str, Any]:
+    hook = status.hook
     return {
         "task_id": hook.task,
-        "url": found.order.url,
-        "events": found.order.events,
+        "url": status.hook_spec.url,
+        "events": status.hook_spec.events,
         "state": hook.state,
         "delivered_up_to": hook.cursor,
         "to_send_again": hook.resend,
