@@ -133,7 +133,7 @@ class FetchSection(Section, frozen=True, kw_only=True):
     direct_fallback: Annotated[bool, Tuning("request sites directly while no proxy is free")] = False
     hands: Annotated[
         Literal["local", "cluster", "prefer-cluster"],
-        Help("who requests pages: this machine, workers on others (cluster), or these while there are some"),
+        Tuning("who requests pages: this machine, workers on others (cluster), or these while there are some"),
     ] = field(default="local", name="workers")
     render: Annotated[
         Literal["never", "auto", "always"],

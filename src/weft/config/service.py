@@ -70,7 +70,7 @@ class ServiceFetchSection(FetchSection, frozen=True, kw_only=True):
 
     hands: Annotated[
         Literal["local", "cluster", "prefer-cluster"],
-        Help("who requests pages: this machine, workers on others (cluster), or these while there are some"),
+        Tuning("who requests pages: this machine, workers on others (cluster), or these while there are some"),
     ] = field(default="local", name="task_workers")
 
 
