@@ -77,8 +77,10 @@ class Hands:
         self._is_needed = False  # without hands some crawl asks for nothing
 
     def around(self, inner: Transport, section: FetchSection, handles: int) -> Transport:
-        """A transport through them. A crawl that is alone gets BadInput, Missing or Busy where there can be none; one of
-        an engine waits, and says why: others must not end with it. The next crawl that is opened tries again."""
+        """A transport through them. A crawl that is alone gets BadInput, Missing or Busy where there can be none.
+
+        One of an engine waits and says why: others must not end with it. The next crawl that is opened tries again.
+        """
         if self._pool is None or isinstance(self._pool.dispatcher, NoHands):
             if self._pool is not None:
                 self._unusable.append(self._pool)  # transports of earlier crawls have it
