@@ -188,7 +188,7 @@ class Broker:
     def report(self, hand: str, signed: str) -> tuple[int, str, int]:
         """A hand's report (empty: it leaves). Gives the time, the brain's facts, and how many clusters have a brain."""
         keys = [self.key("hands"), self.key("reports"), self.key("owner"), BRAINS]
-        reply = self._run("report", keys, [hand, signed, int(REPORT_KEPT_S * 1000)])
+        reply = self._run("report", keys, [hand, signed, int(REPORT_KEPT_S * 1000), self.cluster_id])
         return int(reply[0]), _text(reply[1]), int(reply[2])
 
     def reports(self) -> list[tuple[str, float, str]]:

@@ -33,6 +33,7 @@ from weft import __version__
 from weft.cluster import tolerant
 from weft.cluster.application import make_application, queue_name, task_options
 from weft.cluster.broker import Broker
+from weft.cluster.hand_end import announce_end
 from weft.cluster.key import ClusterKey
 from weft.cluster.running import HandSettings, TaskRunner
 from weft.cluster.signing import SCHEMA, Signer, new_id
@@ -135,6 +136,8 @@ class Hand:
         signals.setup_logging.connect(_log_to_stderr)
         signals.worker_ready.connect(ready)
         signals.worker_process_init.connect(born)
+        ending = self._ending
+        signals.worker_shutting_down.connect(ending)
         names = [queue_name(self._key.cluster_id, one, self._hand_of(one)) for one in self._queues]
         worker: Any = Worker(
             app=app, hostname=f"weft@{self.name}", pool_cls="prefork", concurrency=self._concurrency, queues=names,
@@ -146,6 +149,9 @@ class Hand:
             self._leave()
         return self._code or int(worker.exitcode or 0)
 
+    def _ending(self, **_: Any) -> None:
+        announce_end(self._settings.folder)
+
     def _hand_of(self, queue: str) -> str:
         return self.name if KINDS[queue].own_queue else ""
 
@@ -153,8 +159,8 @@ class Hand:
         def ready(sender: Any, **_: Any) -> None:
             sender.timer.call_repeatedly(REPORT_S, self._report)
             self._report()
-            queues = ", ".join(self._queues[:-1]) or "heartbeats alone"
-            self._say(f"hand {self.name} serves {queues} of cluster {self._key.cluster_id}")
+            names = ", ".join(self._queues[:-1]) or "heartbeats alone"
+            self._say(f"hand {self.name} serves {names} of cluster {self._key.cluster_id}")
 
         return ready
 

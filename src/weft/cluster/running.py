@@ -73,7 +73,7 @@ class TaskRunner:
         return text
 
     def _accepted(self, kind: TaskKind, arguments: Sequence[object]) -> HandSide:
-        """What the function is given; RefusedMessage if the message is not ours, late, or was here before."""
+        """Everything that the function is given; RefusedMessage if the message is foreign, late, or was here before."""
         message = self._signer.verify(arguments[-1] if arguments else None, kind.name)
         began = time.monotonic()
         claim = self._claimed(kind, message)

@@ -118,8 +118,11 @@ KEPT_IF_GIVEN = frozenset({"log_dir", "num_pods"})
 IN_FILES = frozenset({"extract", "login", "logins"})  # mappings that may be in a file
 PATTERNS = frozenset({"include", "exclude"})
 SECRET_KEYS = frozenset(
-    {"auth", "headers", "redis_password", "pods", "proxy_sources", "cluster_key", "scrapy_arguments", "scrapy_settings"}
-)
+    {
+        "auth", "headers", "redis_password", "pods", "proxy_sources", "cluster_key", "scrapy_arguments",
+        "scrapy_settings",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,9 @@ class Settings(TypedDict, total=False):
     render: Literal["always", "auto", "never"]
     render_wait_for: str | None
     render_scrolls: int
-    render_screenshot: Literal["full", "none", "viewport"]
+    render_screenshot: str
+    render_viewport: str
+    render_pdf: bool
     render_blocked: str | Sequence[str]
     render_mobile: bool
     render_actions: str | Sequence[str]

@@ -195,6 +195,7 @@ def _text(facts: dict[str, Any], continue_command: str) -> str:
         f"rate       {facts['pages_per_s']:,.1f} pages/s over {clock(facts['elapsed_s'])}",
         f"statuses   {listed('statuses', 'no response')}",
         f"errors     {listed('errors')}",
+        *_drawn(facts),
         f"left out   {listed('refused')}",
         f"types      {listed('content_types', 'no type')}",
         f"depths     {', '.join(f'{depth}: {count:,}' for depth, count in list(facts['depths'].items())[:12])}",
@@ -222,6 +223,17 @@ def _crawl_lines(crawls: list[dict[str, Any]]) -> list[str]:
         lines.append(f"  {one['crawl']:{width}}  {counts}  {one['state']}{note}")
     more = len(listed) - MOST_CRAWLS
     return [*lines, f"  ... and {more:,} more (--json has all, --crawl NAME shows one)"] if more > 0 else lines
+
+
+def _drawn(facts: dict[str, Any]) -> list[str]:
+    """What browsers had, at what cost, and the pages that still need one."""
+    drawn, lines = facts["rendered"], []
+    if pages := drawn["pages"]:
+        each = f"{drawn['seconds'] / pages:,.1f} s and {drawn['parts'] / pages:,.1f} requests for parts each"
+        lines.append(f"rendered   {pages:,} pages, {each}")
+    if (unread := facts["need_javascript"] - pages) > 0:
+        lines.append(f"javascript {unread:,} pages need it, and were not rendered")
+    return lines
 
 
 def _waiting(facts: dict[str, Any]) -> list[str]:

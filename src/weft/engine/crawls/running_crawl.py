@@ -190,9 +190,11 @@ class RunningCrawl:
         assert self._transport is not None
         return self._transport
 
-    def transport_of(self, spec: RequestSpec | None) -> Transport:
+    def transport_of(self, spec: RequestSpec | None, *, needs_browser: bool = False) -> Transport:
         """How a request is fetched: one that a browser shall have may need another transport than the crawl's."""
-        if spec is not None and spec.render not in ("", "never") and self._rendering is not None:
+        if spec is not None and spec.render not in ("", "never"):
+            needs_browser = True
+        if needs_browser and self._rendering is not None:
             return self._rendering.transport() or self.transport
         return self.transport
 
