@@ -127,10 +127,10 @@ class Broker:
 
     # -- tasks
 
-    def claim(self, ids: Sequence[str], *, until_ms: int, seat: str = "", epoch: int = 0, most: int = 1) -> Claim:
+    def claim(self, ids: Sequence[str], *, until_ms: int, slot: str = "", epoch: int = 0, most: int = 1) -> Claim:
         """Claims the ids of a task, all in one call; what was claimed `most` times before is not granted."""
-        keys = [self.key(f"epoch:{seat}"), *(self.key(f"claim:{one}") for one in ids)]
-        reply = self._run("claim", keys, ["" if not seat else epoch, until_ms, most, self._claim_ms])
+        keys = [self.key(f"epoch:{slot}"), *(self.key(f"claim:{one}") for one in ids)]
+        reply = self._run("claim", keys, ["" if not slot else epoch, until_ms, most, self._claim_ms])
         granted = tuple(bool(one) for one in reply[2:]) or (False,) * len(ids)
         return Claim(_text(reply[1]), granted, max(0.0, (until_ms - int(reply[0])) / 1000))
 
@@ -158,13 +158,13 @@ class Broker:
 
     # -- the brain
 
-    def hold(self, owner: str, facts: str, seat: str, epoch: int = 0) -> Hold:
+    def hold(self, owner: str, facts: str, slot: str, epoch: int = 0) -> Hold:
         """Takes or renews the cluster for a brain, and gives the epoch of its process: a new one without `epoch`.
 
         Busy if another brain holds it. An epoch that differs from the given one means that the broker was emptied:
         what was out is lost.
         """
-        keys = [self.key("owner"), self.key(f"epoch:{seat}"), BRAINS]
+        keys = [self.key("owner"), self.key(f"epoch:{slot}"), BRAINS]
         reply = self._run("own", keys, [owner, facts, int(OWNER_S * 1000), str(epoch or ""), self.cluster_id])
         if not reply[1]:
             raise Busy(
@@ -173,9 +173,9 @@ class Broker:
             )
         return Hold(int(reply[1]), int(reply[0]))
 
-    def release(self, owner: str, seat: str) -> None:
+    def release(self, owner: str, slot: str) -> None:
         """Gives the cluster back; tasks that are out are refused from now on."""
-        self._run("disown", [self.key("owner"), self.key(f"epoch:{seat}"), BRAINS], [owner, self.cluster_id])
+        self._run("disown", [self.key("owner"), self.key(f"epoch:{slot}"), BRAINS], [owner, self.cluster_id])
 
     def owner_facts(self) -> str:
         """What the brain says of itself (JSON); empty without one."""

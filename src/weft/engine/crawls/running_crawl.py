@@ -229,6 +229,17 @@ class RunningCrawl:
             own["authorization"] = ("Authorization", authorisation)
         return [*headers, *own.values()]
 
+    def sends_secrets(self, lease: Lease) -> bool:
+        """Whether a request may carry a cookie, a login or another credential, or a body that may hold one."""
+        url, spec = lease.url, self.spider.spec_of(lease) if self.spider is not None and lease.request else None
+        if lease.purpose is Purpose.LOGIN or self.session is not None or (spec is not None and not spec.is_plain):
+            return True
+        origin = urls.origin_of(url)
+        if origin in self._challenged or self.credentials.headers_for(origin) or (spec is not None and spec.headers):
+            return True
+        path = url[url.index("/", 8) :].partition("?")[0]
+        return bool(self.jar and self.jar.header(urls.host_of(url), path, url.startswith("https:"), time.time()))
+
     def cookies_for(self, url: str, now: float) -> str:
         """The Cookie header for a page, as a browser is given it."""
         path = url[url.index("/", 8) :].partition("?")[0]

@@ -84,8 +84,8 @@ class LogPart:
         opened = self._frame(self.index.open, log_packing.Opened)
         return dict(zip(unpacked_steps(opened.items), unpacked_ints(opened.buckets), strict=True))
 
-    def starts_of(self, bucket: int, items: set[int]) -> dict[int, tuple[str, float]]:
-        """Of some items those that a block has the starts of: their keys and times."""
+    def starts_of(self, bucket: int, items: set[int]) -> dict[int, tuple[str, float, float]]:
+        """Of some items those that a block has the starts of: their keys, their times, how long hands may take."""
         body = self._frame(self.index.blocks[bucket].body, log_packing.BlockColumns)
         kinds = body.kinds.translate(None, _NO_STARTS)
         columns = ((log_packing.START, body.items), (log_packing.ROBOTS_START, body.robots_items))
@@ -98,7 +98,8 @@ class LogPart:
         if not found:
             return {}
         pairs, of, ats = self.pairs(bucket), unpacked_ints(body.pairs), unpacked_steps(body.ats)
-        return {item: (pairs[of[number]][0], ats[number] / 1e6) for item, number in found}
+        forms, lasts = unpacked_ints(body.forms), [form[4] for form in self._forms(self._texts())]
+        return {item: (pairs[of[number]][0], ats[number] / 1e6, lasts[forms[number]]) for item, number in found}
 
     def frames(self) -> list[Frame]:
         """Where everything of it is."""
@@ -187,7 +188,7 @@ class LogPart:
         only_requests: bool,
     ) -> Iterator[Line]:
         texts = self._texts()
-        forms = [(float(delay), int(places), int(crawl)) for delay, places, crawl in _rows(texts.forms)]
+        forms = self._forms(texts)
         statuses = texts.statuses.decode().split("\n")
         pages, robots_items = iter(unpacked_steps(body.items)), iter(unpacked_steps(body.robots_items))
         items = [
@@ -217,9 +218,9 @@ class LogPart:
                 item, at, lead, pair, form, path = next(starts)
                 count += 1
                 if not mask or mask[pair]:
-                    (key, origin), (delay_s, places, crawl) = pairs[pair], forms[form]
-                    wall = (at + lead) / 1e6
-                    yield RequestStart(item, at / 1e6, wall, key, delay_s, places, origin + path, slot, crawl)
+                    (key, origin), (delay_s, places, crawl, hand, lasts_s) = pairs[pair], forms[form]
+                    wall, url = (at + lead) / 1e6, origin + path
+                    yield RequestStart(item, at / 1e6, wall, key, delay_s, places, url, slot, crawl, hand, lasts_s)
             elif only_requests and kind != log_packing.BOOT:
                 next(notes)
             elif kind == log_packing.ROBOTS:
@@ -230,6 +231,14 @@ class LogPart:
                 yield settings[next(notes)]
             else:
                 yield self.index.boots[next(notes)]
+
+    def _forms(self, texts: log_packing.Texts) -> list[tuple[float, int, int, str, float]]:
+        """What many requests have in common: delay, slots, crawl, hand, and how long that may take."""
+        forms = list[tuple[float, int, int, str, float]]()
+        for delay, places, crawl, *by_hand in _rows(texts.forms):
+            hand, lasts = by_hand or ("", "0")
+            forms.append((float(delay), int(places), int(crawl), hand, float(lasts)))
+        return forms
 
     def _settings(self, texts: log_packing.Texts, slot: str) -> list[CrawlSettings]:
         lines = (parsed(text, slot) for text in texts.settings.split(b"\n") if text)
