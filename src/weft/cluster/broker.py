@@ -8,6 +8,7 @@
                                 brain; expires after ten minutes
     bytes, bytes_sum   zset, string   bytes reserved for such bodies; lua/reserve.lua
     results:{process}  list     signed results for one process of the brain
+    pool               string   there while a pool's run has this cluster's hands; written by its brain
     counts             hash     `queue:word` -> how often: tasks done and failed, messages refused; both sides add
     counts:{hand}      hash     the same of one hand; expires
     fetch:{hand}, render:{hand}, batches, proxies, heartbeat   lists: Celery's queues
@@ -187,8 +188,8 @@ class Broker:
 
     def report(self, hand: str, signed: str) -> tuple[int, str, int]:
         """A hand's report (empty: it leaves). Gives the time, the brain's facts, and how many clusters have a brain."""
-        keys = [self.key("hands"), self.key("reports"), self.key("owner"), BRAINS]
-        reply = self._run("report", keys, [hand, signed, int(REPORT_KEPT_S * 1000), self.cluster_id])
+        keys = [self.key("hands"), self.key("reports"), self.key("owner"), BRAINS, self.key("pool")]
+        reply = self._run("report", keys, [hand, signed, int(REPORT_KEPT_S * 1000)])
         return int(reply[0]), _text(reply[1]), int(reply[2])
 
     def reports(self) -> list[tuple[str, float, str]]:

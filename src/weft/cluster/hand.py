@@ -141,8 +141,6 @@ class Hand:
         leaving = self._leaving()
         signals.worker_shutting_down.connect(leaving)
         signals.worker_process_init.connect(born)
-        ending = self._ending
-        signals.worker_shutting_down.connect(ending)
         names = [queue_name(self._key.cluster_id, one, self._hand_of(one)) for one in self._queues]
         worker: Any = Worker(
             app=app, hostname=f"weft@{self.name}", pool_cls="prefork", concurrency=self._concurrency, queues=names,
@@ -153,9 +151,6 @@ class Hand:
         finally:
             self._leave()
         return self._code or int(worker.exitcode or 0)
-
-    def _ending(self, **_: Any) -> None:
-        announce_end(self._settings.folder)
 
     def _hand_of(self, queue: str) -> str:
         return self.name if KINDS[queue].own_queue else ""
@@ -173,6 +168,7 @@ class Hand:
         def leaving(**_: Any) -> None:
             """No new tasks come while those that run are ended."""
             self._is_leaving = True
+            announce_end(self._settings.folder)
             with suppress(WeftError):
                 self._broker.report(self.name, "")
 
