@@ -37,6 +37,7 @@ MOST_RECORDS = 1_000_000
 ROBOTS_S = 365 * 86_400.0
 WINDOWS = 50
 _ROUND = 1000
+_CLAIMED_AT_ONCE = 250
 _SYNC_EVERY = 20  # rounds
 _LINKS_AT_ONCE = 20  # to one host, as a page has them
 _SLUGS = ("archive", "report", "weaving", "catalogue", "letters", "review", "journal", "pictures")
@@ -141,7 +142,7 @@ class Builder:
         for with_record in (True, False):
             self._store_pages(with_record=with_record)
         stored_s, stored_bytes = time.monotonic() - began, bytes_written() - written
-        before = size_of(self._folder.of_pod(0))
+        before = self._frontier_bytes()
         self._queue_links()
         self._frontier.close()
         queued_bytes = bytes_written() - written - stored_bytes
@@ -152,10 +153,15 @@ class Builder:
             "written_bytes": bytes_written() - written,
             "stored_written_bytes": stored_bytes,
             "queued_written_bytes": queued_bytes,
-            "queued_grown_bytes": size_of(self._folder.of_pod(0)) - before,
+            "queued_grown_bytes": self._frontier_bytes() - before,
             "since": self.since,
             "windows": self._costs.windows,
         }
+
+    def _frontier_bytes(self) -> int:
+        """Without the request log, which is packed meanwhile."""
+        folder = self._folder.of_pod(0)
+        return size_of(folder) - size_of(folder / "requests")
 
     def _know_robots(self) -> None:
         """Every host's robots.txt allows all."""
@@ -202,7 +208,7 @@ class Builder:
         """Leases of that many pages, cooled; a host that has several waits for its delay."""
         frontier, leases = self._frontier, list[Lease]()
         while len(leases) < count:
-            some = frontier.leases.claim("bench", count - len(leases))
+            some = frontier.leases.claim("bench", min(count - len(leases), _CLAIMED_AT_ONCE))
             if any(lease.purpose is not Purpose.PAGE for lease in some):
                 raise RuntimeError(f"a claim without a robots.txt: {some[0]}")
             now = frontier.now()

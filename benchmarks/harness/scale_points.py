@@ -126,35 +126,47 @@ class Line:
     value: Value
     unit: str = "s"
     goal: float | None = None
+    of: str = ""  # the command or operation that it is about: its CPU is shown, too, and its memory
 
 
+def timed(title: str, name: str, key: str = "wall_s", goal: float | None = None) -> Line:
+    """The seconds of a command, or of an operation to its first request."""
+    return Line(title, cost(name, key), goal=goal, of=name)
+
+
+FIRST = "first_request_s"
 LINES = (
-    Line("`explain`, unknown URL", cost("explain-unknown", "wall_s"), goal=0.5),
-    Line("`explain`, queued URL", cost("explain-queued", "wall_s"), goal=0.5),
-    Line("`explain`, stored URL", cost("explain-stored", "wall_s"), goal=0.5),
-    Line("`get`", cost("get", "wall_s"), goal=0.5),
-    Line("`stats`", cost("stats", "wall_s"), goal=0.5),
-    Line("`audit`", cost("audit", "wall_s")),
+    timed("`explain`, unknown URL", "explain-unknown", goal=0.5),
+    timed("`explain`, queued URL", "explain-queued", goal=0.5),
+    timed("`explain`, stored URL", "explain-stored", goal=0.5),
+    timed("`get`", "get", goal=0.5),
+    timed("`stats`", "stats", goal=0.5),
+    timed("`audit`", "audit"),
     Line("`audit`, memory", cost("audit", "peak_rss_mb"), "MB", 200),
-    Line("`audit --host`", cost("audit-host", "wall_s")),
-    Line("`audit --since`", cost("audit-since", "wall_s")),
-    Line("`export --host`, an ordinary host", cost("export-one", "wall_s"), goal=0.5),
+    timed("`audit --host`", "audit-host", goal=10),
+    timed("`audit --since`", "audit-since", goal=10),
+    timed("`export --host`, an ordinary host", "export-one", goal=0.5),
     Line("`export --host`, a row of the hot host", export_row_ms, "ms", 1),
-    Line("`--resume`, first request", cost("resume", "first_request_s"), goal=10),
-    Line("`--retry-failed`, first request", cost("retry-failed", "first_request_s"), goal=10),
-    Line("`--recrawl`, first request", cost("recrawl", "first_request_s"), goal=10),
-    Line("the same beside busy loops: `--resume`", cost("resume-busy", "first_request_s")),
-    Line("`--retry-failed`", cost("retry-failed-busy", "first_request_s")),
-    Line("`--recrawl`", cost("recrawl-busy", "first_request_s")),
+    timed("`--resume`, first request", "resume", FIRST, 10),
+    timed("`--retry-failed`, first request", "retry-failed", FIRST, 10),
+    timed("`--recrawl`, first request", "recrawl", FIRST, 10),
+    timed("the same beside busy loops: `--resume`", "resume-busy", FIRST, 10),
+    timed("`--retry-failed`", "retry-failed-busy", FIRST, 10),
+    timed("`--recrawl`", "recrawl-busy", FIRST, 10),
     Line("clean stop", longest_stop, goal=5),
     Line("written by a resume and its stop", lambda point: _mb(cost("resume", "written_bytes")(point)), "MB"),
+    Line("memory of a resumed crawl, for a known URL", lambda point: _known(anonymous_bytes(point), point), "B"),
+    Line("frontier on the disk, a known URL", built("frontier_bytes", "known"), "B"),
     Line("frontier, bytes written for one kept", write_amplification, "x"),
     Line("files in the folder", built("files"), "", 500),
     Line("index, a page", built("index_bytes", "pages"), "B"),
     Line("index, CPU to commit a row", insert_us, "µs"),
     Line("request log, a page", built("log_bytes", "pages"), "B", 13),
-    Line("frontier, a known URL", built("frontier_bytes", "known"), "B"),
 )
+
+
+def _known(size: float | None, point: Point) -> float | None:
+    return None if size is None else size / point["known"]
 
 
 def _mb(size: float | None) -> float | None:
@@ -192,8 +204,12 @@ def _cell(line: Line, point: Point) -> str:
     if value == inf:
         return "wrong answer"
     limits = {one.get("over_s") for one in point["costs"].values()} - {None}
-    return (
-        f"{'> ' if value in limits else ''}{value:.3g} {line.unit}".strip()
-        if value < 1000
-        else f"{value:,.0f} {line.unit}"
-    )
+    text = f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+    return f"{'> ' if value in limits else ''}{text} {line.unit}".strip() + _cpu(line, point)
+
+
+def _cpu(line: Line, point: Point) -> str:
+    """What a command took of the CPU and of memory, which a busy machine changes less than its seconds."""
+    of = point["costs"].get(line.of, {})
+    cpu_s = of.get("first_request_cpu_s", of.get("cpu_s"))
+    return "" if cpu_s is None else f" ({cpu_s:.2g} s of CPU, {of['peak_rss_mb']:.0f} MB)"

@@ -71,7 +71,7 @@ def test_a_long_queue_is_on_disk(tmp_path: Path) -> None:
         queue.push(text)
     store.flush()
     assert queue.held_bytes < 40_000
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) > 500_000
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) > 80_000, "compressed: of 700,000"
     assert [queue.pop() for _ in texts] == texts
     store.close()
 

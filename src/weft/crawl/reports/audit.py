@@ -30,6 +30,7 @@ from math import ceil, inf
 from pathlib import Path
 
 from msgspec import Struct, msgpack
+from msgspec.structs import replace
 
 from weft.crawl.reports.audit_judge import AuditJudge, AuditScope
 from weft.crawl.reports.audit_report import WORST, Report, Violation, combine_reports
@@ -115,14 +116,16 @@ class _Audit:
 
     def _partitions(self) -> list[Partition]:
         scope = self._scope
+        before_s = max((reader.longest_delay_s(scope.since, scope.until) for reader in self._readers), default=0.0)
         if scope.hosts:
             blocks = (reader.blocks_with(scope.hosts, scope.since, scope.until) for reader in self._readers)
             buckets = sorted(set[int]().union(*blocks)) or [0]
-            return [Partition(bucket, 0, 1, scope.hosts, scope.since, scope.until) for bucket in buckets]
-        sites = sum(reader.sites_of(0) for reader in self._readers)
+            return [Partition(bucket, 0, 1, scope.hosts, scope.since, scope.until, before_s) for bucket in buckets]
+        some = Partition(0, 0, 1, (), scope.since, scope.until, before_s)
+        sites = sum(reader.sites_of(some) for reader in self._readers)
         shares = ceil(sites / SITES_AT_ONCE) or 1
         return [
-            Partition(bucket, share, shares, (), scope.since, scope.until)
+            Partition(bucket, share, shares, (), scope.since, scope.until, before_s)
             for bucket in range(BUCKETS)
             for share in range(shares)
         ]
@@ -175,10 +178,17 @@ def judge_some(work: AuditWork) -> Report:
 def _judge(report: ReportFolder, view: FrontierView, work: AuditWork, readers: list[LogReader]) -> Report:
     crawls = report.crawls()
 
+    def judged_of(partition: Partition) -> tuple[Report, float]:
+        judge = AuditJudge(view, crawls, work.scope, has_several=report.is_engines)
+        return judge.run(_events(readers, partition)), judge.longest_delay_s
+
     def judged() -> Iterator[Report]:
         for partition in work.partitions:
-            judge = AuditJudge(view, crawls, work.scope, has_several=report.is_engines)
-            yield judge.run(_events(readers, partition))
+            found, longest_delay_s = judged_of(partition)
+            if longest_delay_s > partition.before_s and partition.since > -inf:
+                # A delay that no line of the range names: of the settings, or of a robots.txt that was not followed.
+                found, _ = judged_of(replace(partition, before_s=longest_delay_s))
+            yield found
 
     whole = combine_reports(judged())
     whole.losses = sorted(

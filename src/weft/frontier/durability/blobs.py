@@ -1,6 +1,7 @@
 """What a frontier holds beyond its memory: pieces of long queues and rows of swapped-out sites, as numbered blobs.
 
-    FOLDER/queues.db    blobs: number → checksum (8 bytes), content; facts: which store it is, which checkpoint it has
+    FOLDER/queues.db    blobs: number → checksum (8 bytes), content (see `compression`)
+                        facts: which store it is, which checkpoint it has
 
 A blob is written once and never changed; numbers are not used again. A checkpoint names blobs (`begin`). What it may
 name is deleted only once a later checkpoint is on the disk (`saved`), so that a process which comes back from a
@@ -26,6 +27,7 @@ from msgspec import Struct
 from xxhash import xxh3_64_digest
 
 from weft.errors import Damaged, DiskFull, is_damage, writing
+from weft.frontier.durability.compression import packed, unpacked
 from weft.frontier.durability.journal import sync_log
 
 REMEDY = "it is deleted: resume the crawl, and what it held is read from the journal"
@@ -121,7 +123,7 @@ class BlobStore:
             if row is None or not isinstance(row[0], bytes) or row[0][:_SUM] != _sum(number, row[0][_SUM:]):
                 raise Damaged(self.path, f"is damaged (blob {number})", REMEDY)
             content: bytes = row[0][_SUM:]
-        return content
+            return unpacked(content)
 
     def drop(self, number: int) -> None:
         """A blob is not wanted any more."""
@@ -143,10 +145,10 @@ class BlobStore:
         """Writes what is in memory to the file; DiskFull leaves it there."""
         if not self._new:
             return
-        rows = [(number, _sum(number, content) + content) for number, content in self._new.items()]
+        rows = [(number, _summed(number, content)) for number, content in self._new.items()]
         with self._transaction():
             self._db.executemany("INSERT INTO blobs VALUES (?, ?)", rows)
-        self.bytes_written += self._new_bytes
+        self.bytes_written += sum(len(row) for _, row in rows)
         self._new.clear()
         self._new_bytes = 0
 
@@ -268,6 +270,11 @@ def delete_blobs(path: Path) -> None:
     """Deletes the file, with those that SQLite has beside it."""
     for suffix in ("-wal", "-shm", ""):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+def _summed(number: int, content: bytes) -> bytes:
+    data = packed(content)
+    return _sum(number, data) + data
 
 
 def _sum(number: int, content: bytes) -> bytes:

@@ -3,9 +3,9 @@
 What grows with a crawl is written as it comes: the pieces of long queues and the swapped-out sites as blobs (`blobs`),
 the list of those sites as changes (`swap_file`). A checkpoint names what of them counts, and has itself what is in
 memory of sites that are in memory, which are bounded. It names the last journal line that it includes; the journal
-stays the truth. It is a stream of length-prefixed msgpack records, written to a temporary file that replaces the old
-one when it is complete and on the disk. Where it is missing, torn, of another layout or fails its checksum, or where
-what it names is not there, the whole journal is replayed instead.
+stays the truth. It is a stream of length-prefixed msgpack records, compressed, written to a temporary file that
+replaces the old one when it is complete and on the disk. Where it is missing, torn, of another layout or fails its
+checksum, or where what it names is not there, the whole journal is replayed instead.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from weft.errors import Damaged, writing
 from weft.files import sync_folder
 from weft.frontier.contract import Item
 from weft.frontier.durability.blobs import BlobsAt
+from weft.frontier.durability.compression import packed, unpacked
 from weft.frontier.durability.journal import REMEDY
 from weft.frontier.durability.swap_file import SwapPosition
 from weft.frontier.scheduling.queues import Queues
@@ -33,10 +34,10 @@ from weft.frontier.scheduling.spill import QueueState, pieces_of
 from weft.frontier.seen.seen_runs import SeenState
 from weft.telemetry import Log
 
-LAYOUT = 6
+LAYOUT = 7
 _QUEUES_PER_RECORD = 500
 _encode = msgspec.msgpack.Encoder().encode
-_END = b"\x04\x00\x00\x00" + _encode("end")
+_END = b"\x05\x00\x00\x00" + packed(_encode("end"))
 _SUM_BYTES = 8  # a checksum of the whole file follows the end record
 _PIECE = 1024 * 1024
 log = Log("weft.frontier.durability.checkpoint")
@@ -105,7 +106,7 @@ class Writer:
                 with open(temporary, "wb", opener=_private) as file:
                     checksum = xxh3_64()
                     for record in self._records(out, ended):
-                        data = _encode(record)
+                        data = packed(_encode(record))
                         data = len(data).to_bytes(4, "little") + data
                         checksum.update(data)
                         file.write(data)
@@ -149,7 +150,7 @@ class CheckpointReader:
             header = self._next(Header)
         except FileNotFoundError:
             return
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, EOFError):
+        except (OSError, msgspec.DecodeError, ValueError, EOFError):
             whole, header = False, None
         if not whole or header is None:
             log.warning("the checkpoint cannot be used: the whole journal is replayed", file=path)
@@ -224,7 +225,7 @@ class CheckpointReader:
         if len(size) < 4:
             raise EOFError
         self._alive()
-        return msgspec.msgpack.decode(self._file.read(int.from_bytes(size, "little")), type=kind)
+        return msgspec.msgpack.decode(unpacked(self._file.read(int.from_bytes(size, "little"))), type=kind)
 
 
 def _record_of(site_queue: SiteQueue) -> SiteQueueRecord:

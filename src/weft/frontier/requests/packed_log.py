@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import TypeVar
 from zlib import crc32
@@ -39,8 +40,10 @@ _ENDS = struct.Struct("<II")
 _EDGE = len(MAGIC) + _ENDS.size
 _MOST_INDEX = 1 << 28
 _MOST_FRAME = 1 << 31
-_NO_STARTS = bytes({log_packing.END, log_packing.ROBOTS, log_packing.CRAWL, log_packing.BOOT})
+_STARTS = (log_packing.START, log_packing.ROBOTS_START)
 Takes = Callable[[str, str], bool]  # whether requests of a pair of key and origin are read
+Span = tuple[float, float]  # from a time of the wall clock to another
+EVER: Span = (-inf, inf)
 _Read = TypeVar("_Read")
 
 
@@ -84,21 +87,14 @@ class LogPart:
         opened = self._frame(self.index.open, log_packing.Opened)
         return dict(zip(unpacked_steps(opened.items), unpacked_ints(opened.buckets), strict=True))
 
-    def starts_of(self, bucket: int, items: set[int]) -> dict[int, tuple[str, float]]:
-        """Of some items those that a block has the starts of: their keys and times."""
+    def starts_of(self, bucket: int, items: set[int], slot: str = "") -> list[RequestStart]:
+        """Of some items those that a block has the starts of."""
         body = self._frame(self.index.blocks[bucket].body, log_packing.BlockColumns)
-        kinds = body.kinds.translate(None, _NO_STARTS)
-        columns = ((log_packing.START, body.items), (log_packing.ROBOTS_START, body.robots_items))
-        found = list[tuple[int, int]]()
-        for kind, column in columns:
-            numbers = unpacked_steps(column)
-            if not items.isdisjoint(numbers):
-                at = (number for number, one in enumerate(kinds) if one == kind)
-                found += [(item, number) for item, number in zip(numbers, at, strict=True) if item in items]
-        if not found:
-            return {}
-        pairs, of, ats = self.pairs(bucket), unpacked_ints(body.pairs), unpacked_steps(body.ats)
-        return {item: (pairs[of[number]][0], ats[number] / 1e6) for item, number in found}
+        chosen = bytes([item in items for item in _items(body)])
+        if not any(chosen):
+            return []
+        lines = self._decoded(body, self.pairs(bucket), chosen, slot, only_requests=True)
+        return [line for line in lines if isinstance(line, RequestStart)]
 
     def frames(self) -> list[Frame]:
         """Where everything of it is."""
@@ -139,17 +135,20 @@ class LogPart:
         ]
 
     def events(
-        self, bucket: int, slot: str, takes: Takes | None = None, *, only_requests: bool = False
+        self, bucket: int, slot: str, takes: Takes | None = None, span: Span = EVER, *, only_requests: bool = False
     ) -> Iterator[Line]:
-        """A block's lines in the order of the log: of the pairs that are taken, or all. `only_requests`: without what
-        they were judged by."""
+        """A block's lines in the order of the log: of the pairs that are taken, or all, and of requests that began or
+        ended within a range of the wall clock. `only_requests`: without what they were judged by."""
         pairs = self.pairs(bucket)
         mask = [takes(*pair) for pair in pairs] if takes is not None else []
         block = self.index.blocks[bucket]
         if takes is not None and not any(mask) and not self.index.boots and not block.far:
             return iter(())
         body = self._frame(block.body, log_packing.BlockColumns)
-        return self._decoded(body, pairs, mask, slot, only_requests=only_requests)
+        chosen = _chosen(body, mask, span) if mask or span != EVER else b""
+        if chosen and not any(chosen) and not self.index.boots and not block.far:
+            return iter(())
+        return self._decoded(body, pairs, chosen, slot, only_requests=only_requests)
 
     def requests(self, slot: str) -> Iterator[Line]:
         """All requests and openings: between two openings block after block, so each site's are in their order. Costs
@@ -181,7 +180,7 @@ class LogPart:
         self,
         body: log_packing.BlockColumns,
         pairs: list[tuple[str, str]],
-        mask: list[bool],
+        chosen: bytes,
         slot: str,
         *,
         only_requests: bool,
@@ -189,12 +188,7 @@ class LogPart:
         texts = self._texts()
         forms = [(float(delay), int(places), int(crawl)) for delay, places, crawl in _rows(texts.forms)]
         statuses = texts.statuses.decode().split("\n")
-        pages, robots_items = iter(unpacked_steps(body.items)), iter(unpacked_steps(body.robots_items))
-        items = [
-            next(pages) if kind == log_packing.START else next(robots_items)
-            for kind in body.kinds
-            if kind in (log_packing.START, log_packing.ROBOTS_START)
-        ]
+        items = _items(body)
         ats, of = unpacked_steps(body.ats), unpacked_ints(body.pairs)
         starts = zip(
             items, ats, unpacked_steps(body.leads), of, unpacked_ints(body.forms), body.paths.decode().split("\n"),
@@ -210,13 +204,13 @@ class LogPart:
                 back, took, status = next(ends)
                 if not back:
                     yield _FarFinish(next(far), took / 1e6, statuses[status])
-                elif not mask or mask[of[count - back]]:
+                elif not chosen or chosen[count - back]:
                     number = count - back
                     yield RequestEnd(items[number], (ats[number] + took) / 1e6, statuses[status])
-            elif kind in (log_packing.START, log_packing.ROBOTS_START):
+            elif kind in _STARTS:
                 item, at, lead, pair, form, path = next(starts)
                 count += 1
-                if not mask or mask[pair]:
+                if not chosen or chosen[count - 1]:
                     (key, origin), (delay_s, places, crawl) = pairs[pair], forms[form]
                     wall = (at + lead) / 1e6
                     yield RequestStart(item, at / 1e6, wall, key, delay_s, places, origin + path, slot, crawl)
@@ -294,6 +288,39 @@ def _timed(lines: Iterator[Line]) -> Iterator[tuple[float, Line]]:
             return
         latest = max(latest, line.at)
         yield latest, line
+
+
+def _items(body: log_packing.BlockColumns) -> list[int]:
+    """The items of a block's starts."""
+    pages, robots_items = iter(unpacked_steps(body.items)), iter(unpacked_steps(body.robots_items))
+    kinds = (kind for kind in body.kinds if kind in _STARTS)
+    return [next(pages) if kind == log_packing.START else next(robots_items) for kind in kinds]
+
+
+def _chosen(body: log_packing.BlockColumns, mask: list[bool], span: Span) -> bytes:
+    """Which of a block's starts are read: of the pairs in the mask, without those that ended before the range or began
+    behind it. One that has no end here is open at the end of the part, or for good."""
+    of, (since, until) = unpacked_ints(body.pairs), span
+    if span == EVER:
+        return bytes([mask[pair] for pair in of])
+    took = _lasted(body, len(of))
+    walls = zip(unpacked_steps(body.ats), unpacked_steps(body.leads), took, strict=True)
+    is_near = [1e6 * since <= at + lead + lasted and at + lead < 1e6 * until for at, lead, lasted in walls]
+    return bytes([near and mask[pair] for near, pair in zip(is_near, of, strict=True)] if mask else is_near)
+
+
+def _lasted(body: log_packing.BlockColumns, starts: int) -> list[float]:
+    """How many microseconds each request took; infinite without an end here."""
+    lasted, count = [inf] * starts, 0
+    ends = zip(unpacked_ints(body.back), unpacked_ints(body.took), strict=True)
+    for kind in body.kinds:
+        if kind == log_packing.END:
+            back, took = next(ends)
+            if back:
+                lasted[count - back] = took
+        elif kind in _STARTS:
+            count += 1
+    return lasted
 
 
 def _rows(text: bytes) -> list[list[str]]:

@@ -14,12 +14,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from weft.frontier.requests.log_packing import BUCKETS, share_of
-from weft.frontier.requests.packed_log import LogPart, PackedSegment, Unjudged
+from weft.frontier.requests.packed_log import LogPart, PackedSegment, Span, Takes, Unjudged
 from weft.frontier.requests.reading import boot_numbers, merged, slots_of, timed
-from weft.frontier.requests.request_lines import Boot, Event, Line, Lost
+from weft.frontier.requests.request_lines import Boot, Event, Line, Lost, RequestStart
 from weft.frontier.requests.segments import Deleted, Segment, deleted_from, open_after, pack, segments_of
 
-BEFORE_S = 3600.0  # that a range is read from earlier, besides the longest delay: the requests before it count
+LONGEST_REQUEST_S = 3600.0  # for which a request without an end is looked for before a range of time
+CLOCK_S = 10.0  # by which the wall clock may have been set without hiding the requests before a range
 _MAP_BYTES = 1 << 18
 
 
@@ -42,7 +43,8 @@ class Loss(Struct, frozen=True, order=True):
 
 
 class Partition(Struct, frozen=True):
-    """Some sites, and a range of time. `hosts`: names, `*.` before one for all under it, too; none: all."""
+    """Some sites, and a range of time. `hosts`: names, `*.` before one for all under it, too; none: all. `before_s`:
+    the longest delay, for which the requests before the range count."""
 
     bucket: int
     share: int = 0
@@ -50,6 +52,12 @@ class Partition(Struct, frozen=True):
     hosts: tuple[str, ...] = ()
     since: float = -inf
     until: float = inf
+    before_s: float = 0.0
+
+    @property
+    def span(self) -> Span:
+        """The times of the wall clock of the requests that are read."""
+        return self.since - self.before_s - CLOCK_S, self.until
 
 
 def log_files(folder: Path, scratch: Path) -> dict[str, list[PackedLogFile]]:
@@ -150,12 +158,17 @@ class LogReader:
         """The file of the log that a part is of."""
         return self._names[id(part)]
 
-    def sites_of(self, bucket: int) -> int:
-        """About how many sites a block has over all parts: by linear counting, in constant memory."""
+    def longest_delay_s(self, since: float, until: float) -> float:
+        """The longest delay of the requests of a range of time, as they were logged."""
+        parts = self.in_range(Partition(0, since=since, until=until))
+        return max((part.index.longest_delay_s for part in parts), default=0.0)
+
+    def sites_of(self, partition: Partition) -> int:
+        """About how many sites a block has over all parts that are read: by linear counting, in constant memory."""
         seen = bytearray(_MAP_BYTES)
-        for part in self.parts():
+        for part in self.in_range(partition):
             try:
-                for key, _ in part.pairs(bucket):
+                for key, _ in part.pairs(partition.bucket):
                     seen[share_of(key.encode(), _MAP_BYTES)] = 1
             except Unjudged:
                 continue
@@ -194,15 +207,15 @@ class LogReader:
         return [entry for entries, span in spans for entry in entries[span] if isinstance(entry, LogPart)]
 
     def _in_range(self, entries: list[LogPart | PackedLogFile], partition: Partition) -> slice:
-        """From the first part that a request of the range can depend on, to the last with one."""
+        """From the first part that a request of the range can depend on, to the last with one. Parts note when requests
+        began: the one before the first may have the ends of some."""
         parts = [(at, entry.index) for at, entry in enumerate(entries) if isinstance(entry, LogPart)]
-        before_s = BEFORE_S + max((part.longest_delay_s for _, part in parts), default=0.0)
-        since = partition.since - before_s
+        since, _ = partition.span
         from_ = [at for at, part in parts if part.last_wall is None or part.last_wall >= since]
         to = [at for at, part in parts if part.first_wall is None or part.first_wall < partition.until]
         if not from_ or not to:
             return slice(0, 0)
-        first = from_[0] if partition.since > -inf else 0
+        first = max((at for at, _ in parts if at < from_[0]), default=from_[0]) if partition.since > -inf else 0
         return slice(first, to[-1] + 1 if partition.until < inf else len(entries))
 
     def _wanted(self, chosen: dict[str, slice], partition: Partition) -> tuple[set[str] | None, set[str]]:
@@ -240,12 +253,13 @@ class LogReader:
 
         is_all = keys is None and partition.shares == 1
         yield from self._before(slot, span, origins)
+        yield from self._in_flight(slot, span, partition, takes)
         for entry in self._slots[slot][span]:
             if isinstance(entry, PackedLogFile):
                 yield Lost(0.0, slot)
                 continue
             try:
-                yield from entry.events(partition.bucket, slot, None if is_all else takes)
+                yield from entry.events(partition.bucket, slot, None if is_all else takes, partition.span)
                 yield from entry.settings(slot)
                 yield from entry.robots(slot, origins.__contains__)
             except (Unjudged, FileNotFoundError) as error:
@@ -282,6 +296,24 @@ class LogReader:
                 yield from found.values()
         except (Unjudged, FileNotFoundError):
             yield Lost(0.0, slot)
+
+    def _in_flight(self, slot: str, span: slice, partition: Partition, takes: Takes) -> Iterator[Line]:
+        """The starts of the requests that are open where a range begins: their ends are in it."""
+        behind = [entry for entry in self._slots[slot][: span.start] if isinstance(entry, LogPart)]
+        found = list[RequestStart]()
+        try:
+            opened = behind[-1].open() if behind else {}
+            wanted = {item for item, bucket in opened.items() if bucket == partition.bucket}
+            for part in reversed(behind):
+                last = part.index.last_wall
+                if not wanted or (last is not None and last < partition.span[0] - LONGEST_REQUEST_S):
+                    break
+                starts = part.starts_of(partition.bucket, wanted, slot)
+                wanted -= {start.item for start in starts}
+                found += starts
+        except (Unjudged, FileNotFoundError):
+            yield Lost(0.0, slot)
+        yield from sorted((start for start in found if takes(start.key, "")), key=lambda start: start.at)
 
 
 def _is_in(key: str, partition: Partition) -> bool:

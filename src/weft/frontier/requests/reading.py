@@ -350,9 +350,9 @@ def _left_open(parts: list[LogPart], not_before: float) -> Iterator[Line | None]
                 return
             for bucket in {*opened.values()}:
                 wanted = {item for item, at in opened.items() if at == bucket}
-                for item, (key, at) in part.starts_of(bucket, wanted).items():
-                    del opened[item]
-                    yield RequestStart(item, at, 0.0, key, 0.0, 1, "")
+                for start in part.starts_of(bucket, wanted):
+                    del opened[start.item]
+                    yield start
     except Unjudged:
         yield None
 

@@ -25,7 +25,7 @@ from weft.frontier.politeness import PolitenessClock, Responsiveness
 from weft.frontier.ranks import rank_of
 from weft.frontier.scheduling.fairness import Fairness
 from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S, SiteClocks
-from weft.frontier.scheduling.site_packing import packed_page
+from weft.frontier.scheduling.site_packing import packed_links, packed_page
 from weft.frontier.scheduling.sites import Crawl, IsBlocked, Site, SiteQueue
 from weft.frontier.scheduling.swapped_sites import SwappedSites
 from weft.frontier.scheduling.swapping import Swapping
@@ -34,10 +34,12 @@ from weft.frontier.scheduling.wheel import Wheel
 from weft.records import Found, Purpose
 
 MAX_IN_MEMORY = 10_000  # sites in memory, unless a claim needs more
+MOST_IDLE = 10_000  # of them and more, at which nothing waits
 SOON_S = 10.0  # a site that is due later may be swapped out
 _TURNS = KNOWN_TURNS + 1  # that a site has had when others may have its place
 _KEYS = 50_000
 _FORGOTTEN_AT_ONCE = 20
+_EXCESS_AT_ONCE = 500  # where there are more
 
 
 class Queues:
@@ -110,9 +112,14 @@ class Queues:
         return attempt, now + self.clocks.wait_s(wall)
 
     def forget_idle(self, now: float) -> list[Site]:
-        """Forgets a few of the sites that have long been idle, and returns them."""
+        """Forgets a few of the sites that have long been idle, and returns them. Where many are in memory, those that
+        nobody need wait for: links to one would keep it, and its queue, in memory and in each checkpoint."""
         gone: list[Site] = []
-        while self._idle and self._idle[0][0] <= now and len(gone) < _FORGOTTEN_AT_ONCE:
+        excess = len(self.sites) - self.max_in_memory - MOST_IDLE
+        early_s = max(0.0, FORGET_AFTER_S - max(self.section.delay_s, self.clocks.longest_delay_s))
+        for _ in range(min(len(self._idle), max(_FORGOTTEN_AT_ONCE, min(excess, _EXCESS_AT_ONCE)))):
+            if self._idle[0][0] > (now + early_s if len(gone) < excess else now):
+                break
             _, site = self._idle.popleft()
             site.idle = False
             if site.gone:
@@ -181,6 +188,8 @@ class Queues:
     def enqueue_links(self, crawl: Crawl, links: PageLinks, urls_there: list[str], first: int) -> None:
         """Queues a page's links to one origin, numbered from `first` on: one look-up, one text for all of them."""
         site, at = self.site_at(links.origin), 0
+        if site is None and self._swap_out_links(crawl, links, urls_there, first):
+            return
         while site is None:  # until the origin is known here
             if at == len(urls_there):
                 return
@@ -202,6 +211,18 @@ class Queues:
         crawl.queued += count
         if was_empty or _may_pass(site, queue):
             self.schedule(site)
+
+    def _swap_out_links(self, crawl: Crawl, links: PageLinks, urls_there: list[str], first: int) -> bool:
+        """Adds links to a site that is swapped out, or will be, as one row; False where they must be queued."""
+        if not urls_there or crawl.limits.max_pages_per_domain is not None:
+            return False
+        key = self.key_of(urls_there[0])
+        if not self.swapping.accepts(crawl, Found(urls_there[0], links.depth, links.parent), key):
+            return False
+        self.swapped.add(key, crawl.number, packed_links(first, links, urls_there), self.now())
+        self.queued += len(urls_there)
+        crawl.queued += len(urls_there)
+        return True
 
     def site_at(self, origin: str) -> Site | None:
         """The site of an origin of which pages were queued lately; None where it must be looked up."""

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from weft.frontier.contract import Item
+from weft.frontier.contract import Item, PageLinks
 from weft.frontier.politeness import AddressClock, Breaker, PolitenessClock
 from weft.frontier.ranks import rank_of
 from weft.frontier.scheduling.sites import Crawl, Site, SiteQueue
@@ -54,10 +54,22 @@ def packed_page(item: int, found: Found) -> bytes:
     return b"p%d %d %d %d %b" % (item, rank, found.parent, found.offsite, found.url.encode())
 
 
-def unpacked_page(row: bytes) -> tuple[int, int, int, int, str]:
-    """Its item, rank, parent, hops outside the scope, and URL."""
-    item, depth, parent, offsite, url = row[1:].split(b" ", 4)
-    return int(item), int(depth), int(parent), int(offsite), url.decode()
+def packed_links(first: int, links: PageLinks, urls: list[str]) -> bytes:
+    """Several that one page links to at one origin, numbered from `first` on."""
+    cut = len(links.origin)
+    paths = "\n".join([links.origin, *(url[cut:] for url in urls)])
+    return b"p%d %d %d %d %b" % (first, links.depth, links.parent, links.offsite, paths.encode())
+
+
+def unpacked_pages(row: bytes) -> list[tuple[int, str, str, int, int, int]]:
+    """Of each page its item, origin, path, rank, parent, and hops outside the scope."""
+    first, rank, parent, offsite, text = row[1:].split(b" ", 4)
+    origin, *paths = text.decode().split("\n")
+    if not paths:
+        path_at = origin.index("/", 8)
+        origin, paths = origin[:path_at], [origin[path_at:]]
+    same = int(rank), int(parent), int(offsite)
+    return [(item, origin, path, *same) for item, path in enumerate(paths, int(first))]
 
 
 def packed_site(site: Site, site_queue: SiteQueue, process: int) -> bytes:

@@ -23,7 +23,7 @@ from weft.frontier.scheduling.site_packing import (
     packed_site,
     read_site,
     recall_responsiveness,
-    unpacked_page,
+    unpacked_pages,
     unpacked_queue,
 )
 from weft.frontier.scheduling.sites import Crawl, Site, SiteQueue
@@ -183,15 +183,15 @@ class Swapping:
                 self._renew(queue)
             rows = rows[1:]
         else:
-            key = self._queues.key_of(unpacked_page(rows[0])[-1])
+            (_, origin, path, *_), *_ = unpacked_pages(rows[0])
+            key = self._queues.key_of(origin + path)
             # When an earlier process asked is given out once: to the process that may ask it next.
             site = Site(key, self._queues.clocks.site_clock(key) if is_swapped_in else PolitenessClock())
             queue = site.queue_of(crawl)
             queue.served_at = self._now()
         for row in rows:
-            item, depth, parent, offsite, url = unpacked_page(row)
-            path = url.index("/", 8)
-            queue.push(item, url[:path], url[path:], depth, parent, offsite)
+            for page in unpacked_pages(row):
+                queue.push(*page)
         return site, queue
 
     def _clock_of(self, packed: PackedSite, *, is_swapped_in: bool = True) -> PolitenessClock:

@@ -18,7 +18,9 @@ from weft.crawl.reports.audit_judge import AuditJudge
 from weft.crawl.reports.audit_report import combine_reports
 from weft.crawl.reports.crawls import ReportFolder
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.requests import Gaps, robots_digest, robots_evidence, segments
+from weft.frontier.requests import Gaps, RequestStart, robots_digest, robots_evidence, segments
+from weft.frontier.requests.log_packing import BUCKETS
+from weft.frontier.requests.partitions import LogReader, Partition, log_files
 from weft.frontier.requests.segments import pack
 from weft.frontier.view import FrontierView
 
@@ -152,6 +154,99 @@ def test_one_host_or_a_range_of_time_is_judged_as_in_the_whole(tmp_path: Path) -
     assert before == plain.requests
 
 
+@pytest.mark.parametrize(("seed", "slots"), [(3, 1), (4, 2)])
+def test_any_range_of_time_is_judged_as_in_the_whole(
+    tmp_path: Path, seed: int, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "PART_BYTES", 2000)
+    monkeypatch.setattr(segments, "_PIECE_BYTES", 500)
+    crawled, plain = made(tmp_path, seed, slots, 1.0)
+    rng, whole = random.Random(seed), judged(crawled)
+    assert whole.covers is not None
+    for _ in range(12):
+        since = rng.uniform(*whole.covers)
+        until = since + rng.choice((1.0, 20.0, 200.0))
+        mine = [one for one in plain.violations if since <= one.wall < until]
+        assert judged(crawled, since=since, until=until).violations == mine
+
+
+def test_a_range_costs_the_same_however_long_the_log_before_it_is(tmp_path: Path) -> None:
+    """Requests that a site's delay, or a request in flight, does not make matter to the range are not judged."""
+    read = {files: requests_read_of_the_end(tmp_path / f"{files}", files) for files in (3, 30)}
+    assert read[3] == read[30]
+
+
+def requests_read_of_the_end(home: Path, files: int) -> int:
+    crawled = Crawled(home)
+    for host in HOSTS:
+        crawled.robots(f"https://{host}", (0.0, b""))
+    folder = crawled.folder.of_pod(0) / "requests"
+    folder.mkdir(exist_ok=True)
+    hosts = len(HOSTS)
+    for serial in range(files):
+        items = range(1 + serial * hosts, 1 + (serial + 1) * hosts)
+        texts = [
+            start(item, 20.0 * item, f"/{item}", host=HOSTS[item % hosts]) + end(item, 20.0 * item + 1)
+            for item in items
+        ]
+        path = folder / f"requests-{serial:05d}.log"
+        path.write_bytes(with_sums((begin(1.0) if not serial else "") + "".join(texts)))
+        before = segments.Segment(serial - 1, None, folder / f"requests-{serial - 1:05d}.packed") if serial else None
+        assert segments.replace_by_packed(segments.Segment(serial, path, None), before, lambda: None)
+    last = WALL + 20.0 * files * hosts
+    reader = LogReader(log_files(folder, home / "scratch"))
+    partitions = [Partition(bucket, since=last - 30, before_s=10.0) for bucket in range(BUCKETS)]
+    lines = [line for partition in partitions for line in reader.events(partition)]
+    report = judged(crawled, since=last - 30)
+    assert (report.requests, report.violation_count) == (2, 0)
+    return sum(isinstance(line, RequestStart) for line in lines)
+
+
+def test_a_delay_that_no_request_names_is_looked_for_as_far_back_as_it_is_long(tmp_path: Path) -> None:
+    """The settings ask for more than the requests were made with: one long before the range counts."""
+    crawled = Crawled(tmp_path / "crawl")
+    crawled.folder.keep_settings(SETTINGS | {"politeness_delay_seconds": 900.0})
+    crawled.robots("https://a", (0.0, b""))
+    folder = crawled.folder.of_pod(0) / "requests"
+    folder.mkdir(exist_ok=True)
+    other = [start(item, 100.0 * item, f"/{item}", host="b") + end(item, 100.0 * item + 1) for item in range(10, 14)]
+    lines = [
+        begin(revision=2) + start(1, 500, delay_s=1) + end(1, 501),
+        *other,
+        start(2, 1390, "/2", delay_s=1) + end(2, 1391),
+    ]
+    before = None
+    for serial, text in enumerate(lines):
+        path = folder / f"requests-{serial:05d}.log"
+        path.write_bytes(with_sums(text))
+        assert segments.replace_by_packed(segments.Segment(serial, path, None), before, lambda: None)
+        before = segments.Segment(serial, None, path.with_suffix(".packed"))
+    (found,) = judged(crawled, since=WALL + 1380).violations
+    assert (found.kind, found.url, found.detail) == (
+        "delay",
+        "https://a/2",
+        "889.000 s after the last request, 900 s required",
+    )
+
+
+def test_a_request_that_was_open_where_a_range_begins_counts(tmp_path: Path) -> None:
+    crawled = Crawled(tmp_path / "crawl")
+    for host in "ab":
+        crawled.robots(f"https://{host}", (0.0, b""))
+    folder = crawled.folder.of_pod(0) / "requests"
+    folder.mkdir(exist_ok=True)
+    other = [start(item, 100.0 * item, f"/{item}", host="b") + end(item, 100.0 * item + 1) for item in range(10, 14)]
+    lines = [begin() + start(1, 500), *other, end(1, 1388) + start(2, 1390, "/2") + end(2, 1391)]
+    before = None
+    for serial, text in enumerate(lines):
+        path = folder / f"requests-{serial:05d}.log"
+        path.write_bytes(with_sums(text))
+        assert segments.replace_by_packed(segments.Segment(serial, path, None), before, lambda: None)
+        before = segments.Segment(serial, None, path.with_suffix(".packed"))
+    (found,) = judged(crawled, since=WALL + 1389).violations
+    assert (found.kind, found.detail) == ("delay", "2.000 s after the last request, 10 s required")
+
+
 def test_a_delay_that_is_too_short_across_two_files_is_found(tmp_path: Path) -> None:
     crawled = Crawled(tmp_path / "crawl")
     crawled.robots("https://a", (0.0, b""))
@@ -209,7 +304,7 @@ def test_a_flipped_bit_is_named_with_its_file_and_times_and_nothing_is_called_cl
     for at in sorted(rng.sample(range(len(data)), 60)):
         path.write_bytes(data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :])
         report = judged(crawled)
-        assert report.found == 0, "what is lost is not held against the crawl"
+        assert report.violation_count == 0, "what is lost is not held against the crawl"
         if report.is_proof:
             assert report.requests == whole.requests, "a copy of the index, or requests that are not there"
             silent += 1
@@ -231,7 +326,7 @@ def test_a_file_that_is_lost_is_named(packed_crawl: tuple[Crawled, Path], harm: 
     else:
         path.write_bytes({"cut": data[: len(data) // 2], "empty": b"", "garbage": bytes(len(data))}[harm])
     report = judged(crawled)
-    assert report.losses and not report.is_proof and report.found == 0
+    assert report.losses and not report.is_proof and report.violation_count == 0
     assert 2 * len(HOSTS) <= report.requests < 4 * len(HOSTS)
     assert all(WALL < loss.since < loss.until < WALL + 500 for loss in report.losses)
     assert judged(crawled, since=WALL + 300).is_proof, "what is not asked about is not missing"

@@ -107,7 +107,8 @@ def test_a_full_disk_leaves_blobs_in_memory(tmp_path: Path, monkeypatch: pytest.
     store.flush()
     store._db.execute("PRAGMA max_page_count = 8")
     monkeypatch.setattr(blobs_module, "_BUFFER", 1000)
-    contents = {store.put(b"%d" % number * 300): b"%d" % number * 300 for number in range(300)}
+    texts = (random.Random(number).randbytes(900) for number in range(300))  # that nothing compresses
+    contents = {store.put(text): text for text in texts}
     assert all(store.get(number) == content for number, content in contents.items())
     with pytest.raises(DiskFull):
         store.begin()

@@ -6,8 +6,10 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from blob_stores import unused_store
+from xxhash import xxh3_64_digest
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits
@@ -66,6 +68,28 @@ def test_one_that_is_missing_or_torn_is_not(tmp_path: Path) -> None:
     path.write_bytes(whole)
     assert is_used(path, CrawlLimits())
     path.unlink()
+    assert not is_used(path, CrawlLimits())
+
+
+def test_queued_urls_take_a_fraction_of_their_text(tmp_path: Path) -> None:
+    frontier = EmbeddedFrontier(tmp_path / "f", PolitenessSection(delay_s=0.0, places=1), checkpoint_every=-1_000_000)
+    frontier.crawls.open_crawl("crawl", CrawlLimits())
+    frontier.recovery.recover()
+    urls = [f"https://host{page % 50}.test/a/path/of/some/length/{page}.html" for page in range(5000)]
+    frontier.queue.admit(1, [Found(url, 1) for url in urls])
+    frontier.close()
+    path = tmp_path / "f" / "checkpoint"
+    assert path.stat().st_size < len("".join(urls)) / 4
+    assert is_used(path, CrawlLimits())
+
+
+def test_one_that_an_earlier_weft_has_written_is_as_good_as_none(tmp_path: Path) -> None:
+    """Its records were not compressed: a length, then MessagePack."""
+    path = written(tmp_path / "f", CrawlLimits())
+    header = msgspec.msgpack.encode([6, 9, 10, 9, 0, [], [1, 1, 1, b"", []], [0, 0, 0], "boot"])
+    end = msgspec.msgpack.encode("end")
+    data = b"".join(len(record).to_bytes(4, "little") + record for record in (header, end))
+    path.write_bytes(data + xxh3_64_digest(data))
     assert not is_used(path, CrawlLimits())
 
 

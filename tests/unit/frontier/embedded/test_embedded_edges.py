@@ -506,7 +506,7 @@ def test_what_has_ended_counts_for_a_checkpoint_like_what_was_admitted(bench: Be
         frontier.leases.finish([EndedLease(lease, End.PAGE)])
     frontier.durability.commit()
     assert path.exists(), "six and six are more than ten"
-    assert path.read_bytes()[5:6] == b"\x06", "the layout that checkpoints on disk have"
+    assert path.read_bytes()[6:7] == b"\x07", "the layout that checkpoints on disk have"
 
 
 def test_the_longest_delay_that_a_site_asked_for_is_known_to_the_next_process_however_short(tmp_path: Path) -> None:

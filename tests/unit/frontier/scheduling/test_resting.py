@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,12 +15,13 @@ from xxhash import xxh3_64_digest
 
 from weft.config import PolitenessSection
 from weft.engine.admission import names
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord, Slots, Wanted
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, PageLinks, RobotsRecord, Slots, Wanted
 from weft.frontier.durability import blobs as blobs_module
 from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.politeness import PolitenessClock, Responsiveness
 from weft.frontier.scheduling import packed_map as packed_module
+from weft.frontier.scheduling import queues as queues_module
 from weft.frontier.scheduling.packed_map import PackedMap
 from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S
 from weft.frontier.scheduling.sites import Site
@@ -257,6 +260,52 @@ def test_a_crawl_that_is_dropped_or_closed_takes_its_sites_at_rest_with_it(bench
     assert bench.frontier.status.stats().queued == 0
     bench.claim()
     assert len(bench.queues.swapped) == 0
+
+
+def test_links_to_a_site_at_rest_are_one_row_of_their_page(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.admit("https://awake/1")
+    urls = [f"https://far/a/path/of/some/length/{number}.html" for number in range(50)]
+    for first in range(0, 50, 25):
+        bench.frontier.queue.admit_links(bench.crawl, [PageLinks("https://far", urls[first : first + 25], 1, 7)])
+    assert (len(bench.queues.sites), bench.frontier.status.stats().queued) == (1, 51)
+    waiting = [item for item in bench.frontier.queue.items(bench.crawl) if "far" in item.url]
+    assert [(item.url, item.depth, item.parent) for item in waiting] == [(url, 1, 7) for url in urls]
+    assert len({item.item for item in waiting}) == 50
+    bench.frontier.close()
+    with closing(sqlite3.connect(tmp_path / "queues.db")) as db:
+        sizes = [size for (size,) in db.execute("SELECT length(content) FROM blobs")]
+    assert len(sizes) == 2 and sum(sizes) < len("".join(urls)) / 2, "compressed"
+    again = Bench(tmp_path)
+    again.allow("awake", "far")
+    found = []
+    while leases := again.claim():
+        found += [lease.url for lease in leases if "far" in lease.url]
+        for lease in leases:
+            again.end(lease)
+        again.time += 2.0
+    assert found == urls
+    again.frontier.close()
+
+
+def test_idle_sites_are_forgotten_early_where_many_are_in_memory_and_never_while_somebody_waits(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues_module, "MOST_IDLE", 4)
+    hosts = [f"h{number}" for number in range(30)]
+    bench.queues.max_in_memory = 30
+    bench.allow(*hosts, "slow")
+    bench.admit(*(f"https://{host}/1" for host in hosts), "https://slow/1")
+    for lease in bench.claim(40):
+        bench.end(lease, retry_after_s=500.0 if lease.key == "slow" else None)
+    bench.queues.max_in_memory = 1
+    bench.claim()
+    assert len(bench.queues.sites) == 31, "a delay after their requests"
+    bench.time += 2.0
+    bench.claim()
+    assert len(bench.queues.sites) == 5 and "slow" in bench.queues.sites
+    bench.admit("https://slow/2", *(f"https://{host}/2" for host in hosts))
+    assert {lease.url for lease in bench.claim(40)} == {f"https://{host}/2" for host in hosts}
 
 
 def test_what_is_at_rest_of_a_paused_crawl_stays_there(bench: Bench) -> None:

@@ -1,0 +1,35 @@
+"""URLs on the disk, compressed: those of one site repeat most of their text. A byte says whether it was worth it."""
+
+from __future__ import annotations
+
+import sys
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_LEAST = 200  # bytes: shorter texts stay as they are
+_LEVEL = 1  # 400 MB/s
+_PLAIN, _COMPRESSED = b"\x00", b"\x01"
+
+
+def packed(content: bytes) -> bytes:
+    """What is written."""
+    if len(content) >= _LEAST:
+        data = zstd.compress(content, level=_LEVEL)
+        if len(data) < len(content):
+            return _COMPRESSED + data
+    return _PLAIN + content
+
+
+def unpacked(data: bytes) -> bytes:
+    """The content; ValueError where it is not what was written."""
+    if data[:1] == _PLAIN:
+        return data[1:]
+    if data[:1] != _COMPRESSED:
+        raise ValueError("neither compressed nor plain")
+    try:
+        return zstd.decompress(data[1:])
+    except zstd.ZstdError as error:
+        raise ValueError(str(error)) from None
