@@ -94,7 +94,7 @@ def test_the_tutorial_from_its_start_to_its_files(site: QuotesSite, tmp_path: Pa
     assert "csrf" not in shown.stdout
     explained = weft_command("explain", data, f"{site.url}search").stdout
     assert f"found on {site.url}\n" in explained
-    assert "asked with POST: HTTP 200" in explained
+    assert "requested with POST: HTTP 200" in explained
     exported = weft_command("export", data, "--format", "cdxj", "--out", "-")
     assert exported.stdout.count('/search"') == 1
 
@@ -238,7 +238,7 @@ def test_a_spider_in_a_program(site: QuotesSite, tmp_path: Path) -> None:
     rest = list(weft.run(resume=True, data_dir=tmp_path / "data", max_pages=100))
     assert in_order(some + rest) == in_order(expected(site))
     assert list(weft.run(resume=True, data_dir=tmp_path / "data")) == []
-    with pytest.raises(BadConfig, match="what is to run is missing"):
+    with pytest.raises(BadConfig, match="there is nothing to run"):
         weft.run()
     with pytest.raises(BadInput, match="under a name"):
         weft.run(type("Local", (weft.Spider,), {"__module__": __name__, "__qualname__": "f.<locals>.Local"}))

@@ -39,6 +39,10 @@ ONLY: dict[str, tuple[str, ...]] = {
     "turbohtml": ("extract/turbo.py",),
     "re2": ("patterns.py",),
     "playwright": (),
+    "scrapy": ("spiders/scrapy/",),
+    "twisted": ("spiders/scrapy/",),
+    "itemadapter": ("spiders/scrapy/",),
+    "parsel": (),
 }
 
 

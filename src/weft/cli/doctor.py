@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from weft.cli.service.serve import ServeCommand
-from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.output import output_flags, print_document, printable
 from weft.cli.terminal.settings import config_flags, given, help_all
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -45,7 +45,7 @@ def doctor(config_file: str | None, as_json: bool, quiet: bool, **values: Any) -
         if quiet and one.verdict is not CheckState.PROBLEM:
             continue
         word = click.style(f"{one.verdict:8}", fg=_COLOURS[one.verdict])
-        click.echo(f"{word} {one.name:17} {shown(one.found)}")
+        click.echo(f"{word} {one.name:17} {printable(one.found)}")
         if one.advice:
-            click.echo(f"{'':8} {'':17} → {shown(one.advice)}")
+            click.echo(f"{'':8} {'':17} → {printable(one.advice)}")
     return 0 if is_well else 1

@@ -7,7 +7,7 @@ import sys
 import click
 
 from weft.cli.crawls.own_items import check_flags
-from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.output import output_flags, print_document, printable
 
 
 @click.command()
@@ -66,11 +66,11 @@ def errors(crawl_dirs: tuple[str, ...], top: int, as_json: bool, quiet: bool) ->
         })  # fmt: skip
         return 0
     for one in causes:
-        click.echo(shown(f"{one.count:>7,}  {one.cause}"))
+        click.echo(printable(f"{one.count:>7,}  {one.cause}"))
         for url in one.urls:
-            click.echo(shown(f"         {url}"))
+            click.echo(printable(f"         {url}"))
         for line in one.traceback.strip().splitlines():
-            click.echo(shown(f"           {line}"))
+            click.echo(printable(f"           {line}"))
     if not causes:
         click.echo("nothing has failed", err=True)
     return 0

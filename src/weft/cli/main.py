@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from weft import __version__
-from weft.cli.terminal.output import shown
+from weft.cli.terminal.output import printable
 from weft.errors import NoCrawl, WeftError
 
 # Imported modules hardly contain reference cycles: run the garbage collector rarely.
@@ -210,5 +210,5 @@ def _not_text(args: list[str]) -> str | None:
 def _complain(message: str) -> None:
     from weft.cli.terminal.messages import as_flags
 
-    lines = shown(as_flags(message), err=True).splitlines() or [""]
+    lines = printable(as_flags(message), err=True).splitlines() or [""]
     print("\n".join([f"weft: {lines[0]}", *(f"      {line}" for line in lines[1:])]), file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli.service.serve import ServeCommand
-from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.output import output_flags, print_document, printable
 from weft.cli.terminal.settings import config_flags, given, help_all
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ def refresh(config_file: str | None, as_json: bool, quiet: bool, **values: Any) 
         return 0 if enough else 3
     if not quiet:
         for problem in done.problems:
-            click.echo(f"weft: {shown(problem, err=True)}", err=True)
+            click.echo(f"weft: {printable(problem, err=True)}", err=True)
         if done.duplicates:
             click.echo(f"weft: duplicates left out: {done.duplicates:,}", err=True)
         for why, count in done.failures.items():
             first = "" if count == 1 else "first: "
-            click.echo(f"  {count:6,} failed: {shown(why)} ({first}{shown(done.examples[why])})")
+            click.echo(f"  {count:6,} failed: {printable(why)} ({first}{printable(done.examples[why])})")
     click.echo(f"{done.passed:,} of {done.tested:,} proxies work ({done.seconds:.1f} s)")
     if not enough:
         click.echo(f"weft: {config.proxy.least:,} are needed (`min_proxies`)", err=True)
@@ -100,17 +100,17 @@ def list_(config_file: str | None, as_json: bool, quiet: bool, **values: Any) ->
 
     config = _loaded(config_file, values)
     path = live_of(config.fetch.proxies, Path(config.server.data_dir))
-    found, job = live.read(path), last_job(path)
-    rows = found.proxies if found is not None else ()
+    list_read, job = live.read(path), last_job(path)
+    rows = list_read.proxies if list_read is not None else ()
     if as_json:
-        tested_at = found.tested_at if found is not None else None
+        tested_at = list_read.tested_at if list_read is not None else None
         refreshed = _fields(job) if job is not None else None
         print_document({"tested_at": tested_at, "proxies": [_facts(one) for one in rows], "refresh": refreshed})
         return 0
     for one in rows:
         tls = {None: "-", True: "tls", False: "no tls"}[one.tls]
         about = f"{one.latency_s * 1000:7.0f} ms  {one.anonymity:11}  {tls:6}  tier {one.tier}  {one.country}"
-        click.echo(f"{shown(one.proxy.name):48}  {about}".rstrip())
+        click.echo(f"{printable(one.proxy.name):48}  {about}".rstrip())
     if not quiet and not rows:
         click.echo("no proxies; `weft proxies refresh` tests them", err=True)
     return 0
@@ -152,7 +152,7 @@ def test(url: str, config_file: str | None, as_json: bool, quiet: bool, **values
         result = one.why.removeprefix(f"{one.proxy.name}: ")
         result = result or f"HTTP {one.status}, {one.latency_s * 1000:.0f} ms, anonymity: {one.anonymity}"
         if not (quiet and one.why):
-            click.echo(f"{'failed' if one.why else 'works':6}  {shown(one.proxy.name):48}  {shown(result)}")
+            click.echo(f"{'failed' if one.why else 'works':6}  {printable(one.proxy.name):48}  {printable(result)}")
     return 0 if works else 1
 
 

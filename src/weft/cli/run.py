@@ -35,6 +35,7 @@ def run(
     \b
     weft run quotes.py -o quotes.jsonl --email you@example.com
     weft run quotes.py:Quotes --resume -o quotes.jsonl
+    weft run --scrapy quotes_spider.py -a tag=love -o quotes.jsonl
 
     Items are kept with the pages that they come from, and written as they are committed: after a Ctrl-C or a kill
     --resume continues the same file. `weft items DIR` writes them again. Exit codes are those of `weft crawl`.
@@ -44,10 +45,10 @@ def run(
 
     flags = given(values)
     if source is not None:
-        if "spider" in flags:
-            raise BadInput("--spider: the spider is given twice")
+        if "spider" in flags or "scrapy" in flags:
+            raise BadInput("the spider is given twice: as `weft run FILE.py`, or as `weft run --scrapy FILE.py`")
         flags["spider"] = source
-    elif not flags.get("resume"):
+    elif not (flags.get("resume") or "scrapy" in flags):
         raise BadInput("which spider? `weft run FILE.py`, or `weft run --resume --data-dir DIR` to continue one")
     return start(
         (), flags, config_file, out=out, overwrite=overwrite, append=append, no_progress=no_progress, as_json=as_json,

@@ -338,13 +338,13 @@ def _paged(ask: Callable[[str | None], Steps[Any]], some: Callable[[Any], Iterab
 
 def pages(service: ServiceAddress, task_id: str) -> Many[ScrapedPage]:
     """Every page so far, in the order in which they were stored."""
-    return _paged(lambda cursor: results(service, task_id, cursor=cursor), lambda found: found.pages)
+    return _paged(lambda cursor: results(service, task_id, cursor=cursor), lambda answer: answer.pages)
 
 
 def errors(service: ServiceAddress, task_id: str) -> Many[PageError]:
     """Every URL that has failed so far."""
     return _paged(
-        lambda cursor: results(service, task_id, include_errors=True, cursor=cursor), lambda found: found.errors
+        lambda cursor: results(service, task_id, include_errors=True, cursor=cursor), lambda answer: answer.errors
     )
 
 
@@ -354,7 +354,7 @@ def tasks(service: ServiceAddress, status: TaskState | str | None = None) -> Man
     def ask(cursor: str | None) -> Steps[scraping.TaskList]:
         return _call(service, scraping.LIST, query={"status": status, "limit": 100, "cursor": cursor})
 
-    return _paged(ask, lambda found: found.tasks)
+    return _paged(ask, lambda answer: answer.tasks)
 
 
 def deliveries(service: ServiceAddress, task_id: str) -> Many[WebhookDelivery]:
@@ -363,7 +363,7 @@ def deliveries(service: ServiceAddress, task_id: str) -> Many[WebhookDelivery]:
     def ask(cursor: str | None) -> Steps[scraping.WebhookDeliveries]:
         return _call(service, scraping.DELIVERIES, task_id, query={"limit": 1000, "cursor": cursor})
 
-    return _paged(ask, lambda found: found.deliveries)
+    return _paged(ask, lambda answer: answer.deliveries)
 
 
 def events(service: ServiceAddress, task_id: str, *, after: int = 0) -> Many[TaskEvent]:

@@ -203,20 +203,28 @@ class SpiderSection(Section, frozen=True, kw_only=True):
     on_page: Annotated[
         str | None, Help("a function that is called with each page, and may yield items and requests: FILE.py:NAME")
     ] = None
+    scrapy: Annotated[str | None, Help("a spider of Scrapy's to run as it is: FILE.py[:CLASS] or MODULE[:CLASS]")] = (
+        None
+    )
+    scrapy_arguments: Annotated[dict[str, str], Help("argument of the Scrapy spider")] = field(default_factory=dict)
+    scrapy_settings: Annotated[dict[str, str], Help("setting of Scrapy, before those of the spider")] = field(
+        default_factory=dict
+    )
     spider_workers: Annotated[
         Annotated[int, Meta(ge=1, le=64)] | None,
-        Tuning("processes that run the user's code; by default one less than there are cores"),
+        Tuning("processes that run the user's code; by default one less than there are cores, for Scrapy's spiders 1"),
     ] = None
     callback_s: Annotated[Timeout, Tuning("time limit of a callback for a page, in seconds")] = field(
         default=30.0, name="callback_seconds"
     )
     callback_memory_mb: Annotated[Positive, Tuning("memory limit of a callback, in megabytes")] = 500
     max_callback_errors: Annotated[Positive | None, Help("failed callbacks after which the crawl ends")] = None
+    max_items: Annotated[Positive | None, Help("items after which the crawl ends; pages in flight may add some")] = None
 
     @property
     def is_given(self) -> bool:
         """Whether the settings name user code."""
-        return bool(self.spider or self.on_page)
+        return bool(self.spider or self.on_page or self.scrapy)
 
 
 class LoginSection(Section, frozen=True, kw_only=True):

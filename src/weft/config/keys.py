@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from weft.config.section import LARGEST, LONGEST_S
-from weft.config.tree import CRAWL, IN_FILES, SHORT_FLAGS, Product
+from weft.config.tree import CRAWL, IN_FILES, LETTERS, SHORT_FLAGS, Product
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,11 @@ class Key:
     def flag(self) -> str:
         """Its flag on the command line."""
         return SHORT_FLAGS.get(self.name, "--" + self.name.replace("_", "-"))
+
+    @property
+    def letter(self) -> str:
+        """Its flag of one letter, if it has one."""
+        return LETTERS.get(self.name, "")
 
     @property
     def default_words(self) -> str:

@@ -94,5 +94,5 @@ def from_file(
     def unknown(name: str) -> str | None:
         return None if name in known else f"unknown key {name!r}{names.answer(name, own, own.__getitem__)}"
 
-    for name, value, place, lax in yaml_file.entries(path, unknown, environment, problems):
-        yield name, Value(value, place, lax)
+    for name, value, location, lax in yaml_file.entries(path, unknown, environment, problems):
+        yield name, Value(value, location, lax)

@@ -47,19 +47,23 @@ class Config(Struct, frozen=True, kw_only=True):
 BLOOM_KEYS = ("bloom_filter_capacity", "bloom_filter_error_rate")
 
 
+def _goes_where_it_says(got: Mapping[str, Any]) -> bool:
+    return bool(got.get("spider") or got.get("scrapy"))
+
+
 Compute = Callable[[Mapping[str, Any], Mapping[str, str]], tuple[Any, str]]
 # Defaults that follow from other values: key → function of the values so far and their origins, returning (value, why).
 COMPUTED: dict[str, Compute] = {
     "scope": lambda got, _: (
         ("any", "a spider goes where it says")
-        if got.get("spider")
+        if _goes_where_it_says(got)
         else ("any", "from a seed file")
         if got.get("seed_file")
         else ("domain", "URLs on the command line")
     ),
     "politeness_delay_seconds": lambda got, _: (
         (1.0, "a spider")
-        if got.get("spider")
+        if _goes_where_it_says(got)
         else (70.0, "scope is any")
         if got["scope"] == "any"
         else (1.0, "within a scope")
@@ -89,6 +93,7 @@ COMPUTED_WORDS = {
     "log_dir": "logs in the first data dir",
 }
 SHORT_FLAGS = {"politeness_delay_seconds": "--delay", "data_dirs": "--data-dir", "headers": "--header"}
+LETTERS = {"scrapy_arguments": "-a", "scrapy_settings": "-s"}
 # Settings of a single run, which are not recorded with a crawl: its duration, its configuration file and its intent.
 NOT_KEPT = frozenset(
     {
@@ -109,7 +114,9 @@ NOT_KEPT = frozenset(
 KEPT_IF_GIVEN = frozenset({"log_dir", "num_pods"})
 IN_FILES = frozenset({"extract", "login", "logins"})  # mappings that may be in a file
 PATTERNS = frozenset({"include", "exclude"})
-SECRET_KEYS = frozenset({"auth", "headers", "redis_password", "pods", "proxy_sources"})
+SECRET_KEYS = frozenset(
+    {"auth", "headers", "redis_password", "pods", "proxy_sources", "scrapy_arguments", "scrapy_settings"}
+)
 
 
 @dataclass(frozen=True)

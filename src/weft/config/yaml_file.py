@@ -43,18 +43,18 @@ def entries(
     """Every key with its value, its line, and whether a variable was inserted; `unknown` returns the problem for
     unknown keys. Without an `environment`, `${VAR}` is ordinary text."""
     for name_node, node in _mapping(path, problems):
-        name, place = str(name_node.value), f"{path}:{name_node.start_mark.line + 1}"
+        name, location = str(name_node.value), f"{path}:{name_node.start_mark.line + 1}"
         if (answer := unknown(name)) is not None:
-            problems.append(f"{place}: {answer}")
+            problems.append(f"{location}: {answer}")
             continue
         lax = False if environment is None else _fill_in(node, path, environment, problems)
         if lax is None:
             continue
         loader = yaml.SafeLoader("")
         try:
-            yield name, loader.construct_document(node), place, lax
+            yield name, loader.construct_document(node), location, lax
         except (yaml.YAMLError, ValueError) as error:  # ValueError: an invalid date, or a number of 5,000 digits
-            problems.append(f"{place}: {name}: {_first_line(error)}")
+            problems.append(f"{location}: {name}: {_first_line(error)}")
         finally:
             loader.dispose()
 

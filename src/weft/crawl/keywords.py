@@ -92,10 +92,14 @@ class Settings(TypedDict, total=False):
     login: Mapping[str, object] | FormLogin | Path
     logins: Mapping[str, object] | Path
     extract: Mapping[str, object] | Path
+    scrapy: str | None
+    scrapy_arguments: Mapping[str, str]
+    scrapy_settings: Mapping[str, str]
     spider_workers: int | None
     callback_seconds: float
     callback_memory_mb: int
     max_callback_errors: int | None
+    max_items: int | None
     data_dirs: Path | Sequence[Path]
     store: str | Sequence[str]
     log_dir: Path

@@ -14,7 +14,9 @@ from weft.errors import BadConfig, BadInput
 from weft.names import answer
 
 SETTINGS_ORIGIN = "settings of the spider"
-_NOT_THEIRS = frozenset({"spider", "on_page", "resume", "fresh", "retry_failed", "recrawl"})
+_NOT_THEIRS = frozenset(
+    {"spider", "on_page", "scrapy", "scrapy_arguments", "scrapy_settings", "resume", "fresh", "retry_failed", "recrawl"}
+)
 
 
 def describe_code(config: Config) -> Description | None:
@@ -22,8 +24,12 @@ def describe_code(config: Config) -> Description | None:
     code = code_in(config)
     if code is None:
         return None
-    if config.spider.spider and config.spider.on_page:
-        raise BadInput("`spider` and `on_page` are two ways to read the pages: give one of them")
+    section = config.spider
+    named = [name for name in ("spider", "on_page", "scrapy") if getattr(section, name)]
+    if len(named) > 1:
+        raise BadInput(f"`{named[0]}` and `{named[1]}` are two ways to read the pages: give one of them")
+    if section.scrapy and config.pods.num_pods > 1:
+        raise BadInput("a Scrapy spider lives in one process: leave `num_pods` out")
     if config.pods.on_redis:
         raise BadInput("a spider does not run on pods on Redis yet: leave `pods` out, or use `num_pods`")
     return describe(code)
@@ -31,17 +37,17 @@ def describe_code(config: Config) -> Description | None:
 
 def settings_in(description: Description) -> dict[str, Any]:
     """The crawl settings of a spider, by key; raises BadConfig for invalid ones."""
-    own, problems, found = own_names(keys()), list[str](), dict[str, Any]()
+    own, problems, settings = own_names(keys()), list[str](), dict[str, Any]()
     for name, value in description.settings.items():
         if name not in own:
             problems.append(f"{SETTINGS_ORIGIN}: no setting {name!r}{answer(name, own, str)}")
         elif own[name] in _NOT_THEIRS:
             problems.append(f"{SETTINGS_ORIGIN}: {name} can only be set by the command that runs it")
         else:
-            found[own[name]] = value
+            settings[own[name]] = value
     if problems:
         raise BadConfig(problems)
-    return found
+    return settings
 
 
 def check_resumed(folder: CrawlFolder, description: Description | None, complain: Callable[[str], None]) -> None:
@@ -51,6 +57,12 @@ def check_resumed(folder: CrawlFolder, description: Description | None, complain
         return
     if before is None:
         raise BadInput(f"{folder.home}: the crawl was started without a spider: start a new one in another `data_dir`")
+    if before.has_pipelines is not description.has_pipelines:
+        was, now = ("with", "without") if before.has_pipelines else ("without", "with")
+        raise BadInput(
+            f"{folder.home}: the crawl was started {was} item pipelines, and its spider comes {now}: its output would "
+            "be of two kinds; start a new one in another `data_dir`"
+        )
     if before.digest and before.digest != description.digest:
         complain(
             f"{description.title} has changed since the crawl ran last: pages that are stored keep their items "

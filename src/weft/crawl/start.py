@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ from weft.engine.loop.stop import Stop
 from weft.engine.machine import check_clock
 from weft.engine.parsing.extraction import extraction_of
 from weft.engine.user_code.calls import Description
-from weft.errors import BadInput, Busy, NoCrawl, Occupied, WeftError, installing
+from weft.errors import BadInput, BadUrl, Busy, NoCrawl, Occupied, WeftError, installing
 from weft.files import have_temporary_folder
 from weft.frontier.redis.connection import peers
 from weft.store.pages import PageStore
@@ -149,6 +150,10 @@ def _prepare(
     description: Description | None,
 ) -> Prepared:
     config, resume = loaded.config, loaded.config.run.resume
+    for note in description.notes if description is not None else ():
+        complain(note)
+    if config.spider.scrapy and (config.spider.spider_workers or 1) > 1:
+        complain("spider_workers: each process has a spider object of its own, which sees a part of the pages")
     large = given if given is not None and not given.is_small else None
     first = given.seeds(complain) if given is not None else []
     if large is None:
@@ -163,7 +168,8 @@ def _prepare(
         raise BadInput(f"{description.title} has no `start_urls` and no `start()`: give it one of them, or give URLs")
     if not (seeds or large or description is not None) and not resume:
         raise BadInput("no seeds: give URLs, or `seed_file=FILE` with one a line, or `resume=True` to continue a crawl")
-    check_email([*seeds, *first], config.fetch)
+    named = _canonical(description.start_urls) if description is not None and not resume else []
+    check_email([*seeds, *first, *named], config.fetch)
     extraction_of(config.extract)
     checked_login(config)
     _check_proxies(config, complain)
@@ -236,6 +242,15 @@ def _prepare(
         folder.release()
         raise
     return Prepared(loaded, folder, Orchestrator(config, folder, identity.id, pods=pods), endpoint, pods, log_file)
+
+
+def _canonical(texts: Sequence[str]) -> list[str]:
+    """The URLs among the texts that a spider's own `start` is likely to request."""
+    found = []
+    for text in texts:
+        with suppress(BadUrl):
+            found.append(urls.seed(text))
+    return found
 
 
 def _seed(text: str) -> str:

@@ -135,7 +135,9 @@ class ParsedPage:
     @lazy
     def main_text(self) -> str:
         """The text the page is about, as plain lines; of what is no HTML, all its text."""
-        return _main.main_text(self._document, self.content_root) if self._document is not None else self.text
+        if self._document is None:
+            return self.text
+        return _main.main_text(self._document, self.visible_text, self.stated)
 
     @lazy
     def markdown(self) -> str:
@@ -157,7 +159,9 @@ class ParsedPage:
         if self._document is None:
             return self.text
         headline = self.content.headline if self.content is not None else ""
-        return _markdown.markdown(self.content_root, self.base, links, headline, self._document)
+        repeats = _main.repeats_of(self.content)
+        written = _markdown.markdown(self.content_root, self.base, links, headline, self._document, repeats)
+        return "\n\n".join(filter(None, (written, _markdown.escaped(self.stated))))
 
     @lazy
     def language(self) -> str | None:
@@ -203,6 +207,16 @@ class ParsedPage:
     def content(self) -> Content | None:
         """What the page is about, as a pruned copy of its tree, for extract/ alone; None for what is no HTML."""
         return _main.content_of(self._document, self.url) if self._document is not None else None
+
+    @lazy
+    def visible_text(self) -> str:
+        """The text of the content alone, as a reader sees it."""
+        return _main.visible_text(self.content)
+
+    @lazy
+    def stated(self) -> str:
+        """What the JSON-LD says beyond that, on a page that shows little of it."""
+        return _main.stated_beside(self._document, self.visible_text) if self._document is not None else ""
 
     @property
     def content_root(self) -> Element | None:

@@ -47,6 +47,7 @@ class Transport(Protocol):
         is_first: bool = False,
         body: bytes | None = None,
         method: str = "",
+        timeout_s: float = 0.0,
     ) -> None:
         """Begins one transfer; `poll` gives its result with the tag. See `client.Client.submit`."""
 

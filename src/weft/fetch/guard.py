@@ -100,6 +100,11 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "[::1]", "::1") or host.startswith("127.")
 
 
+def is_private_host(host: str) -> bool:
+    """Whether a host or address says itself that it is this machine, or in a private network."""
+    return is_loopback(host) or refusal(host.strip("[]")) in INSIDE
+
+
 @lru_cache(maxsize=65536)
 def refusal(address: str | IPv4Address | IPv6Address) -> str | None:
     """Why this address is not public, in a word; None when it is."""

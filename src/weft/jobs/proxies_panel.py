@@ -32,8 +32,8 @@ class ProxiesPanel:
             rows = tuple((one.name, "", "", "", str(one.tier), one.country) for one in proxies[:MOST])
             more = f" The first {MOST} are shown." if len(proxies) > MOST else ""
             return PanelTable(_COLUMNS, rows, f"{len(proxies):,} listed; they are not tested.{more}")
-        found, job = live.read(self._path), last_job(self._path)
-        proxies_there = found.proxies if found is not None else ()
+        list_read, job = live.read(self._path), last_job(self._path)
+        proxies_there = list_read.proxies if list_read is not None else ()
         rows = tuple(
             (
                 one.proxy.name,
@@ -45,7 +45,7 @@ class ProxiesPanel:
             )
             for one in proxies_there[:MOST]
         )
-        tested = found.tested if found is not None else 0
+        tested = list_read.tested if list_read is not None else 0
         note = f"{len(proxies_there):,} of {tested:,} usable, {self._least:,} needed."
         if job is not None and job.status in UNDER_WAY:
             note += f" They are being tested: {job.completed_chunks:,} of {job.total_chunks:,} chunks."

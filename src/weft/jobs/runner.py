@@ -228,7 +228,7 @@ class JobRunner:
                 in_flight=task.spec.max_concurrent_articles, memory_bytes=task.spec.max_memory_bytes, visits=visits,
             )  # fmt: skip
         except Gone:
-            log.info("the engine is away", task=task.id)
+            log.info("the engine does not answer", task=task.id)
         except BadInput as error:
             if task.deadline_at is not None and task.deadline_at <= self._clock():  # it has passed in the meantime
                 await self._end(task, *finish_without(task, FinishReason.DEADLINE))
@@ -376,7 +376,7 @@ class JobRunner:
             for snapshot in await self._engine.live():
                 task = await asyncio.to_thread(self._store.get, snapshot.name)
                 if task is None or task.is_terminal:
-                    log.info("a crawl without a task", crawl=snapshot.name)
+                    log.info("cancelling a crawl without a task", crawl=snapshot.name)
                     await self._engine.cancel(snapshot.name)
                     if task is None:
                         await self._engine.forget([snapshot.name])

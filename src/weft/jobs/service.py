@@ -306,7 +306,7 @@ class JobService(Protocol):
         """Its numbered events of some kinds, and errors of one class, newest first; without its terminal state."""
 
     async def timeline(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Timeline:
-        """What it did per second, after a number."""
+        """What the task did in each second, after the event with number `after`."""
 
     async def health(self) -> Health:
         """The health of the service, for `/scraping/status`, `/healthz` and `/metrics`."""

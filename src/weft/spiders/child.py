@@ -7,22 +7,14 @@ the parent to see (time, memory, exit).
 
 from __future__ import annotations
 
-import io
-import logging
-import os
-import sys
-import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from itertools import islice
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import msgspec
 
-import weft
 from weft.engine.user_code.calls import (
     CLOSED,
     DEFAULT_CALLBACK,
@@ -43,10 +35,8 @@ from weft.extract.page import ParsedPage
 from weft.fetch.headers import Head
 from weft.logins import FormLogin, absolute
 from weft.spiders.loading import check_selectors, digest_of, find
+from weft.spiders.running_code import run_code
 from weft.spiders.spider import RequestFailure, Spider
-
-MOST_PRINTED, MOST_TRACEBACK = 64 * 1024, 20_000  # characters of one call
-_NOT_THEIRS = (str(Path(weft.__file__).parent), str(Path(os.__file__).parent), "<")  # files that are not the user's
 
 
 def make(code: Code) -> SpiderRunner:
@@ -81,7 +71,6 @@ class SpiderRunner:
         self._state = msgspec.json.encode(spider.state)
         self._started: Iterator[Any] | None = None
         self._position = 0  # requests that `start` has yielded so far
-        self._pid = os.getpid()
 
     def describe(self) -> Description:
         """What the engine has to know of the spider."""
@@ -107,17 +96,12 @@ class SpiderRunner:
 
     def run(self, call: Call, page: ParsedPage | None, body: bytes) -> CallResult:
         """Calls the method; an exception is the result's `error`."""
-        result, printed = CallResult(), Printed()
-        with redirect_stdout(printed), redirect_stderr(printed), _logged_to(printed):
-            try:
-                self._call(call, page, body, result)
-                result.state = self._changed_state()
-            except BaseException as error:  # also what code raises to end its process: it is this page that ends
-                result = _failed(error)
-        if os.getpid() != self._pid:
-            os._exit(0)  # the code has forked, and this is the copy: it must not answer
-        result.printed = printed.getvalue()
-        return result
+
+        def work(result: CallResult) -> None:
+            self._call(call, page, body, result)
+            result.state = self._changed_state()
+
+        return run_code(work)
 
     def _call(self, call: Call, parsed: ParsedPage | None, body: bytes, result: CallResult) -> None:
         if call.kind == START:
@@ -221,19 +205,6 @@ class Gathered:
         return data
 
 
-class Printed(io.StringIO):
-    """What was printed, up to a bound."""
-
-    def write(self, text: str) -> int:
-        if (room := MOST_PRINTED - self.tell()) > 0:
-            super().write(text[:room])
-        return len(text)
-
-    def fileno(self) -> int:
-        """Of a program that the code starts, the output goes where the process's goes."""
-        return sys.__stdout__.fileno() if sys.__stdout__ is not None else 1
-
-
 def is_item(one: object) -> bool:
     """Whether something can be an item."""
     if isinstance(one, dict | msgspec.Struct):
@@ -296,30 +267,6 @@ def _meta_of(spec: RequestSpec) -> dict[str, Any]:
     return msgspec.msgpack.decode(spec.meta) if spec.meta else {}
 
 
-def _failed(error: BaseException) -> CallResult:
-    """The result of a call that raised: the user's part of the traceback, and one line."""
-    first = error.__traceback__
-    while first is not None and first.tb_frame.f_code.co_filename == __file__:
-        first = first.tb_next
-    text = "".join(traceback.format_exception(type(error), error, first))
-    return CallResult(error=cause_of(error), traceback=text[-MOST_TRACEBACK:])
-
-
-def cause_of(error: BaseException) -> str:
-    """An exception as a cause to count by: its type, and the last line of the user's own code. What it says may differ
-    from page to page, and is in the traceback."""
-    place, trace = "", error.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not file.startswith(_NOT_THEIRS) and "site-packages" not in file:
-            place = f" at {Path(file).name}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    if not place:  # nothing of the user's ran: what was yielded is wrong, or the callback is missing
-        lines = str(error).strip().splitlines()
-        return lines[0][:200] if lines else type(error).__name__
-    return f"{type(error).__name__}{place}"
-
-
 def _overrides(kind: type, name: str) -> bool:
     return getattr(kind, name) is not getattr(Spider, name)
 
@@ -349,20 +296,3 @@ def _login(value: object) -> dict[str, object]:
 
 def _kind(value: object) -> str:
     return f"a {type(value).__name__}" if not isinstance(value, str) else f"the text {value[:40]!r}"
-
-
-class _logged_to:
-    """Sends what the code logs to a text, while it runs."""
-
-    def __init__(self, printed: Printed) -> None:
-        self._handler = logging.StreamHandler(printed)
-        self._handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-
-    def __enter__(self) -> None:
-        root = logging.getLogger()
-        root.addHandler(self._handler)
-        if root.level > logging.INFO or root.level == logging.NOTSET:
-            root.setLevel(logging.INFO)
-
-    def __exit__(self, *_: object) -> None:
-        logging.getLogger().removeHandler(self._handler)

@@ -50,6 +50,8 @@ def find(code: Code) -> type[Spider] | FunctionType:
         return found
     spiders: list[type[Spider]] = [one for one in vars(module).values() if _is_spider_of(one, module)]
     if not spiders:
+        if _has_scrapys(module):
+            raise BadInput(f"{code.source} has a spider of Scrapy's, not of Weft's: run it as `scrapy={code.source!r}`")
         raise BadInput(f"{code.source} has no spider: define a class that is derived from weft.Spider")
     if len(spiders) > 1:
         names = ", ".join(one.__name__ for one in spiders)
@@ -132,6 +134,12 @@ def _is_spider_of(one: object, module: ModuleType) -> bool:
     if not isinstance(one, type) or not issubclass(one, Spider) or one is Spider:
         return False
     return one.__module__ == module.__name__ and not one.__name__.startswith("_")
+
+
+def _has_scrapys(module: ModuleType) -> bool:
+    """Whether there is a spider for Scrapy, which the module itself has imported then."""
+    base = getattr(sys.modules.get("scrapy"), "Spider", None)
+    return base is not None and any(isinstance(one, type) and issubclass(one, base) for one in vars(module).values())
 
 
 def _where(error: BaseException, source: str) -> str:

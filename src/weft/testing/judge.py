@@ -161,7 +161,7 @@ def _judge_delay(
     last: Arrival | None = None  # the request that ended last
     blocked_until, blocker = 0.0, ""
     delays: dict[str, float] = {}
-    for place, arrival in enumerate(requests):
+    for index, arrival in enumerate(requests):
         if last is not None and places == 1:
             gap = arrival.t - last.end
             required = max(delay_s, max(delays.values(), default=0.0))
@@ -169,7 +169,7 @@ def _judge_delay(
                 verdict.overlap.append(f"{arrival.url} while {last.url} was open")
             elif gap < required:
                 verdict.delay.append(f"{arrival.url} {gap:.4f} s after {last.url}, {required:g} required")
-        elif places > 1 and _open_at(requests[:place], arrival.t) >= places:
+        elif places > 1 and _open_at(requests[:index], arrival.t) >= places:
             verdict.overlap.append(f"{arrival.url} with {places} others open")
         if arrival.t < blocked_until:
             verdict.retry_after.append(f"{arrival.url} inside the Retry-After of {blocker}")

@@ -68,7 +68,7 @@ class World:
 
     @cached_property
     def _positions(self) -> dict[int, int]:
-        return {site.index: place for place, site in enumerate(self._trunk)}
+        return {site.index: position for position, site in enumerate(self._trunk)}
 
     def fixtures(self, site: SyntheticSite) -> HostFixtures:
         """A site's special URLs."""

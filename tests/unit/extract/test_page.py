@@ -143,7 +143,7 @@ TOKENS = st.sampled_from(
 def test_no_markup_raises_whatever_is_asked(tokens: list[str], content_type: str | None) -> None:
     read = extract("".join(tokens).encode("utf-8", "surrogatepass"), URL, content_type)
     names = [name for name, value in vars(ParsedPage).items() if isinstance(value, page_module.lazy)]
-    assert len(names) == 11
+    assert len(names) == 13
     for name in names:
         getattr(read, name)
 

@@ -90,7 +90,7 @@ def test_json_with_several_pipelines_and_variables_of_the_environment(tmp_path: 
         (("description: Counts words.", "pipelines: {}"), "pipelines must be names"),
         (("  fetch: {", "  items: {"), "'items' cannot be a stage's name"),
         (("description: Counts words.", "description: [x"), "is not YAML"),
-        (("description: Counts words.", "items: {file: b.jsonl}"), "key 'items' stands here again"),
+        (("description: Counts words.", "items: {file: b.jsonl}"), "key 'items' is repeated"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_its_line(tmp_path: Path, change: tuple[str, str], said: str) -> None:

@@ -10,7 +10,7 @@ import click
 from weft.cli.crawls.suggestions import resume as resume_command
 from weft.cli.reports.folders import engine_dir, report_in, which_crawl
 from weft.cli.terminal.messages import as_flags
-from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.output import output_flags, print_document, printable
 from weft.cli.terminal.settings import SettingsCommand, config_flags, given
 
 
@@ -125,7 +125,7 @@ def _send(
         lines.append(f"No process runs this crawl now. Continue it: {resume_command(folder.data_dirs)}")
     elif not result["is_in_force"]:
         lines.append("The change is recorded; some processes of the crawl have not read it yet, but will.")
-    click.echo(shown(as_flags("\n".join(lines))))
+    click.echo(printable(as_flags("\n".join(lines))))
 
 
 def _outcome_text(verb: str, result: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ import click
 from weft.cli.crawls.own_items import check_flags, item_flags, output_of
 from weft.cli.crawls.suggestions import Typed, resume
 from weft.cli.terminal.messages import as_flags
-from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.output import output_flags, print_document, printable
 from weft.cli.terminal.settings import SettingsCommand, config_flags, given, help_all
 from weft.records import Reason
 
@@ -181,11 +181,11 @@ def _report_end(
         explanation = {"causes": causes, "unmatched": [as_flags(one) for one in outcome.unmatched]}
         print_document({"exit_code": code, "data_dir": str(folder.home), "status": status_document} | explanation)
     elif code == 2:
-        click.echo(shown(f"weft: {as_flags(status.note)}", err=True), err=True)
+        click.echo(printable(f"weft: {as_flags(status.note)}", err=True), err=True)
     elif not quiet:
-        click.echo(shown(summary(prepared, typed, status, outcome, code), err=True), err=True)
+        click.echo(printable(summary(prepared, typed, status, outcome, code), err=True), err=True)
     elif outcome.is_nothing:
-        click.echo(shown("weft: " + as_flags("\n".join(outcome.lines())), err=True), err=True)
+        click.echo(printable("weft: " + as_flags("\n".join(outcome.lines())), err=True), err=True)
 
 
 def _say(text: str) -> None:
@@ -202,6 +202,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     """The summary for people; its last line has the location of the corpus and the command to continue."""
     from weft.crawl.processes.ends import NOTHING
     from weft.crawl.reports.changes import changes
+    from weft.engine.loop.stop import Stop
 
     home = prepared.folder.home
     pages = status.pages - status.pages_at_start
@@ -210,6 +211,8 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     errors = ", ".join(f"{kind} {count}" for kind, count in sorted(failed.items(), key=lambda e: -e[1])[:6])
     ends = {0: "Finished", NOTHING: "Finished", 3: f"Stopped by a limit ({status.note})", 130: "Interrupted"}
     end = "Cancelled" if status.state == CANCELLED else ends.get(code, "Ended")
+    if status.stop and status.note == Stop.CLOSED:
+        end = f"Ended by the spider ({status.stop})"
     before = f" ({status.pages:,} in all)" if status.pages_at_start else ""
     stored = f"{pages:,} {'page' if pages == 1 else 'pages'}{before}"
     lines = [
@@ -220,7 +223,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     if errors or not outcome.is_nothing:  # rejections (robots.txt, scope) are not errors, but listed as causes
         lines.append(f"Errors: {errors or 'none'}. Retries: {status.retries:,}.")
     if prepared.loaded.config.spider.is_given:
-        lines.append(f"{items_of(prepared):,} items.")
+        lines += items_of(prepared)
     if prepared.loaded.config.run.recrawl and (report := changes(prepared.folder)) is not None:
         lines.append(
             f"Since the last visit: {report.summary()} ({shlex.join(['weft', 'stats', str(home), '--changes'])})."
@@ -247,15 +250,27 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     return "\n".join(lines)
 
 
-def items_of(prepared: Prepared) -> int:
-    """The number of a crawl's items."""
+def items_of(prepared: Prepared) -> list[str]:
+    """The number of a crawl's items, and of those that its pipelines dropped or failed at, as lines."""
+    from weft.crawl.items.processed import has_pipelines, read_state
     from weft.store.pages import PageStore
 
-    store = PageStore.open(prepared.folder.data_dirs, read_only=True)
+    data_dirs = prepared.folder.data_dirs
+    store = PageStore.open(data_dirs, read_only=True)
     try:
-        return store.items_made()
+        made = store.items_made()
     finally:
         store.abandon()
+    if not has_pipelines(data_dirs):
+        return [f"{made:,} items."]
+    state = read_state(data_dirs)
+    left = made - state.items - state.dropped - state.losses
+    lines = [f"{state.items:,} items from the pipelines, which dropped {state.dropped:,}."]
+    if state.losses:
+        lines.append(f"Pipelines failed at {state.losses:,} items: {shlex.join(['weft', 'errors', str(data_dirs[0])])}")
+    if left:
+        lines.append(f"{left:,} items wait for the pipelines.")
+    return lines
 
 
 def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
@@ -301,6 +316,8 @@ def _resume(prepared: Prepared, status: CrawlStatus) -> str:
         command += f" --max-pages {2 * (limits.max_pages or 1)}"
     if status.note == "callback_errors":
         command += f" --max-callback-errors {2 * status.errors.get('callback_error', 1)}"
+    if status.note == "max_items":
+        command += f" --max-items {2 * status.items}"
     if status.note == "budget":
         command += f" --max-pages-per-domain {2 * (limits.max_pages_per_domain or 1)}"
     return command

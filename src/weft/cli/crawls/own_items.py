@@ -38,10 +38,11 @@ def check_flags(out: str | None, *, overwrite: bool, append: bool) -> None:
 
 def output_of(prepared: Prepared, out: str | None, *, overwrite: bool, append: bool) -> ItemOutput | None:
     """The output for the items of a crawl that is about to run."""
+    from weft.crawl.items.feeds import open_feeds
     from weft.crawl.items.writing import open_output
 
     if out is None:
-        return None
+        return open_feeds(prepared.folder, is_resumed=prepared.loaded.config.run.resume)
     if not prepared.loaded.config.spider.is_given:
         raise BadInput("--out is for the items of a spider: `weft run FILE.py`, or `--on-page FILE.py:FUNCTION`")
     return open_output(prepared.folder.data_dirs, out, overwrite=overwrite, append=append)

@@ -17,7 +17,7 @@ import msgspec
 from weft.cli.pipelines import pipeline_runs
 from weft.cli.pipelines.pool_display import RunView, phases
 from weft.cli.pipelines.running import LATEST, item_log_flags, stdout_to_stderr, terminate_like_interrupt
-from weft.cli.terminal.output import output_flags, print_document, print_json, shown
+from weft.cli.terminal.output import output_flags, print_document, print_json, printable
 from weft.errors import BadConfig, BadInput
 from weft.pipelines import catalogue, run_facts
 from weft.pipelines.pool.durability.runs import RunDirectory
@@ -48,7 +48,7 @@ def list_(as_json: bool, quiet: bool) -> int:
     for one in listed:
         description = one.problem or (one.pipeline.spec.description if one.pipeline else "")
         origin = "ships" if one.ships else str(one.path)
-        click.echo(shown(f"{one.name:{width}}  {origin}  {description}".rstrip()))
+        click.echo(printable(f"{one.name:{width}}  {origin}  {description}".rstrip()))
     if not listed and not quiet:
         click.echo("there are no pipelines here", err=True)
     return 0
@@ -71,31 +71,31 @@ def _listed(one: catalogue.ListedPipeline) -> dict[str, Any]:
 @output_flags
 def show(name: str, as_json: bool, quiet: bool) -> int:  # noqa: ARG001
     """Show the pipeline NAME (or FILE, or FILE:NAME), its stages drawn as a graph."""
-    pipeline_found = catalogue.find(name)
+    chosen = catalogue.find(name)
     if as_json:
-        document = {"name": pipeline_found.name, "file": str(pipeline_found.path), "order": pipeline_found.order}
-        print_document(document | {"pipeline": msgspec.to_builtins(pipeline_found.spec)})
+        document = {"name": chosen.name, "file": str(chosen.path), "order": chosen.order}
+        print_document(document | {"pipeline": msgspec.to_builtins(chosen.spec)})
         return 0
-    spec = pipeline_found.spec
+    spec = chosen.spec
     lines = [
-        pipeline_found.name + (f": {spec.description}" if spec.description else ""),
-        f"file    {pipeline_found.path}",
+        chosen.name + (f": {spec.description}" if spec.description else ""),
+        f"file    {chosen.path}",
     ]
     lines.append(f"items   {spec.items.source or spec.items.file}{_settings(spec.items.settings)}")
-    lines += ["", *picture(spec.stages, pipeline_found.order), ""]
-    width = max(map(len, pipeline_found.order))
-    lines += [f"{stage:{width}}  {_stage_text(pipeline_found, stage)}" for stage in pipeline_found.order]
+    lines += ["", *picture(spec.stages, chosen.order), ""]
+    width = max(map(len, chosen.order))
+    lines += [f"{stage:{width}}  {_stage_text(chosen, stage)}" for stage in chosen.order]
     if spec.collect is not None:
         lines.append(f"{'':{width}}  then {spec.collect.run}{_settings(spec.collect.settings)}")
-    output = spec.output.directory or OUTPUT / pipeline_found.name
+    output = spec.output.directory or OUTPUT / chosen.name
     lines += ["", f"output  {output}, {' and '.join(spec.output.formats)}, {spec.output.shard_items:,} items a shard"]
-    lines.append(f"cache   {spec.cache.directory or CACHE / pipeline_found.name}")
-    click.echo(shown("\n".join(lines)))
+    lines.append(f"cache   {spec.cache.directory or CACHE / chosen.name}")
+    click.echo(printable("\n".join(lines)))
     return 0
 
 
-def _stage_text(found: Pipeline, name: str) -> str:
-    stage = found.spec.stages[name]
+def _stage_text(pipeline: Pipeline, name: str) -> str:
+    stage = pipeline.spec.stages[name]
     text = stage.run + _settings(stage.settings)
     if stage.inputs is not None:
         text += f", reads {', '.join(stage.inputs) or 'no field'}"
@@ -176,17 +176,17 @@ def run(name: str, resume: str | None, as_json: bool, quiet: bool, **options: An
         only=list(options["only"]),
         settings=list(options["settings"]),
     )
-    found = catalogue.find(name)
+    chosen = catalogue.find(name)
     directory = None
     if resume is not None:
-        directory, facts = _to_resume(asked.logs, found.name, resume)
+        directory, facts = _to_resume(asked.logs, chosen.name, resume)
         if facts.finished:
             raise BadInput(f"run {facts.run_id} has finished: there is nothing to continue")
         asked = _as_before(asked, facts)
     else:
-        _report_interrupted(asked.logs, found.name, quiet=quiet)
-    found = changed(found, asked.settings, asked.items, asked.directory)
-    return _run(PipelineRun(found, asked, directory), name, found, quiet=quiet, as_json=as_json)
+        _report_interrupted(asked.logs, chosen.name, quiet=quiet)
+    chosen = changed(chosen, asked.settings, asked.items, asked.directory)
+    return _run(PipelineRun(chosen, asked, directory), name, chosen, quiet=quiet, as_json=as_json)
 
 
 def _to_resume(logs: Path, name: str, run_id: str) -> tuple[RunDirectory, run_facts.RunFacts]:
@@ -225,9 +225,9 @@ def _report_interrupted(logs: Path, name: str, *, quiet: bool) -> None:
             return
 
 
-def _run(one: PipelineRun, asked: str, found: Pipeline, *, quiet: bool, as_json: bool) -> int:
+def _run(one: PipelineRun, asked: str, pipeline: Pipeline, *, quiet: bool, as_json: bool) -> int:
     run_id, folder = one.facts.run_id, one.directory.path
-    title = f"weft pipeline {found.name}  run {run_id}"
+    title = f"weft pipeline {pipeline.name}  run {run_id}"
     try:
         with stdout_to_stderr(), terminate_like_interrupt():
             summary = one.run(lambda: RunView(title, quiet=quiet))

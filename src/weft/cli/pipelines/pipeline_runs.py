@@ -13,7 +13,7 @@ import msgspec
 
 from weft.cli.pipelines.pool_display import failure_line
 from weft.cli.pipelines.running import stdout_to_stderr
-from weft.cli.terminal.output import columns, output_flags, print_document, print_json, shown
+from weft.cli.terminal.output import columns, output_flags, print_document, print_json, printable
 from weft.errors import BadInput
 from weft.pipelines import run_facts
 from weft.pipelines.replay import replay_item
@@ -39,7 +39,7 @@ def runs(logs: Path, as_json: bool, quiet: bool) -> int:
     for one in listed:
         counts = counts_text(one["by_status"], one["unchanged"]) or "nothing yet"
         line = f"{one['run_id']:{id_width}}  {one['state']:11}  {one['pipeline']:{name_width}}  {counts}"
-        click.echo(shown(line))
+        click.echo(printable(line))
     if not listed and not quiet:
         click.echo(f"there are no runs of pipelines in {logs}", err=True)
     return 0
@@ -89,7 +89,7 @@ def report(run_id: str, logs: Path, as_json: bool, quiet: bool) -> int:
     lines += _stage_table(document["stages"])
     for failure in document["failures"][:20]:
         lines.append(f"{failure['id']} {failure['status']} in {failure['phase']}: {(failure['error'] or '')[:200]}")
-    click.echo(shown("\n".join(lines)))
+    click.echo(printable("\n".join(lines)))
     if not quiet:
         click.echo(f"{directory.path}/report.html", err=True)
     return 0
@@ -127,7 +127,7 @@ def why(run_id: str, item: str, logs: Path, as_json: bool, quiet: bool) -> int:
     if as_json:
         print_document(msgspec.to_builtins(answer) | {"note": NOTE})
         return 0
-    click.echo(shown("\n".join(_why_lines(answer))))
+    click.echo(printable("\n".join(_why_lines(answer))))
     if not quiet:
         click.echo(NOTE, err=True)
     return 0
@@ -165,8 +165,8 @@ def replay(run_id: str, item: str, logs: Path, as_json: bool, quiet: bool) -> in
         return 0 if result.good else 1
     for name, outcome in outcomes.items():
         detail = f" ({outcome.error or outcome.reason})" if outcome.error or outcome.reason else ""
-        click.echo(shown(f"{name}: {outcome.status} in {outcome.duration_ms:.1f} ms{detail}"))
-    click.echo(shown(f"{result.item_id} {result.status}" if result.good else failure_line(result)))
+        click.echo(printable(f"{name}: {outcome.status} in {outcome.duration_ms:.1f} ms{detail}"))
+    click.echo(printable(f"{result.item_id} {result.status}" if result.good else failure_line(result)))
     if result.traceback and not quiet:
         click.echo(result.traceback, err=True)
     return 0 if result.good else 1

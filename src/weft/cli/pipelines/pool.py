@@ -180,12 +180,12 @@ def replay(run_id: str, item: str, logs: str, as_json: bool, quiet: bool) -> int
     For items in quarantine, and for any other item of the run as long as its items file is there.
     """
     directory = RunDirectory.find(Path(logs), run_id)
-    function, found, settings = _find_item(directory, item)
+    function, item_facts, settings = _find_item(directory, item)
     function = _full_name(function)
     kept = {key: settings[key] for key in ("item_timeout", "memory_limit_mb") if key in settings}
     with stdout_to_stderr():
         config = shared_config.of_run(directory.path)
-        (result,) = WorkerPool(function, workers=1, crash_tries=1, config=config, **kept).run([found])
+        (result,) = WorkerPool(function, workers=1, crash_tries=1, config=config, **kept).run([item_facts])
     if as_json:
         print_document(msgspec.to_builtins(result))
     else:

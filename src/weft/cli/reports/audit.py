@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli.reports.folders import report_in, which_crawl
-from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.output import output_flags, print_document, printable
 from weft.cli.terminal.settings import several
 from weft.errors import BadInput
 
@@ -76,7 +76,7 @@ def _range(since: str, until: str) -> tuple[float, float]:
 def _print_summary(report: Report, since: float, *, with_crawls: bool) -> None:
     from weft.store.export.facts import iso
 
-    violations = f"{report.found:,} violations" if report.found else "no violation"
+    violations = f"{report.violation_count:,} violations" if report.violation_count else "no violation"
     when = f" from {iso(report.covers[0])} to {iso(report.covers[1])}" if report.covers else ""
     parts = f", and {report.parts:,} for parts of rendered pages," if report.parts else ""
     click.echo(f"{report.requests:,} requests{parts} to {report.sites:,} sites: {violations}.")
@@ -97,7 +97,7 @@ def _print_summary(report: Report, since: float, *, with_crawls: bool) -> None:
             click.echo(f"  not covered by this proof: {count:,} {what}")
     for waited, needed, url in report.closest[:3]:
         if waited != inf:
-            click.echo(shown(f"  closest: {waited:.3f} s where {needed:g} s were required: {url}"))
+            click.echo(printable(f"  closest: {waited:.3f} s where {needed:g} s were required: {url}"))
     if with_crawls:
         _print_crawls(report)
 
@@ -105,7 +105,7 @@ def _print_summary(report: Report, since: float, *, with_crawls: bool) -> None:
 def _print_crawls(report: Report) -> None:
     for name, of_crawl in sorted(report.crawls.items(), key=lambda item: -item[1].violations)[:MOST_CRAWLS]:
         violations = f"{of_crawl.violations:,} violations" if of_crawl.violations else "no violation"
-        click.echo(shown(f"  {name}: {of_crawl.requests:,} requests, {violations}"))
+        click.echo(printable(f"  {name}: {of_crawl.requests:,} requests, {violations}"))
     if len(report.crawls) > MOST_CRAWLS:
         click.echo(f"  ... and {len(report.crawls) - MOST_CRAWLS:,} more crawls (--json has all)")
 
@@ -117,14 +117,17 @@ def _print_findings(report: Report) -> None:
         count = f"{loss.requests:,} requests" if loss.requests is not None else "all requests"
         since = f" from {iso(loss.since)}" if loss.since > -inf else ""
         until = f" until {iso(loss.until)}" if loss.until < inf else ""
-        click.echo(shown(f"cannot be judged: {count}{since}{until} in {loss.file}: {loss.why}"))
+        click.echo(printable(f"cannot be judged: {count}{since}{until} in {loss.file}: {loss.why}"))
     if len(report.losses) > MOST_LOSSES:
         click.echo(f"... and {len(report.losses) - MOST_LOSSES:,} more losses (--json has all)")
     for one in report.violations[:MOST_VIOLATIONS]:
         whose = f" of {one.crawl}" if one.crawl else ""
-        click.echo(shown(f"{one.kind}: {one.url}{whose} at {iso(one.wall)}: {one.detail}"))
-    if report.found > MOST_VIOLATIONS:
-        click.echo(f"... and {report.found - MOST_VIOLATIONS:,} more (--json has the first {len(report.violations):,})")
+        click.echo(printable(f"{one.kind}: {one.url}{whose} at {iso(one.wall)}: {one.detail}"))
+    if report.violation_count > MOST_VIOLATIONS:
+        click.echo(
+            f"... and {report.violation_count - MOST_VIOLATIONS:,} more "
+            f"(--json has the first {len(report.violations):,})"
+        )
 
 
 def _facts(report: Report) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import click
 
 from weft.cli.reports.folders import report_in, which_crawl
 from weft.cli.terminal.messages import as_flags
-from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.output import output_flags, print_document, printable
 
 SHOWN_EVERY_S = 2.0
 
@@ -61,9 +61,9 @@ def explain(
     for answer in answers:
         mark = "crawled" if answer.crawled else "failed" if answer.reason == "error" else "not crawled"
         whose = f" ({answer.crawl})" if answer.crawl else ""
-        click.echo(shown(f"{answer.url}{whose}\n  {mark}: {as_flags(answer.summary)} [{answer.reason}]"))
+        click.echo(printable(f"{answer.url}{whose}\n  {mark}: {as_flags(answer.summary)} [{answer.reason}]"))
         for line in () if quiet else answer.evidence:
-            click.echo(shown(f"    {as_flags(line)}"))
+            click.echo(printable(f"    {as_flags(line)}"))
 
 
 def _search_progress() -> Callable[[str, int], None]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 import click
 
 from weft.cli.reports.folders import report_in, which_crawl
-from weft.cli.terminal.output import VisibleStream, output_flags, print_document, shown
+from weft.cli.terminal.output import VisibleStream, output_flags, print_document, printable
 from weft.cli.terminal.settings import several
 from weft.errors import BadInput
 from weft.store.export.request import FORMATS, LINKS
@@ -122,7 +122,7 @@ def _report_unread(done: Done, dirs: list[str]) -> None:
     """Reports pages that are missing, and how to restore them. An error, so it is printed even with --quiet."""
     click.echo(f"weft: {done.unread:,} pages could not be read, their content is not in it:", err=True)
     for page in done.unread_pages[:MOST_SHOWN]:
-        click.echo(f"      {shown(page, err=True)}", err=True)
+        click.echo(f"      {printable(page, err=True)}", err=True)
     if done.unread > MOST_SHOWN:
         click.echo(
             f"      ... and {done.unread - MOST_SHOWN:,} more (--json names {len(done.unread_pages):,})", err=True

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from weft.cli.crawls.own_items import check_flags
-from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.output import output_flags, print_document, printable
 
 
 @click.command()
@@ -66,11 +66,11 @@ def _all(dirs: Sequence[Path], spider: str | None, out: str, *, overwrite: bool,
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.items.extracting import extract_items
     from weft.engine.user_code.describing import describe
-    from weft.engine.user_code.sources import code_in, code_of
+    from weft.engine.user_code.sources import code_in, other_code
     from weft.errors import BadInput
 
     config = CrawlFolder(dirs).config()
-    code = code_of(spider) if spider is not None else code_in(config)
+    code = other_code(config, spider) if spider is not None else code_in(config)
     if code is None:
         raise BadInput("the crawl was started without a spider: name one, `--spider FILE.py`")
     describe(code)  # raises what is wrong with it
@@ -102,13 +102,13 @@ def _failed(dirs: Sequence[Path], spider: str | None, *, as_json: bool, quiet: b
         done = f"{made.items:,} items of {made.pages:,} pages that had failed are committed"
         click.echo(done if made.pages or made.failed else nothing, err=True)
         if queued and not folder.is_held():
-            click.echo(shown(f"{queued:,} URLs are queued. Continue: {resume(dirs)}", err=True), err=True)
+            click.echo(printable(f"{queued:,} URLs are queued. Continue: {resume(dirs)}", err=True), err=True)
     return _print_failures(made.failed, made.first_failure, with_first=not (as_json or quiet))
 
 
 def _print_failures(failed: Mapping[str, int], first: str, *, with_first: bool) -> int:
     for cause, count in failed.items():
-        click.echo(shown(f"weft: {count:,} pages: {cause}", err=True), err=True)
+        click.echo(printable(f"weft: {count:,} pages: {cause}", err=True), err=True)
     if failed and with_first:
-        click.echo(shown(f"The first of them: {first}", err=True), err=True)
+        click.echo(printable(f"The first of them: {first}", err=True), err=True)
     return 1 if failed else 0

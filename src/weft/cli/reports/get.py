@@ -11,7 +11,7 @@ import click
 
 from weft.cli.crawls.suggestions import resume
 from weft.cli.reports.folders import report_in, which_crawl
-from weft.cli.terminal.output import output_flags, print_document, shown, visible
+from weft.cli.terminal.output import output_flags, print_document, printable, visible
 
 
 @click.command()
@@ -80,7 +80,7 @@ def get(
             hint = f"`{command}` takes it out, and {again} fetches it again"
             raise StoreError(error.path, f"the stored page of {url} is damaged ({error}); {hint}") from error
     if report.is_engines and not as_json and not quiet:
-        click.echo(shown(f"of crawl {facts['crawl']}, fetched {facts['fetched_at']}", err=True), err=True)
+        click.echo(printable(f"of crawl {facts['crawl']}, fetched {facts['fetched_at']}", err=True), err=True)
     if text is None and page is None:
         raise BadInput(f"{url}: no response is stored ({row.error or 'the crawl stores only texts'})")
     if what == "headers" and page is not None and stored.http is not None:

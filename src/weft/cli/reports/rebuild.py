@@ -12,7 +12,7 @@ import click
 
 from weft.cli.crawls.suggestions import resume
 from weft.cli.reports.folders import further_data_dirs, report_in
-from weft.cli.terminal.output import output_flags, print_document, shown, visible
+from weft.cli.terminal.output import output_flags, print_document, printable, visible
 
 if TYPE_CHECKING:
     from weft.jobs.rebuild import RebuiltService
@@ -133,7 +133,7 @@ def _report_unparsed(report: Rebuilt) -> None:
     """Reports pages without text. An error, so it is printed even with --quiet."""
     click.echo(f"weft: {report.unparsed:,} pages could not be parsed, they have no text:", err=True)
     for page in report.unparsed_pages[:MOST_SHOWN]:
-        click.echo(f"      {shown(page, err=True)}", err=True)
+        click.echo(f"      {printable(page, err=True)}", err=True)
     if report.unparsed > MOST_SHOWN:
         click.echo(f"      ... and {report.unparsed - MOST_SHOWN:,} more (--json names them)", err=True)
 

@@ -9,7 +9,7 @@ import click
 from weft.cli.crawls.suggestions import resume
 from weft.cli.reports.folders import report_in, which_crawl
 from weft.cli.terminal.messages import as_flags
-from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.output import output_flags, print_document, printable
 
 if TYPE_CHECKING:
     from weft.crawl.folder import CrawlFolder
@@ -53,7 +53,7 @@ def stats(
     if as_json:
         print_document(facts)
     else:
-        click.echo(shown(_text(facts, "" if report.is_engines else resume(folder.data_dirs))))
+        click.echo(printable(_text(facts, "" if report.is_engines else resume(folder.data_dirs))))
 
 
 def _show_changes(folder: CrawlFolder, as_json: bool) -> None:
@@ -73,7 +73,7 @@ def _show_changes(folder: CrawlFolder, as_json: bool) -> None:
     click.echo(report.summary() + (f"; {queued:,} URLs are still queued" if queued else ""))
     for kind in ("new", "changed", "gone", "moved"):
         for url in getattr(report, kind):
-            click.echo(shown(f"{kind:8} {url}"))
+            click.echo(printable(f"{kind:8} {url}"))
 
 
 def collect(report: ReportFolder, top: int, name: str | None = None) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _crawl_lines(crawls: list[dict[str, Any]]) -> list[str]:
 
 
 def _waiting(facts: dict[str, Any]) -> list[str]:
-    """What a running crawl waits for, if it sends no requests although URLs are queued."""
+    """Lines on what a running crawl waits for, if it sends no requests although URLs are queued."""
     if not facts["waiting_for"]:
         return []
     return [

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from weft.cli.service.service_flags import client, service_flags
-from weft.cli.terminal.output import print_document, shown
+from weft.cli.terminal.output import print_document, printable
 
 
 @click.group()
@@ -38,11 +38,11 @@ def list_(
     for one in deliveries:
         result = one.error or f"HTTP {one.status}"
         tries = "" if one.attempts == 1 else f"  {one.attempts} attempts"
-        click.echo(shown(f"{one.number:>8}  {one.event:9}  {one.last_at:%Y-%m-%d %H:%M:%S}  {result}{tries}"))
+        click.echo(printable(f"{one.number:>8}  {one.event:9}  {one.last_at:%Y-%m-%d %H:%M:%S}  {result}{tries}"))
     if not quiet:
         again = f", next attempt {hook.next_attempt_at:%Y-%m-%d %H:%M:%S}" if hook.next_attempt_at else ""
         error = f" ({hook.last_error})" if hook.last_error else ""
-        click.echo(shown(f"{hook.url}: {hook.state}{error}{again}"), err=True)
+        click.echo(printable(f"{hook.url}: {hook.state}{error}{again}"), err=True)
     return 0
 
 
@@ -63,7 +63,7 @@ def replay(
     if as_json:
         print_document(msgspec.to_builtins(hook))
     elif not quiet:
-        click.echo(shown(f"{hook.url}: {hook.state}"), err=True)
+        click.echo(printable(f"{hook.url}: {hook.state}"), err=True)
     return 0
 
 

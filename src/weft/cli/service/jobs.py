@@ -12,7 +12,7 @@ import msgspec
 
 from weft.cli.service.job_webhooks import webhooks
 from weft.cli.service.service_flags import client, service_flags
-from weft.cli.terminal.output import print_document, shown
+from weft.cli.terminal.output import print_document, printable
 from weft.errors import BadInput
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def errors(task_id: str, server: str | None, key_file: str | None, as_json: bool
         return 0
     for error in page_errors:
         message = f"HTTP {error.status}" if error.status and not error.error else error.error
-        click.echo(shown(f"{error.error_class:10}  {error.url}  {message}"))
+        click.echo(printable(f"{error.error_class:10}  {error.url}  {message}"))
     return 0
 
 
@@ -186,7 +186,7 @@ def list_(status: Any, limit: int, server: str | None, key_file: str | None, as_
         return 0
     for task in tasks:
         state = f"{task.status} ({task.finish_reason})" if task.finish_reason not in (None, "done") else task.status
-        click.echo(shown(f"{task.task_id}  {task.created_at:%Y-%m-%d %H:%M:%S}  {state:22}  {task.url}"))
+        click.echo(printable(f"{task.task_id}  {task.created_at:%Y-%m-%d %H:%M:%S}  {state:22}  {task.url}"))
     if not tasks and not quiet:
         click.echo("no tasks", err=True)
     return 0

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from weft.cli.terminal.live import ChangeLines, Column, Grid, Picture, Shower, Size, Styled, TextLine, showing
-from weft.cli.terminal.output import columns, shown
+from weft.cli.terminal.output import columns, printable
 
 if TYPE_CHECKING:
     from weft.jobs.sites.status import SiteStatus
@@ -80,4 +80,4 @@ def notes(sites: Sequence[SiteStatus]) -> list[str]:
 
 def table(sites: Sequence[SiteStatus]) -> str:
     """The whole display as plain text."""
-    return "\n".join([*columns([COLUMNS, *map(cells, sites)]), *map(shown, notes(sites))])
+    return "\n".join([*columns([COLUMNS, *map(cells, sites)]), *map(printable, notes(sites))])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from weft.cli.service.service_flags import config_of, folder_flags
-from weft.cli.terminal.output import print_document, shown
+from weft.cli.terminal.output import print_document, printable
 from weft.errors import BadInput
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def list_(data_dir: str | None, config_file: str | None, as_json: bool, quiet: b
     for file in files:
         needs = f"  after {', '.join(file.depends_on)}" if file.depends_on else ""
         when = f"{file.schedule} {file.timezone}" if file.schedule else "when asked"
-        click.echo(shown(f"{file.name:20}  {when:24}  {file.start_urls[0]}{needs}"))
+        click.echo(printable(f"{file.name:20}  {when:24}  {file.start_urls[0]}{needs}"))
     if not files and not quiet:
         click.echo("weft: no sites; `weft sites add FILE` adds one", err=True)
     return 0
@@ -231,9 +231,9 @@ def changes(name: str, limit: int, data_dir: str | None, config_file: str | None
             click.echo(f"{_at(report.at)}  {report.summary}{why}", err=True)
         for what in ("new", "changed", "gone"):
             for url in getattr(report, what):
-                click.echo(shown(f"{what:8}  {url}"))
+                click.echo(printable(f"{what:8}  {url}"))
         for old, new in report.moved:
-            click.echo(shown(f"moved     {old}  {new}"))
+            click.echo(printable(f"moved     {old}  {new}"))
     return 0
 
 

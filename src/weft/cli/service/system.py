@@ -13,7 +13,7 @@ import click
 
 from weft.cli.service.serve import ServeCommand
 from weft.cli.service.service_flags import config_of, folder_flags
-from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.output import output_flags, print_document, printable
 from weft.cli.terminal.settings import config_flags, given, help_all
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def status(data_dir: str | None, config_file: str | None, is_watched: bool, as_j
     else:
         click.echo(_table(state))
         if state.supervisor_error:
-            click.echo(f"weft: {shown(state.supervisor_error)}", err=True)
+            click.echo(f"weft: {printable(state.supervisor_error)}", err=True)
     return 0 if state is not None and state.rows and all(row.healthy for row in state.rows) else 1
 
 
@@ -197,9 +197,9 @@ def logs(
         if len(existing) > 1 and not quiet:
             click.echo(f"==> {path} <==", err=True)
         for line in lines[path]:
-            click.echo(shown(line))
+            click.echo(printable(line))
     if follow:
-        _follow(existing[-1], lambda line: click.echo(shown(line)))
+        _follow(existing[-1], lambda line: click.echo(printable(line)))
     return 0
 
 
@@ -218,7 +218,7 @@ def _table(state: SystemState) -> str:
         healthy = "yes" if row.healthy else "no"
         lines.append(f"{row.name:{wide}}  {row.state:9} {healthy:8} {pid:>8} {row.restarts:>8}  {row.since or '-'}")
         if row.note:
-            lines.append(f"{'':{wide}}  {shown(row.note)}")
+            lines.append(f"{'':{wide}}  {printable(row.note)}")
     return "\n".join(lines)
 
 

@@ -252,8 +252,10 @@ def _bar(bar: ProgressLine) -> RenderableType:
     from rich.table import Table
 
     drawn = ProgressBar(
-        total=bar.total, completed=bar.completed, pulse=bar.total is None
-    )  # words: ok (a parameter of rich)
+        total=bar.total,
+        completed=bar.completed,
+        pulse=bar.total is None,  # words: ok (rich's name)
+    )
     # In a table, because a progress bar ends no line by itself, and text after it would be cut off.
     row = Table.grid(padding=(0, 2 if bar.beside else 0, 0, 0), expand=True)
     row.add_column(ratio=1)

@@ -40,7 +40,7 @@ def visible(text: str) -> str:
     return _CODES.sub(_escaped, text)
 
 
-def shown(text: str, *, err: bool = False) -> str:
+def printable(text: str, *, err: bool = False) -> str:
     """A text for stdout, or stderr: made visible on a terminal, unchanged elsewhere."""
     return visible(text) if (sys.stderr if err else sys.stdout).isatty() else text
 

@@ -44,6 +44,7 @@ _METAVARS = {
     "login": "FILE",
     "logins": "FILE",
     "spider": "FILE[:CLASS]",
+    "scrapy": "FILE|MODULE[:CLASS]",
     "on_page": "FILE:NAME",
     "proxies": "FILE",
     "proxy_sources": "FILE|URL",
@@ -144,6 +145,7 @@ class SettingOption(click.Option):
         """The help of the flag: `--delay N`, its meaning and its default."""
         key, words = self.key, self.key.default_words
         flag = key.flag if key.default is not True else f"--[no-]{key.flag[2:]}"
+        flag = f"{key.letter}, {flag}" if key.letter else flag
         name = flag if key.schema.get("type") == "boolean" else f"{flag} {self.metavar}"
         default_text = (
             f"  [default: {words}]" if words and (words != "off" or key.schema.get("type") != "boolean") else ""
@@ -224,7 +226,7 @@ def _option(item: Key) -> Callable[..., Any]:
     from weft.config import IN_FILES
 
     kind, by_key = item.schema.get("type"), "--" + item.name.replace("_", "-")
-    flags = list(dict.fromkeys((item.flag, by_key)))
+    flags = list(dict.fromkeys(filter(None, (item.letter, item.flag, by_key))))
     if kind == "boolean":
         # A switch that a file or a variable has set must be reversible on the command line.
         flags = [f"{flag}/--no-{flag[2:]}" for flag in flags]

@@ -51,10 +51,11 @@ def extract_items(
         raise BadInput(f"{out} exists already: overwrite it with `--overwrite`")
     store = PageStore.open(data_dirs, read_only=True)
     section = config.spider
-    workers = section.spider_workers or max(1, len(os.sched_getaffinity(0)) - 1)
-    child = ChildCode(lambda: encode(Loading(code)), section.callback_s, section.callback_memory_mb)
+    spare = 1 if section.scrapy else len(os.sched_getaffinity(0)) - 1
+    loading = encode(Loading(code))
+    child = ChildCode(lambda: loading, section.callback_s, section.callback_memory_mb, bool(section.scrapy))
     try:
-        with Parsers(workers, code=child) as parsers, tempfile.TemporaryFile() as lines:
+        with Parsers(section.spider_workers or max(1, spare), code=child) as parsers, tempfile.TemporaryFile() as lines:
             run = _ExtractionPass(store, parsers, watch)
             for item in run.items():
                 lines.write(item + b"\n")

@@ -22,7 +22,7 @@ from weft.engine.loop.progress import CrawlStatus, read_status, write_status
 from weft.engine.loop.stop import Stop
 from weft.engine.user_code.calls import Description, Reextracted
 from weft.engine.user_code.describing import describe
-from weft.engine.user_code.sources import code_in, code_of
+from weft.engine.user_code.sources import code_in, other_code
 from weft.errors import BadInput, Busy, WeftError
 
 POLL_EVERY_S = 0.1
@@ -48,7 +48,7 @@ def _description(config: Config, spider: str | None) -> Description:
     if code is None:
         raise BadInput("the crawl was started without a spider: none of its pages has failed in one")
     if spider is not None and not code.is_function:
-        code = code_of(spider)
+        code = other_code(config, spider)
     return describe(code)  # raises what is wrong with it
 
 
@@ -56,8 +56,8 @@ def _in_running_crawl(
     folder: CrawlFolder, config: Config, spider: str | None, description: Description, watch: Watch
 ) -> Reextracted | None:
     """Requests the extraction from the process that runs the crawl; None if that ended before it was finished."""
-    if spider is not None and code_of(spider) != code_in(config):
-        named = config.spider.spider or config.spider.on_page
+    if spider is not None and other_code(config, spider) != code_in(config):
+        named = config.spider.spider or config.spider.on_page or config.spider.scrapy
         raise BadInput(f"the crawl that runs has another spider ({named}): stop it first, or leave `spider` out")
     try:
         number = int(command(folder, "extract", spider=msgspec.to_builtins(description))["number"])
@@ -78,7 +78,8 @@ def _in_own_processes(folder: CrawlFolder, spider: str | None, watch: Watch) -> 
     flags: dict[str, Any] = {"resume": True, "data_dirs": list(map(str, folder.data_dirs))}
     before, was_paused = current_status(folder), folder.settings_record().is_paused
     if spider is not None:
-        flags["on_page" if folder.config().spider.on_page else "spider"] = spider
+        section = folder.config().spider
+        flags["on_page" if section.on_page else "scrapy" if section.scrapy else "spider"] = spider
     prepared = prepare([], flags, environment={}, is_paused=True)
     try:
         number = add_request(prepared.folder)

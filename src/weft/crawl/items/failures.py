@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from weft.crawl.items.processed import read_state
 from weft.engine.loop.fetcher.verdict import refusal_of
 from weft.engine.loop.stop import CALLBACK_ERROR
 from weft.engine.user_code.again import has_come_again
@@ -50,9 +51,14 @@ def failures(data_dirs: Sequence[Path], top: int) -> list[FailureCause]:
         for (status, _), count in now.items():
             by_status[status] += count if status >= 400 else 0
         causes += [_by_status(store, status, count) for status, count in sorted(by_status.items()) if count]
-        return causes[:top]
+        return [*_of_pipelines(data_dirs), *causes][:top]
     finally:
         store.abandon()
+
+
+def _of_pipelines(data_dirs: Sequence[Path]) -> list[FailureCause]:
+    lost = read_state(data_dirs).lost.items()
+    return [FailureCause(f"item pipeline: {cause}", loss.count, [], loss.traceback) for cause, loss in lost]
 
 
 def _left(store: PageStore, error: str, ever: int, now: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from weft.crawl.items.reading import ItemReader
+from weft.crawl.items.processed import reader_of
 from weft.crawl.items.writing import STDOUT, WholeFile, all_items, check_output
 from weft.errors import BadInput
 
@@ -29,10 +29,10 @@ def write_items(data_dirs: Sequence[Path], out: str, *, overwrite: bool = False,
 
 
 def _print_items(data_dirs: Sequence[Path], *, on_terminal: bool) -> int:
-    reader, count, write = ItemReader(data_dirs), 0, sys.stdout.buffer.write
+    reader, count, write = reader_of(data_dirs), 0, sys.stdout.buffer.write
     try:
         for item in reader.new():
-            line = _CODES.sub(lambda found: f"\\u{ord(found[0]):04x}", item.decode()).encode() if on_terminal else item
+            line = _CODES.sub(lambda match: f"\\u{ord(match[0]):04x}", item.decode()).encode() if on_terminal else item
             write(line + b"\n")
             count += 1
         sys.stdout.buffer.flush()

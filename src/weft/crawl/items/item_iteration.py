@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import warnings
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Unpack
 
-from weft.crawl.items.reading import PROGRAM, KeptReader
+import msgspec
+
+from weft.crawl.items.processed import reader_of
+from weft.crawl.items.reading import position_path, read_position, write_position
 from weft.crawl.keywords import Settings
 from weft.crawl.page_iteration import News, given_settings, prepared_for, run_beside
 from weft.engine.user_code.sources import text_of_object
 from weft.errors import BadConfig, BadInput, NothingStored
+
+WRITE_EVERY_S = 1.0
+PROGRAM = "program"  # the reader that is a Python program
 
 
 def run(
@@ -41,7 +48,7 @@ def run(
         if "spider" in given:
             raise BadConfig(["the spider is given twice"])
         given["spider"] = spider if isinstance(spider, str) else text_of_object(spider)
-    elif not given.get("resume"):
+    elif not (given.get("resume") or given.get("scrapy")):
         raise BadConfig(["there is nothing to run: give a spider, or `resume=True` with a `data_dir`"])
     return _items(given, None if config is None else os.fspath(config))
 
@@ -85,3 +92,25 @@ def _items(given: dict[str, Any], config_file: str | None) -> Iterator[dict[str,
             raise BadInput(status.note)
         if (outcome := prepared.outcome()).is_nothing:
             warnings.warn("\n".join(outcome.lines()), NothingStored, stacklevel=3)
+
+
+class KeptReader:
+    """A reader whose position is stored in the crawl's folder."""
+
+    def __init__(self, data_dirs: Sequence[Path], name: str, *, from_start: bool = False) -> None:
+        """`from_start`: ignores a stored position."""
+        self._path = position_path(data_dirs, name)
+        self.reader = reader_of(data_dirs, None if from_start else read_position(self._path))
+        self._write_at = time.monotonic() + WRITE_EVERY_S
+
+    def new(self) -> Iterator[dict[str, Any]]:
+        """Yields the new items, decoded."""
+        for item in self.reader.new():
+            yield msgspec.json.decode(item)
+            if time.monotonic() >= self._write_at:
+                self.write()
+
+    def write(self) -> None:
+        """Stores the position."""
+        self._write_at = time.monotonic() + WRITE_EVERY_S
+        write_position(self._path, self.reader.position)

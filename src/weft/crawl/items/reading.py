@@ -6,10 +6,10 @@ DATA/crawls/crawl/items-NAME.json   the position of the reader of that name: the
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -20,9 +20,6 @@ from weft.errors import BadInput, WeftError
 from weft.files import replace_file
 from weft.store.pages import PageStore
 
-WRITE_EVERY_S = 1.0
-PROGRAM = "program"  # the name of the reader that is a Python program
-
 
 class ItemPosition(Struct):
     """The position of a reader."""
@@ -30,6 +27,14 @@ class ItemPosition(Struct):
     batches: dict[str, int] = {}  # by data dir and index
     read: dict[int, int] = {}  # item → how many of its page's items were read, for pages after the batches
     length: int = 0  # of the file that it has written
+    offset: int = 0  # in the items that pipelines have returned
+
+
+class CommittedItem(NamedTuple):
+    """An item as it was committed with its page."""
+
+    json: bytes
+    whole: bytes  # as `CallResult.objects` had it; empty where its spider had no pipelines
 
 
 class ItemReader:
@@ -38,13 +43,32 @@ class ItemReader:
     def __init__(self, data_dirs: Sequence[Path], position: ItemPosition | None = None) -> None:
         self._data_dirs = list(data_dirs)
         self.position = position or ItemPosition()
-        indexes = {str(number): folder for number, folder in enumerate(self._data_dirs)}
-        split = [(*key.partition("/")[::2], batch) for key, batch in self.position.batches.items()]
-        self._seen = {indexes[number] / name: batch for number, name, batch in split if number in indexes}
+        self._seen = batches_in(self.position, self._data_dirs)
         self._store: PageStore | None = None
+        self._left: Iterator[tuple[int, int, CommittedItem]] = iter(())
 
     def new(self) -> Iterator[bytes]:
         """Yields the new items as JSON; an item counts as read when the next one is requested."""
+        for page, at, item in self._unread():
+            yield item.json
+            self.position.read[page] = at + 1
+
+    def take(self, most: int) -> list[CommittedItem]:
+        """Some of the new items; they count as read."""
+        taken = list[CommittedItem]()
+        for page, at, item in chain(self._left, self._read_on()):
+            self.position.read[page] = at + 1  # at once: behind the last page of a batch its entry is deleted
+            taken.append(item)
+            if len(taken) >= most:
+                break
+        return taken
+
+    def _read_on(self) -> Iterator[tuple[int, int, CommittedItem]]:
+        self._left = self._unread()
+        yield from self._left
+
+    def _unread(self) -> Iterator[tuple[int, int, CommittedItem]]:
+        """Each new item with its page, and its index among the items of the page."""
         store = self._opened()
         if store is None:
             return
@@ -57,10 +81,10 @@ class ItemReader:
             self._note()
 
         for page, output in store.new_outputs(self._seen, passed):
-            items = decode_output(output.data).items
-            for at in range(read.get(page, 0), len(items)):
-                yield bytes(items[at])
-                read[page] = at + 1
+            made = decode_output(output.data)
+            for at in range(read.get(page, 0), len(made.items)):
+                whole = made.objects[at] if made.objects else b""
+                yield page, at, CommittedItem(bytes(made.items[at]), whole)
             taken.append(page)
 
     def close(self) -> None:
@@ -82,26 +106,11 @@ class ItemReader:
         self.position.batches = {f"{numbers[path.parent]}/{path.name}": batch for path, batch in self._seen.items()}
 
 
-class KeptReader:
-    """A reader whose position is stored in the crawl's folder."""
-
-    def __init__(self, data_dirs: Sequence[Path], name: str, *, from_start: bool = False) -> None:
-        """`from_start`: ignores a stored position."""
-        self._path = position_path(data_dirs, name)
-        self.reader = ItemReader(data_dirs, None if from_start else read_position(self._path))
-        self._write_at = time.monotonic() + WRITE_EVERY_S
-
-    def new(self) -> Iterator[dict[str, Any]]:
-        """Yields the new items, decoded."""
-        for item in self.reader.new():
-            yield msgspec.json.decode(item)
-            if time.monotonic() >= self._write_at:
-                self.write()
-
-    def write(self) -> None:
-        """Stores the position."""
-        self._write_at = time.monotonic() + WRITE_EVERY_S
-        write_position(self._path, self.reader.position)
+def batches_in(position: ItemPosition, data_dirs: Sequence[Path]) -> dict[Path, int]:
+    """The last batch of each index that a reader has read to its end."""
+    indexes = {str(number): folder for number, folder in enumerate(data_dirs)}
+    split = [(*key.partition("/")[::2], batch) for key, batch in position.batches.items()]
+    return {indexes[number] / name: batch for number, name, batch in split if number in indexes}
 
 
 def position_path(data_dirs: Sequence[Path], name: str) -> Path:

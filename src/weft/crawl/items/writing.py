@@ -12,14 +12,14 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from weft.crawl.items.reading import ItemPosition, ItemReader, position_path, read_position, write_position
+from weft.crawl.items.processed import reader_of
+from weft.crawl.items.reading import ItemPosition, position_path, read_position, write_position
 from weft.errors import BadInput, Missing, writing
 
 FORMATS = ("jsonl", "csv", "json", "parquet")
@@ -30,7 +30,9 @@ _SAMPLED = 1000  # items from which Parquet's column types are derived at a time
 class ItemOutput(Protocol):
     """A file that items are written to."""
 
-    written: int  # items so far
+    @property
+    def written(self) -> int:
+        """Items so far."""
 
     def write(self) -> None:
         """Writes new items, if the format allows it before the end."""
@@ -57,10 +59,21 @@ def check_output(out: str) -> str:
     return format_
 
 
-def open_output(data_dirs: Sequence[Path], out: str, *, overwrite: bool = False, append: bool = False) -> ItemOutput:
+def open_output(
+    data_dirs: Sequence[Path],
+    out: str,
+    *,
+    overwrite: bool = False,
+    append: bool = False,
+    format_: str = "",
+    fields: Sequence[str] = (),
+) -> ItemOutput:
     """Opens an output of a crawl; raises BadInput if the file exists and was not written by this crawl, unless it may
-    be overwritten."""
-    format_ = check_output(out)
+    be overwritten.
+
+    `format_`: the format, if the file's name does not tell; `fields`: the fields that are written, in this order.
+    """
+    format_ = format_ or check_output(out)
     path = position_path(data_dirs, _name_of(out))
     kept = None if overwrite else read_position(path)
     if out != STDOUT and Path(out).exists() and kept is None and not (overwrite or append):
@@ -68,13 +81,23 @@ def open_output(data_dirs: Sequence[Path], out: str, *, overwrite: bool = False,
     if format_ != "jsonl":
         if append:
             raise BadInput(f"{out}: only lines of JSON can be added to a file: leave `--append` out")
-        return WholeFile(partial(all_items, data_dirs), Path(out), format_, path)
-    return ItemLines(data_dirs, out, path, kept, overwrite=overwrite)
+        return WholeFile(lambda: with_fields(all_items(data_dirs), fields), Path(out), format_, path, fields)
+    return ItemLines(data_dirs, out, path, kept, overwrite=overwrite, fields=fields)
+
+
+def with_fields(items: Iterator[bytes], fields: Sequence[str]) -> Iterator[bytes]:
+    """The items with these fields alone, in this order."""
+    if not fields:
+        yield from items
+        return
+    for item in items:
+        values = msgspec.json.decode(item)
+        yield msgspec.json.encode({name: values[name] for name in fields if name in values})
 
 
 def all_items(data_dirs: Sequence[Path]) -> Iterator[bytes]:
     """Every committed item of a crawl."""
-    reader = ItemReader(data_dirs)
+    reader = reader_of(data_dirs)
     try:
         yield from reader.new()
     finally:
@@ -85,12 +108,20 @@ class ItemLines:
     """JSON lines, written as items are committed."""
 
     def __init__(
-        self, data_dirs: Sequence[Path], out: str, path: Path, kept: ItemPosition | None, *, overwrite: bool = False
+        self,
+        data_dirs: Sequence[Path],
+        out: str,
+        path: Path,
+        kept: ItemPosition | None,
+        *,
+        overwrite: bool = False,
+        fields: Sequence[str] = (),
     ) -> None:
         """`kept`: the position of an earlier run in the file."""
         self.written = 0
+        self._fields = fields
         self._path = path
-        self._reader = ItemReader(data_dirs, kept)
+        self._reader = reader_of(data_dirs, kept)
         self._is_stdout = out == STDOUT
         self._file: BinaryIO
         if self._is_stdout:
@@ -100,7 +131,7 @@ class ItemLines:
         if kept is not None and there < kept.length:  # the file was deleted or truncated: write all of it again
             kept, there = None, 0
         if kept is None:
-            self._reader = ItemReader(data_dirs, kept := ItemPosition(length=there))
+            self._reader = reader_of(data_dirs, kept := ItemPosition(length=there))
             write_position(path, kept, durable=True)  # before the file exists: from now on it belongs to the crawl
         with writing(Path(out)):
             self._file = Path(out).open("ab")  # noqa: SIM115 (`close` closes it)
@@ -110,7 +141,7 @@ class ItemLines:
     def write(self) -> None:
         """Writes new items; stores the position when the lines are on the disk."""
         before = self.written
-        for item in self._reader.new():
+        for item in with_fields(self._reader.new(), self._fields):
             self._file.write(item + b"\n")
             self.written += 1
         if self.written == before:
@@ -130,15 +161,40 @@ class ItemLines:
             self._file.close()
 
 
+class SeveralOutputs:
+    """Several files of one crawl."""
+
+    def __init__(self, outputs: Sequence[ItemOutput]) -> None:
+        self._outputs = outputs
+
+    @property
+    def written(self) -> int:
+        """The number of items so far."""
+        return max(one.written for one in self._outputs)
+
+    def write(self) -> None:
+        """Writes the new items."""
+        for one in self._outputs:
+            one.write()
+
+    def close(self) -> None:
+        """Writes the rest."""
+        for one in self._outputs:
+            one.close()
+
+
 Items = Callable[[], Iterator[bytes]]  # returns all items from the first one, at each call
 
 
 class WholeFile:
     """A file that is written from all items at the end."""
 
-    def __init__(self, items: Items, out: Path, format_: str, path: Path | None = None) -> None:
-        """`path`: where the crawl records that the file is its own."""
+    def __init__(
+        self, items: Items, out: Path, format_: str, path: Path | None = None, fields: Sequence[str] = ()
+    ) -> None:
+        """`path`: where the crawl records that the file is its own. `fields`: the columns of a table."""
         self.written = 0
+        self._fields = fields
         self._path = path
         self._items = items
         self._out = out
@@ -177,8 +233,9 @@ class WholeFile:
 
     def _csv(self, file: BinaryIO) -> int:
         names, count = dict[str, None](), 0
-        for item in self._items():
+        for item in self._items() if not self._fields else ():
             names.update(dict.fromkeys(msgspec.json.decode(item)))
+        names.update(dict.fromkeys(self._fields))
         text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
         table = csv.writer(text)
         table.writerow(names)

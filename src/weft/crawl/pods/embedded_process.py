@@ -69,7 +69,7 @@ class EmbeddedBackend:
         """Does nothing: this process has admitted them itself."""
 
     def periodic_tasks(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[PeriodicTask]:
-        """For a pod among others: messages to and from the other pods, and permits for pages."""
+        """The tasks of a pod among others: messages to and from the other pods, and permits for pages."""
         self.frontier.queue.forbids = lambda _number, record, origin, urls: crawl.book.forbids(record, origin, urls)
         spec, frontier, folder = self._spec, self.frontier, self._folder
         if (login := checked_login(spec.config)) is not None:
@@ -104,7 +104,7 @@ class EmbeddedBackend:
         return self._failed_again
 
     def has_edited(self, config: Config) -> None:  # noqa: ARG002
-        """For a pod among others: keeps its share of `max_pages`."""
+        """Applies changed settings: a pod among others keeps its share of `max_pages`."""
         if self._permits is not None:
             self._permits.renew()
 

@@ -65,7 +65,7 @@ class RedisBackend:
             self.outlet = Outlet(frontier, spool, spec.slot, pods.parse_soft, pods.parse_hard, crash_point())
 
     def owns(self, url: str) -> bool:
-        """By its domain."""
+        """Whether the URL's domain belongs to this pod."""
         return self.frontier.pods.owns(url)
 
     def restore_links(self, parts: Parts, crawl: RunningCrawl) -> None:

@@ -8,6 +8,7 @@ BAD_USE = 2
 SERVER_AWAY = 75  # exit code of a process whose pod's Redis did not answer at its start: not a crash, it is restarted
 EXIT_CODES = {
     Stop.DONE: 0, Stop.MAX_PAGES: 3, Stop.BUDGET: 3, Stop.MAX_DURATION: 3, Stop.CALLBACK_ERRORS: 3,
+    Stop.MAX_ITEMS: 3, Stop.CLOSED: 3,
     Stop.INTERRUPTED: 130, Stop.CANCELLED: 130,
 }  # fmt: skip
 NOTHING = 4  # finished, but nothing was stored (see `outcome`)

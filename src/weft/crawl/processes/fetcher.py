@@ -14,6 +14,7 @@ if __name__ == "__main__":
     gc.disable()  # imports leave no garbage; searching for it would take a tenth of the start-up time
 
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.items.processing import ItemProcessing
 from weft.crawl.pods.backend import backend_of
 from weft.crawl.processes.child import GuardedStart, progress_of, run_child
 from weft.crawl.processes.ends import EXIT_CODES, state_of
@@ -25,7 +26,7 @@ from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.parser.parsing import MOST_LOGGED
 from weft.engine.loop.parser.suspects import Heartbeat
 from weft.engine.loop.stop import BLOCKING, UNWRITTEN, Stop
-from weft.engine.user_code.calls import CLOSED, Call, encode
+from weft.engine.user_code.calls import CLOSED, Call, CallResult, encode
 from weft.engine.user_code.sources import loading_of
 from weft.engine.user_code.starting import SpiderStart
 from weft.telemetry import Log
@@ -57,6 +58,10 @@ class Fetcher:
         self._crawl = crawl
         if crawl.spider is not None and spec.pod == 0:
             periodic_tasks.append(SpiderStart(crawl, crawl.spider, backend.frontier, parts.results.call))
+        self._processing: ItemProcessing | None = None
+        if crawl.spider is not None and crawl.spider.description.has_pipelines:
+            self._processing = ItemProcessing(folder.data_dirs, parts.results.call, self.progress.status)
+            periodic_tasks.append(self._processing)
         self._is_first = spec.pod == 0
         self._failed_again = failed_again = backend.failed_again(parts, crawl)
         if failed_again is not None:
@@ -67,15 +72,21 @@ class Fetcher:
             read_more=failed_again.read if failed_again is not None else lambda: None,
         )  # fmt: skip
         start.is_over()
+        self._ends_alone = folder.is_one_process
         self.feed = opening.feed
         self.loop = parts.start(
             backend.owner,
-            [*periodic_tasks, following],
+            [*periodic_tasks, following, self._end_if_closed],
             why_over=self._stop_reason,
-            ends_alone=folder.is_one_process,
+            ends_alone=self._ends_alone,
             gather_s=backend.gather_s,
             feed=self.feed,
         )
+
+    def _end_if_closed(self, _now: float) -> None:
+        """Ends the loop if the user's code has closed the crawl; with several processes the orchestrator does it."""
+        if self.progress.status.stop and self._ends_alone:
+            self.loop.drain(Stop.CLOSED)
 
     def _stop_reason(self) -> Stop | None:
         is_busy = self._failed_again is not None and self._failed_again.is_busy
@@ -85,6 +96,8 @@ class Fetcher:
         """Crawls; returns the exit code."""
         self.progress.write("running")
         reason = self.loop.run()
+        if self._processing is not None:
+            self._processing.finish(self._wait_for_code, whole=reason not in (Stop.INTERRUPTED, Stop.CANCELLED))
         self._close_spider(reason)
         try:
             self._backend.close()
@@ -112,12 +125,21 @@ class Fetcher:
         spider = self._crawl.spider
         if spider is None or not spider.description.hears_end or not self._is_first:
             return
-        result = self._parts.results.call_now(encode(Call(CLOSED, reason=str(reason))))
+        results = list[CallResult]()
+        self._parts.results.call(encode(Call(CLOSED, reason=str(reason))), results.append)
+        while not results:
+            self._wait_for_code()
+        (result,) = results
         spider.keep_state(result)
         if result.printed:
             log.info("printed", text=result.printed[:MOST_LOGGED])
         if result.error:
             log.error("closed() of the spider failed", error=result.error, traceback=result.traceback)
+
+    def _wait_for_code(self) -> None:
+        """A moment, for the user's code, when the loop has ended."""
+        self._parts.suspects.send_heartbeat()
+        self._parts.results.wait()
 
 
 def fetch(spec: ProcessSpec, control: Control) -> int:

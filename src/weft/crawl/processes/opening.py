@@ -59,6 +59,8 @@ class CrawlOpening:
         self._crawl = crawl
         if crawl.spider is not None:
             check_callbacks(frontier, crawl.spider.description)
+            if self._folder.is_one_process:
+                self._parts.progress.status.items = self._store.items_made()
         if self._spec.index == 0:
             self.admit(seeds)
             self._offer_left_sitemaps(crawl)

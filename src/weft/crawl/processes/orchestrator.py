@@ -310,12 +310,9 @@ class Orchestrator:
         return EXIT_CODES[self._reason or Stop.INTERRUPTED]
 
     def _detect_end(self) -> None:
-        """Ends the crawl if all work is done, or its time is over."""
-        most = self._config.spider.max_callback_errors
-        if most is not None and self.status().errors.get(CALLBACK_ERROR, 0) >= most:
-            self._end(Stop.CALLBACK_ERRORS)
-        if self._duration.is_over:
-            self._end(Stop.MAX_DURATION)
+        """Ends the crawl if all work is done, or a limit is reached."""
+        if (reason := self._reached()) is not None:
+            self._end(reason)
         if self._alone or self._duration.is_paused or self._reason is not None or not self._is_followed:
             return
         if self._pods is not None:
@@ -330,6 +327,19 @@ class Orchestrator:
             return  # one pod has returned permits, and another will request them
         if reason is not None:
             self._end(reason)
+
+    def _reached(self) -> Stop | None:
+        """The limit that is reached, of those that count over all processes."""
+        section = self._config.spider
+        status = self.status() if section.is_given else CrawlStatus()
+        errors = status.errors.get(CALLBACK_ERROR, 0)
+        if section.max_callback_errors is not None and errors >= section.max_callback_errors:
+            return Stop.CALLBACK_ERRORS
+        if section.max_items is not None and status.items >= section.max_items:
+            return Stop.MAX_ITEMS
+        if status.stop:
+            return Stop.CLOSED
+        return Stop.MAX_DURATION if self._duration.is_over else None
 
     @property
     def _logs(self) -> str:

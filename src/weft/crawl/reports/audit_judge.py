@@ -204,8 +204,8 @@ class AuditJudge:
 
     def _cut_off(self, key: _Key, end: float) -> None:
         """Ends a request without an end in the log: its process died, or was stopped for too long."""
-        request, _, found = self._open[key]
-        if any(one.kind == "robots" for one in found):
+        request, _, violations = self._open[key]
+        if any(one.kind == "robots" for one in violations):
             self._report.cut_off += self._is_reported(request)
             self._remove_request(key)
         else:
@@ -213,7 +213,7 @@ class AuditJudge:
 
     def _count(self, key: _Key, end: float) -> None:
         """Counts a request that was made, and has ended at `end`, or later if it was cut off."""
-        request, _, found = self._open.pop(key)
+        request, _, violations = self._open.pop(key)
         del self._pod_of[key]
         site = self._sites[request.key]
         del site.open[key]
@@ -226,12 +226,12 @@ class AuditJudge:
         self._asked.add(request.key)
         self._report.requests += not request.is_part
         self._report.parts += request.is_part
-        if found:
-            self._record(found)
+        if violations:
+            self._record(violations)
         if request.is_part:
             return
         if self._has_several:
-            self._count_crawl(request.crawl, len(found))
+            self._count_crawl(request.crawl, len(violations))
         entry = (needed - waited, waited, needed, request.url)
         if len(self._margins) < WORST:
             heappush(self._margins, entry)

@@ -52,7 +52,7 @@ class Report(Struct):
     losses: list[Loss] = []  # what cannot be judged
 
     @property
-    def found(self) -> int:
+    def violation_count(self) -> int:
         """The number of all violations, listed or not."""
         return sum(self.kinds.values())
 

@@ -28,6 +28,7 @@ _SUMMED = (
     "pages",
     "requests",
     "body_bytes",
+    "items",
     "in_flight",
     "retries",
     "redirects",
@@ -90,6 +91,7 @@ class CombinedStatus:
             for _, status in reports:
                 counts.update(getattr(status, kind))
             setattr(total, kind, dict(counts))
+        total.stop = next((status.stop for _, status in reports if status.stop), "")
         total.seeds = sum(status.seeds for _, status in reports)
         total.seeds_read = min((status.seeds_read for _, status in reports), default=1.0)
         total.matched = sorted({pattern for _, status in reports for pattern in status.matched})
@@ -191,7 +193,7 @@ def settle(status: CrawlStatus, folder: CrawlFolder) -> None:
 
 
 def _waiting(statuses: Sequence[CrawlStatus], total: CrawlStatus) -> tuple[str, float | None]:
-    """What all of them wait for: the wait that ends first."""
+    """What the processes wait for, if all of them wait: the wait that ends first."""
     if (
         total.state != "running"
         or total.in_flight

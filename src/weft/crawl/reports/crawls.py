@@ -115,7 +115,7 @@ class ReportFolder:
         return [crawl for crawl in crawls if crawl.state is not CrawlState.FORGOTTEN]
 
     def _all(self) -> Iterator[ReportCrawl]:
-        crawls = (self._crawl(*found) for found in self.store.crawls())
+        crawls = (self._crawl(*row) for row in self.store.crawls())
         return (crawl for crawl in crawls if crawl.state is not CrawlState.FORGOTTEN)
 
     def _crawl(self, number: int, name: str, record: bytes) -> ReportCrawl:

@@ -165,10 +165,10 @@ class Explainer:
         try:
             with server_at(self._servers[pod], self._settings) as (client, where):
                 spill = self._folder.of_pod(pod) / "spill"
-                entry = waiting(client, where, pod, self._config.politeness.key_scope, url, spill)
-                pace = site_pace(client, where, self._key_of(url)) if entry else SitePace()
-            if entry:
-                return self._explain_queued(url, entry[-1].entry, f"{entry[-1].ahead:,}", entry[-1].place, pace)
+                entries = waiting(client, where, pod, self._config.politeness.key_scope, url, spill)
+                pace = site_pace(client, where, self._key_of(url)) if entries else SitePace()
+            if entries:
+                return self._explain_queued(url, entries[-1].entry, f"{entries[-1].ahead:,}", entries[-1].place, pace)
         except (ServerAway, BadInput, Missing) as why:
             away = str(why)
         known = self._explain_robots_file(url) or self._explain_by_rules(url)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.items.rebuilt import note_items_rebuild
 from weft.crawl.yielded import note_rebuild
 from weft.engine.stored.rebuild import rebuild_engine, rebuild_index
 from weft.errors import BadInput
@@ -17,7 +18,7 @@ from weft.telemetry import Slot
 def rebuild(
     data_dirs: Sequence[str | Path], *, text: bool = False, watch: Callable[[int, int], None] = lambda _done, _all: None
 ) -> Rebuilt:
-    """Rebuilds a folder in which nothing runs; texts, too, if it has them or `text` requests them."""
+    """Rebuilds the indexes of a folder in which no process runs; also its texts, if it stores them or `text` is set."""
     folder = CrawlFolder(data_dirs)
     if folder.exists() and not folder.is_of_one_crawl():
         return rebuild_engine(folder.home, text=text, watch=watch)
@@ -25,6 +26,7 @@ def rebuild(
     folder.hold()
     try:
         note_rebuild(folder.data_dirs)
+        note_items_rebuild(folder.data_dirs)
         slots = [Slot(pod, "fetcher").name for pod in folder.here]
         return rebuild_index(folder, slots, text=text or "text" in (folder.settings().get("store") or ()), watch=watch)
     finally:

@@ -133,24 +133,24 @@ class Feeding:
             sitemaps = [one for seed in all_seeds(lines) for one in self._late_sitemap(seed)]
             self._frontier.queue.admit(self._crawl.number, sitemaps)
 
-    def _admit(self, stream: SeedStream, lines: list[str], before: int, place: StreamPosition) -> None:
+    def _admit(self, stream: SeedStream, lines: list[str], before: int, position: StreamPosition) -> None:
         """Admits this pod's seeds, and stores the position; the next commit makes both durable."""
-        crawl, found = self._crawl, list[Found]()
+        crawl, links = self._crawl, list[Found]()
         for number, line in enumerate(lines, before + 1):
             if (seed := self._seed(stream, line, number)) is None:
                 continue
-            found += self._late_sitemap(seed)
+            links += self._late_sitemap(seed)
             url = crawl.rules.rewritten(seed)
             if not self._owns(url):
                 continue
             reason = crawl.rules.refusal(url, 0, is_link=False, included=True)
             if reason is None:
-                found.append(Found(url, 0))
+                links.append(Found(url, 0))
             else:
                 crawl.progress.refused[reason] += 1
-        admission = self._frontier.queue.admit(crawl.number, found)
-        self._done.positions[stream.name] = place
-        self._done.seeds += sum(one.purpose is Purpose.PAGE for one in found)
+        admission = self._frontier.queue.admit(crawl.number, links)
+        self._done.positions[stream.name] = position
+        self._done.seeds += sum(one.purpose is Purpose.PAGE for one in links)
         self._frontier.notes.note(_NOTE, msgspec.json.encode(self._done).decode())
         if admission.expand:
             self._expand(admission)

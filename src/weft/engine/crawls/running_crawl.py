@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from weft.errors import ServerAway
 from weft.fetch.auth import authorization
 from weft.fetch.contract import Transport
 from weft.fetch.cookies import CookieJar, with_cookies
+from weft.fetch.guard import is_private_host
 from weft.fetch.robots import product_token
 from weft.frontier.contract import Admission, CrawlLimits, Frontier, LoginsPart, PageLinks
 from weft.logins import FormLogin
@@ -37,6 +39,7 @@ if TYPE_CHECKING:  # the HTML parser: most crawls, and all reports, log in nowhe
 
 _REASONS = frozenset(Reason)
 log = Log("weft.engine.crawls")
+MOST_JARS = 10_000  # of those that requests name: what was used longest ago is forgotten
 PAUSED = "paused"  # the state of a process whose crawl is paused
 BY_COMMAND = "by a command"  # the note with it, where nothing else is known
 
@@ -94,6 +97,7 @@ class RunningCrawl:
         self._share: CookieShare | None = None
         if self.jar is not None:
             self._share = CookieShare(number, self.jar, frontier.sites)
+        self._shares = OrderedDict[str, CookieShare]()  # the jars that requests name
         self.credentials = Credentials(fetch.headers, fetch.auth, origins)
         self._has_headers = any(":" in key for key in fetch.headers) or bool(without_host(fetch.headers))
         self._frontier = frontier
@@ -207,12 +211,11 @@ class RunningCrawl:
 
     def headers(self, lease: Lease, now: float) -> Sequence[tuple[str, str]]:
         """What this crawl sends beyond the usual; nothing, for most."""
-        if self._share is not None:
-            self._share.catch_up(lease)
         spec = self.spider.spec_of(lease) if self.spider is not None and lease.request else None
+        jar = self._jar_for(lease, spec, now)
         own_headers = spec.headers if spec is not None else {}
         session = self.session if lease.purpose is not Purpose.ROBOTS else None
-        if not (self._challenged or self.jar or self.revisits or self._has_headers or own_headers or session):
+        if not (self._challenged or jar or self.revisits or self._has_headers or own_headers or session):
             return ()
         url, headers = lease.url, list[tuple[str, str]]()
         if self.revisits is not None and lease.purpose is Purpose.PAGE and (spec is None or spec.is_plain):
@@ -221,7 +224,7 @@ class RunningCrawl:
         origin, path = url[:split], url[split:].partition("?")[0]
         own = {name.lower(): (name, value) for name, value in self.credentials.headers_for(origin)}
         own |= {name.lower(): (name, value) for name, value in own_headers.items()}
-        if self.jar and (cookie := self.jar.header(urls.host_of(url), path, url.startswith("https:"), now)):
+        if jar and (cookie := jar.header(urls.host_of(url), path, url.startswith("https:"), now)):
             given = own["cookie"][1] if "cookie" in own else ""
             own["cookie"] = ("Cookie", with_cookies(given, cookie))
         for name, value in session.headers(lease, now) if session is not None else ():
@@ -232,6 +235,27 @@ class RunningCrawl:
         ):
             own["authorization"] = ("Authorization", authorisation)
         return [*headers, *own.values()]
+
+    def _jar_for(self, lease: Lease, spec: RequestSpec | None, now: float) -> CookieJar | None:
+        """The cookies that a request belongs to, with those that it brings along."""
+        share = self._share_of(spec)
+        if share is None:
+            return None
+        share.catch_up(lease)
+        if spec is not None and spec.cookies:
+            share.store(lease.url, "/", spec.cookies, now)
+        return share.jar
+
+    def _share_of(self, spec: RequestSpec | None) -> CookieShare | None:
+        if spec is None or not spec.jar or self._share is None:
+            return self._share
+        share = self._shares.pop(spec.jar, None)
+        if share is None:
+            share = CookieShare(self.number, CookieJar(urls.domain), self._frontier.sites, spec.jar)
+        self._shares[spec.jar] = share
+        if len(self._shares) > MOST_JARS:
+            self._shares.popitem(last=False)
+        return share
 
     def cookies_for(self, url: str, now: float) -> str:
         """The Cookie header for a page, as a browser is given it."""
@@ -247,10 +271,9 @@ class RunningCrawl:
             self.session.keep(url, values, now, asked_at, is_step=is_step)
         elif values and self.jar is not None:
             path = url[url.index("/", 8) :].partition("?")[0]
-            if self._share is not None:
-                self._share.store(url, path, values, now)
-            else:
-                self.jar.store(urls.host_of(url), path, url.startswith("https:"), values, now)
+            share = self._share_of(self.spider.spec_of(lease) if self.spider is not None and lease.request else None)
+            assert share is not None
+            share.store(url, path, values, now)
 
     def answers(self, lease: Lease, challenges: list[str], *, sent: bool) -> bool:
         """Whether a 401 is worth one more request: that one will carry an answer. `sent`: this one did already."""
@@ -284,6 +307,12 @@ class RunningCrawl:
     def follows_links(self) -> bool:
         """Whether the links of its pages are followed by its scope."""
         return self.spider is None or (self.spider.description.follows and not self.spider.description.chooses_links)
+
+    def disregards_robots(self, lease: Lease) -> bool:
+        """Whether robots.txt forbids nothing: the code wants that, and the host says itself that it is private."""
+        if self.spider is None or self.spider.description.obeys_private_robots:
+            return False
+        return is_private_host(urls.host_of(lease.url))
 
     def must_be_sent_once(self, lease: Lease) -> bool:
         """Whether a request must not be sent again once it may have been sent."""
@@ -369,7 +398,7 @@ class RunningCrawl:
         offsite = 0 if self.rules.in_scope(target) else max(1, lease.offsite)
         reason = self.rules.refusal(target, lease.depth, is_link=False, offsite=max(0, offsite - 1))
         if reason is None and self.spider is not None:
-            reason = self.spider.refusal(target)
+            reason = self.spider.refusal(target, self.spider.spec_of(lease))
         elif reason is Reason.SCOPE and lease.depth == 0 and lease.purpose is Purpose.PAGE:
             self.extend(target)
             self._frontier.notes.scope_extended(self.number, target)

@@ -77,7 +77,8 @@ def parsers_of(config: Config, loading: Callable[[], bytes] | None = None) -> tu
     """
     if loading is not None:
         section = config.spider
-        workers = section.spider_workers or max(1, (len(os.sched_getaffinity(0)) - 1) // config.pods.num_pods)
-        return Parsers(workers, code=ChildCode(loading, section.callback_s, section.callback_memory_mb)), True
+        spare = 1 if section.scrapy else (len(os.sched_getaffinity(0)) - 1) // config.pods.num_pods
+        code = ChildCode(loading, section.callback_s, section.callback_memory_mb, bool(section.scrapy))
+        return Parsers(section.spider_workers or max(1, spare), code=code), True
     children = config.fetch.parser_children
     return Parsers(max(1, children)), children > 0

@@ -63,6 +63,7 @@ class CrawlStatus(msgspec.Struct):
     requests: int = 0
     body_bytes: int = 0
     items: int = 0  # that a user's code has made
+    stop: str = ""  # why the user's code wants this run to end
     seeds: int = 0  # of large seed files, which are read while the crawl runs
     seeds_read: float = 1.0  # how much of those files is read
     queued: int = 0
@@ -112,7 +113,7 @@ class CrawlProgress:
         self.status.idle, self.status.gave_up_at = "", 0.0
         if self.is_new_run:
             self.status.started_at = self._began
-            self.status.repairs = {}
+            self.status.repairs, self.status.stop = {}, ""
         self.status.recent = []
         self.status.live_pages = None
         self.refused: Counter[str] = Counter(self.status.refused)

@@ -16,6 +16,8 @@ class Stop(StrEnum):
     DONE = "done"  # nothing is left
     MAX_PAGES = "max_pages"
     CALLBACK_ERRORS = "callback_errors"  # the user's code has failed at too many pages
+    MAX_ITEMS = "max_items"
+    CLOSED = "closed"  # the user's code has ended it
     BUDGET = "budget"  # what is left waits behind a limit for each domain
     MAX_DURATION = "max_duration"
     INTERRUPTED = "interrupted"

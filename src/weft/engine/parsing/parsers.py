@@ -65,6 +65,7 @@ class ChildCode(NamedTuple):
     loading: Callable[[], bytes]
     seconds: float  # for one page
     memory_mb: float  # that a page may take; over all pages, what a child may grow by
+    is_kept: bool = False  # what its object holds is meant to last: a child that has grown is not replaced
 
 
 class Pending:
@@ -328,7 +329,8 @@ class Parsers:
         used_mb = rss_bytes(slot.worker.pid) / _MB
         if used_mb - slot.before_mb > self._code.memory_mb:
             return KillReason.MEMORY
-        if slot.before_mb - slot.baseline_mb > self._code.memory_mb and not slot.retiring:
+        grown_mb = slot.before_mb - slot.baseline_mb
+        if grown_mb > self._code.memory_mb and not (slot.retiring or self._code.is_kept):
             log.info("a parser has grown, and is replaced", megabytes=round(used_mb), pid=slot.worker.pid)
             self._pool.end(slot, again=True)
         return None

@@ -29,7 +29,8 @@ def call_again(parsers: Parsers, store: PageStore, row: Row, output: RowOutput |
     if page is None:
         return None
     head = f"HTTP/1.1 {row.status} \r\n" + "".join(f"{name}: {value}\r\n" for name, value in page.headers)
-    call = Call(calls.PAGE, spec_in(output), row.url, row.url, row.status, head.encode(), row.depth, row.fetched_at)
+    kind = calls.PAGE if 200 <= row.status < 300 else calls.FAILURE
+    call = Call(kind, spec_in(output), row.url, (), row.status, head.encode(), row.depth, row.fetched_at)
     if page.rendered:
         call.is_rendered, call.original, call.screenshot = True, page.body, page.screenshot
     message = encode(call)
@@ -52,10 +53,12 @@ def request_again(crawl: RunningCrawl, queue: QueuePart, parsers: Parsers, store
     assert crawl.spider is not None
     output = store.outputs_of([row.item]).get(row.item)
     lease = lease_of(row, spec_in(output))
-    if row.status in REDIRECTS:
+    if row.status in REDIRECTS and spec_in(output).redirects:
         _redirect_again(crawl, queue, lease, row)
         return
-    if not 200 <= row.status < 300 or (pending := call_again(parsers, store, row, output)) is None:
+    if not (200 <= row.status < 300 or crawl.spider.description.hears_failures):
+        return
+    if (pending := call_again(parsers, store, row, output)) is None:
         return
     made = result_of(parsers, pending).requests
     queue.admit(crawl.number, crawl.spider.found(lease, made, partial(crawl.refused_request, parent=row.item)))
@@ -67,7 +70,8 @@ def has_come_again(store: PageStore, row: Row, output: RowOutput | None) -> bool
     later = [
         one
         for one in store.for_url(row.url, row.crawl)
-        if one.item > row.item and one.request == row.request and one.parent == row.parent and _is_page(one)
+        if one.item > row.item and one.request == row.request and one.parent == row.parent
+        if _is_page(one) or (bool(one.warc_file) and one.status == row.status)
     ]
     outputs, spec = store.outputs_of([one.item for one in later]), spec_in(output)
     return any(spec_in(outputs.get(one.item)) == spec for one in later)

@@ -14,7 +14,7 @@ from msgspec import Struct
 if TYPE_CHECKING:  # the HTML parser: reports read these classes, and no page
     from weft.extract.page import ParsedPage
 
-PAGE, FAILURE, START, CLOSED = "page", "failure", "start", "closed"
+PAGE, FAILURE, START, CLOSED, ITEMS = "page", "failure", "start", "closed", "items"
 STATE = "spider_state"  # the note of a frontier that the spider's state is kept under
 MAX_OUTPUT_BYTES = 16 << 20  # items and requests of one page
 DEFAULT_CALLBACK = "parse"
@@ -27,6 +27,8 @@ class Code(Struct, frozen=True):
     source: str  # a file or a module
     name: str = ""  # the class, or the function; empty: the only spider of the file
     is_function: bool = False
+    arguments: dict[str, str] = {}  # what a Scrapy spider is made with
+    settings: dict[str, str] = {}  # of Scrapy
 
 
 class Loading(Struct, frozen=True):
@@ -48,6 +50,12 @@ class RequestSpec(Struct, array_like=True, frozen=True, gc=False):
     idempotent: bool = True
     render: str = ""  # whether a browser has it: never, auto or always; empty: as the crawl says
     actions: tuple[dict[str, Any], ...] = ()  # what the browser does on it first
+    errback: str = ""  # the method that is called where it has failed; empty: the spider's hook for all failures
+    redirects: bool = True  # followed; else the answer that redirects is handled as a failure
+    offsite: bool = False  # it may go beyond the domains that the spider allows
+    jar: str = ""  # the cookies that it belongs to; empty: those of the crawl
+    cookies: tuple[str, ...] = ()  # put into them before it is sent, each as Set-Cookie has it
+    timeout_s: float = 0.0  # for the whole transfer; 0: as the crawl has it
 
     @property
     def is_plain(self) -> bool:
@@ -71,7 +79,7 @@ class Call(Struct, array_like=True, gc=False):
     kind: str
     spec: RequestSpec = RequestSpec()
     url: str = ""
-    requested_url: str = ""
+    redirected: tuple[str, ...] = ()  # the URLs that led here by redirects, the first one first
     status: int = 0
     head: bytes = b""
     depth: int = 0
@@ -81,9 +89,25 @@ class Call(Struct, array_like=True, gc=False):
     skip: int = 0  # of START: how many requests were taken before
     most: int = 0  # ... and how many are wanted
     reason: str = ""  # of CLOSED
+    items: list[bytes] = []  # of ITEMS: what was committed, as `CallResult.objects` had it
+    address: str = ""  # of the server
     is_rendered: bool = False  # what goes along is what a browser has made of the page
     original: bytes = b""  # ... and this is what came
     screenshot: bytes = b""  # PNG
+
+    @property
+    def requested_url(self) -> str:
+        """What was asked for before redirects led here."""
+        return self.redirected[0] if self.redirected else self.url
+
+
+class ProcessedItem(Struct, array_like=True, gc=False):
+    """What pipelines have made of an item: the item, or why there is none."""
+
+    item: bytes = b""  # JSON
+    dropped: str = ""
+    error: str = ""
+    traceback: str = ""
 
 
 class CallResult(Struct, array_like=True, gc=False):
@@ -94,8 +118,20 @@ class CallResult(Struct, array_like=True, gc=False):
     error: str = ""
     traceback: str = ""
     printed: str = ""
-    is_over: bool = False  # of START: there are no more
+    is_over: bool = False  # of START: there are no more; of ITEMS: there is nothing that could process them
     state: bytes | None = None  # the spider's state as JSON, where it has changed
+    objects: list[bytes] = []  # the items as the code's pipelines need them, where it has some
+    processed: list[ProcessedItem] = []  # of ITEMS: what came of the first of them
+    stop: str = ""  # why the code wants the crawl to end
+
+
+class FeedSpec(Struct, frozen=True):
+    """A file that a spider's items are written to."""
+
+    path: str
+    format: str  # jsonl, json or csv
+    overwrite: bool | None = None  # None: only a file that is the crawl's own
+    fields: list[str] = []  # empty: all
 
 
 class Description(Struct, frozen=True):
@@ -112,6 +148,11 @@ class Description(Struct, frozen=True):
     hears_end: bool = False
     callbacks: list[str] = []
     digest: str = ""  # of the source: says whether the code has changed
+    has_pipelines: bool = False  # committed items go through them before they are written anywhere
+    reads_requests: bool = False  # it is given the bodies of its requests back
+    obeys_private_robots: bool = True  # else robots.txt forbids nothing on hosts that are private by their name
+    feeds: list[FeedSpec] = []  # files that it wants its items in
+    notes: list[str] = []  # what its user should know before it runs
 
 
 class Runner(Protocol):
@@ -131,6 +172,7 @@ class PageOutput(Struct, omit_defaults=True):
     """What is stored of a page's callback beside its row, as JSON."""
 
     items: list[msgspec.Raw] = []
+    objects: list[bytes] = []  # see `CallResult.objects`
     request: RequestSpec | None = None  # without its body, and without headers that may be credentials
     error: str = ""
     traceback: str = ""

@@ -140,7 +140,8 @@ class Reextraction:
         progress.status.items += len(result.items)
         progress.errors[CALLBACK_ERROR] -= 1
         progress.statuses[str(row.status)] += 1
-        progress.page(row.url, row.length)
+        if 200 <= row.status < 300:
+            progress.page(row.url, row.length)
         self._step("read-again")
 
 

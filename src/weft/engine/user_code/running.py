@@ -77,12 +77,14 @@ class RunningSpider:
         error: str = "",
         detail: str = "",
         drawn: DrawnPage | None = None,
+        address: str = "",
     ) -> bytes:
         """The call for an answer, or for a failure. `drawn`: what goes along is what a browser has made of it."""
         spec = self.spec_of(lease)
-        first = lease.about.partition(" ")[0] if lease.hops else lease.url
-        without_body = msgspec.structs.replace(spec, body=None) if spec.body is not None else spec
-        call = Call(kind, without_body, lease.url, first, status, head, lease.depth, fetched_at, error, detail)
+        if spec.body is not None and not self.description.reads_requests:
+            spec = msgspec.structs.replace(spec, body=None)
+        led = tuple(lease.about.split()) if lease.hops else ()
+        call = Call(kind, spec, lease.url, led, status, head, lease.depth, fetched_at, error, detail, address=address)
         if drawn is not None:
             call.is_rendered, call.original, call.screenshot = True, drawn.original, drawn.screenshot
         return encode(call)
@@ -115,11 +117,14 @@ class RunningSpider:
             refuse(made.url, bad.reason)
             return None
         spec = made.spec
-        reason = self.refusal(url) or self._rules.refusal(url, depth, is_link=made.is_link, included=not made.is_link)
+        reason = self.refusal(url, spec) or self._rules.refusal(
+            url, depth, is_link=made.is_link, included=not made.is_link
+        )
         if reason is not None:
             refuse(url, reason)
             return None
         self._note_callback(spec.callback)
+        self._note_callback(spec.errback)
         key = place if not made.unique else key_of(request_name(spec), url)
         return Found(url, depth, parent, priority=made.priority, key=key, request=encode_spec(spec))
 
@@ -129,9 +134,9 @@ class RunningSpider:
             self._callbacks.add(name)
             self._notes.note(CALLBACKS, " ".join(sorted(self._callbacks)))
 
-    def refusal(self, url: str) -> Reason | None:
-        """Whether a URL is beyond the domains that the spider allows."""
-        if not self._allowed:
+    def refusal(self, url: str, spec: RequestSpec) -> Reason | None:
+        """Whether a request's URL is beyond the domains that the spider allows."""
+        if not self._allowed or spec.offsite:
             return None
         host = urls.host_of(url)
         while host:
@@ -144,6 +149,8 @@ class RunningSpider:
         """A redirect's target with what its request had (RFC 9110 §15.4); None where it would carry a body to another
         origin. Headers that may be credentials do not go to another origin either."""
         spec = self.spec_of(lease)
+        if spec.cookies:  # they are in the jar by now
+            spec = msgspec.structs.replace(spec, cookies=())
         if not spec.is_plain and (status == 303 or (status in _GET_AFTER and spec.method == "POST")):
             spec = msgspec.structs.replace(spec, method="GET", body=None, idempotent=True, headers={})
         if not is_same_origin(lease.url, found.url):
@@ -159,6 +166,7 @@ class RunningSpider:
         items = result.items if result is not None else []
         output = PageOutput(
             [msgspec.Raw(item) for item in items],
+            result.objects if result is not None else [],
             without_secrets(self.spec_of(lease)) if lease.request else None,
             error or (result.error if result is not None else ""),
             traceback or (result.traceback if result is not None else ""),
@@ -182,9 +190,9 @@ def check_callbacks(frontier: Frontier, description: Description) -> None:
 
 
 def without_secrets(spec: RequestSpec) -> RequestSpec:
-    """A request as it is kept for good: its body and headers that may be credentials are not."""
+    """A request as it is kept for good: its body, its cookies and headers that may be credentials are not."""
     kept = {name: value for name, value in spec.headers.items() if name.lower() in HARMLESS}
-    return msgspec.structs.replace(spec, body=None, headers=kept)
+    return msgspec.structs.replace(spec, body=None, headers=kept, cookies=())
 
 
 def request_name(spec: RequestSpec) -> str:

@@ -15,6 +15,7 @@ from weft.errors import BadInput
 from weft.frontier.contract import NotesPart
 
 MAKER = "weft.spiders.child:make"  # handed to parser children, which import it
+SCRAPY_MAKER = "weft.spiders.scrapy.runner:make"  # for spiders of Scrapy's
 
 
 _imports = 0  # of a user's module, that are under way in this process
@@ -56,9 +57,18 @@ def code_of(text: str, *, is_function: bool = False) -> Code:
 def code_in(config: Config) -> Code | None:
     """The code that a crawl's settings name."""
     section = config.spider
+    if section.scrapy:
+        code = code_of(section.scrapy)
+        return Code(SCRAPY_MAKER, code.source, code.name, False, section.scrapy_arguments, section.scrapy_settings)
     if section.spider:
         return code_of(section.spider)
     return code_of(section.on_page, is_function=True) if section.on_page else None
+
+
+def other_code(config: Config, text: str) -> Code:
+    """Code that is to be used in the place of a crawl's own, of the same kind."""
+    own, code = code_in(config), code_of(text)
+    return code if own is None else Code(own.maker, code.source, code.name, False, own.arguments, own.settings)
 
 
 def loading_of(config: Config, notes: NotesPart) -> Callable[[], bytes] | None:

@@ -17,10 +17,13 @@ from weft.extract.text.names import MAX_NAME_CHARS
 from weft.extract.turbo import Element, Node, is_comment, is_text
 
 PARAGRAPH_CHARS = 80
+LEAD_CHARS = 45
 # Links have at most this share of a paragraph's text.
 LINK_SHARE = 0.45
 # The article is the smallest element that has this share of the paragraphs' text.
 CORE_SHARE = 0.8
+# Of a thread it has nearly all of it: the question may be a small part, and stand apart from the answers.
+THREAD_SHARE = 0.99
 # Where paragraphs that are marked as such have less of the text than this, texts directly in blocks count too.
 MARKED_SHARE = 0.4
 MAX_PARAGRAPHS = 3000
@@ -31,7 +34,8 @@ CAPTION_SHARE = 0.2
 
 _MARKED = ("p", "li", "dd", "pre", "blockquote", "td")
 _BLOCKS = ("div", "section", "article", "main", "font", "span", "center", "td")
-_KEPT_BEHIND = "ul, ol, dl, table, pre, blockquote, h2, h3, h4, p"
+_LEADING = "ul, ol, dl, table, pre, blockquote, h2, h3, h4"
+_MATTER = f"{_LEADING}, p"
 _CAPTION = re.compile("caption|credit|gallery|slideshow|pull-?quote", re.IGNORECASE).search
 # How a line begins that is not of the matter, in the languages that most pages are in.
 _ASIDE = re.compile(
@@ -104,8 +108,8 @@ def _has_few_links(element: Element, chars: int) -> bool:
     return not links or sum(len(link.text) for link in links) < LINK_SHARE * chars
 
 
-def core_of(root: Element, found: list[Paragraph]) -> Element:
-    """The smallest element that holds nearly all paragraphs."""
+def core_of(root: Element, found: list[Paragraph], share: float) -> Element:
+    """The smallest element that holds a share of the paragraphs' text."""
     weights: dict[Element, int] = {}
     for element, chars in found:
         node: Node | None = element
@@ -114,7 +118,7 @@ def core_of(root: Element, found: list[Paragraph]) -> Element:
             if node == root:
                 break
             node = node.parent
-    limit = CORE_SHARE * sum(one.chars for one in found)
+    limit = share * sum(one.chars for one in found)
     best = root
     while True:
         inner = [e for e in best.children if isinstance(e, Element) and weights.get(e, 0) >= limit]
@@ -123,9 +127,9 @@ def core_of(root: Element, found: list[Paragraph]) -> Element:
         best = inner[0]
 
 
-def narrowed(root: Element, found: list[Paragraph]) -> Element:
+def narrowed(root: Element, found: list[Paragraph], share: float = CORE_SHARE) -> Element:
     """The article in a tree: what remains of the tree is changed."""
-    core = core_of(root, found)
+    core = core_of(root, found, share)
     inside = [one.element for one in found if one.element == core or core in one.element.ancestors]
     if inside:
         _drop_before(inside[0], core)
@@ -136,17 +140,26 @@ def narrowed(root: Element, found: list[Paragraph]) -> Element:
 
 
 def _drop_before(first: Element, core: Element) -> None:
-    for sibling in _around(first, core, "previous_siblings"):
-        sibling.extract()
+    for sibling in list(_around(first, core, "previous_siblings")):
+        if not isinstance(sibling, Element) or not (_is_matter(sibling, _LEADING) or _is_lead(sibling)):
+            sibling.extract()
+
+
+def _is_lead(element: Element) -> bool:
+    """Whether an element is a line or two before the first paragraph, longer than who wrote it and when."""
+    return element.tag == "p" and len(element.text.strip()) >= LEAD_CHARS and _has_few_links(element, len(element.text))
 
 
 def _drop_behind(last: Element, core: Element) -> None:
     for sibling in _around(last, core, "next_siblings"):
-        if not isinstance(sibling, Element):
-            continue
-        is_kept = sibling.matches(_KEPT_BEHIND) or sibling.select_one(_KEPT_BEHIND) is not None
-        if not is_kept or not _has_few_links(sibling, len(sibling.text.strip())):
+        if isinstance(sibling, Element) and not _is_matter(sibling, _MATTER):
             sibling.decompose()
+
+
+def _is_matter(element: Element, matter: str) -> bool:
+    """Whether an element without a paragraph is text none the less: lists, tables, sections, with few links."""
+    has_text = element.matches(matter) or element.select_one(matter) is not None
+    return has_text and _has_few_links(element, len(element.text.strip()))
 
 
 def _around(element: Element, core: Element, side: str) -> Iterator[Node]:

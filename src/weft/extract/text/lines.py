@@ -12,11 +12,11 @@ _EMPTY_ITEMS = re.compile(r"\n[ \t]*(?:[-*•|]|\d+\.)[ \t]*(?=\n|\Z)")
 _EMPTY_LINES = re.compile(r"\n[ \t]*\n\s*\n")
 
 
-def without_repeats(text: str) -> str:
-    """A text without repeated lines."""
+def without_repeats(text: str, tolerated: float = 0.0) -> str:
+    """A text without repeated lines; unchanged where they are at most the share `tolerated` of it."""
     lines = text.split("\n")
     long = [bare for bare in map(str.strip, lines) if len(bare) >= REPEATED_CHARS]
-    if len(set(long)) == len(long):  # as on most pages
+    if are_few_repeated(long, tolerated * len(text)):
         return without_empty_lines(text)
     seen: set[str] = set()
     kept = []
@@ -28,6 +28,12 @@ def without_repeats(text: str) -> str:
             seen.add(bare)
         kept.append(line)
     return without_empty_lines("\n".join(kept))
+
+
+def are_few_repeated(lines: list[str], chars: float) -> bool:
+    """Whether no line is repeated, as on most pages, or only some with at most `chars` characters in all."""
+    different = set(lines)
+    return len(different) == len(lines) or sum(map(len, lines)) - sum(map(len, different)) <= chars
 
 
 def without_empty_lines(text: str) -> str:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.extract.text.article import narrowed, paragraphs
+from weft.extract.metadata import json_ld
+from weft.extract.text.article import CORE_SHARE, THREAD_SHARE, narrowed, paragraphs
 from weft.extract.text.lines import without_repeats
 from weft.extract.text.page_kind import Judgement, PageKind, judged
 from weft.extract.text.pruning import Pruned, pruned_content, size_of
+from weft.extract.text.stated import stated_text
 from weft.extract.turbo import LAYOUT, Document, Element
 
 # A page whose text needs scripts may have an excerpt in its metadata, which is used if it is long enough.
@@ -25,7 +27,14 @@ TEXT_BESIDE_COMMENTS = 1500
 COMMENTS_SHARE = 0.6
 # From an article they are if at least this is left.
 ARTICLE_CHARS = 250
-LIKELY = 0.5
+LIKELY = 0.45
+# A text shorter than this is completed by what the page's JSON-LD says; a longer one if that is several times as long.
+SHORT_CHARS = 600
+STATED_FACTOR = 3
+# Prose may have this share of its text in lines that are repeated; a page with more shows its blocks twice.
+PROSE_REPEATS = 0.1
+_PROSE = frozenset((PageKind.ARTICLE, PageKind.DOCUMENTATION))
+_LINKED_DATA = "script[type*='ld+json' i]"
 _NARROWED = frozenset((PageKind.ARTICLE, PageKind.DOCUMENTATION, PageKind.FORUM))
 
 
@@ -53,7 +62,7 @@ def content_of(document: Document, url: str) -> Content | None:
     root, headline = pruned.root, ""
     if found and kind.kind in _NARROWED and kind.certainty >= LIKELY:
         headline = _headline(root)
-        root = narrowed(root, found)
+        root = narrowed(root, found, THREAD_SHARE if kind.kind is PageKind.FORUM else CORE_SHARE)
     return Content(root, kind, comments, headline, pruned.consent_chars)
 
 
@@ -81,10 +90,32 @@ def _without_comments(pruned: Pruned, kind: Judgement) -> str:
     return without_repeats("\n\n".join(texts))
 
 
-def main_text(document: Document, root: Element | None) -> str:
-    """The text of a pruned tree; for a page that shows nothing without scripts, the excerpt in its metadata."""
-    text = without_repeats(root.to_text(LAYOUT)) if root is not None else ""
+def visible_text(content: Content | None) -> str:
+    """The text of a page's content, as a reader sees it."""
+    return without_repeats(content.root.to_text(LAYOUT), repeats_of(content)) if content is not None else ""
+
+
+def main_text(document: Document, visible: str, stated: str) -> str:
+    """The text that a page shows and states; the excerpt in its metadata where it has next to none."""
+    text = "\n\n".join(filter(None, (visible, stated)))
     return text if len(text) >= EMPTY_CHARS else _excerpt(document) or text
+
+
+def repeats_of(content: Content | None) -> float:
+    """The share of a text that may be lines it has already: code and refrains repeat some, blocks for phones many."""
+    return PROSE_REPEATS if content is not None and content.kind.kind in _PROSE else 0.0
+
+
+def stated_beside(document: Document, text: str) -> str:
+    """What a page's JSON-LD has beyond a text; empty where the text is as long."""
+    stated = sum(len(script.text) for script in document.select(_LINKED_DATA))
+    if not stated or (len(text) >= SHORT_CHARS and stated < STATED_FACTOR * len(text)):
+        return ""
+    found = stated_text(json_ld(document))
+    if len(text) >= SHORT_CHARS and len(found) < STATED_FACTOR * len(text):
+        return ""
+    visible = " ".join(text.split())
+    return "\n\n".join(one for one in found.split("\n\n") if " ".join(one.split()) not in visible)
 
 
 def _excerpt(document: Document) -> str:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from weft import urls
 from weft.errors import BadUrl
 from weft.extract.text.footnotes import Footnotes, extract_footnotes
-from weft.extract.text.lines import REPEATED_CHARS
+from weft.extract.text.lines import REPEATED_CHARS, are_few_repeated
 from weft.extract.turbo import STYLE, Document, Element, Text, in_a_block
 
 # Links that lead nowhere outside a browser; their text stays.
@@ -48,14 +48,16 @@ def markdown(
     links: Links = Links.KEEP,
     headline: str = "",
     whole: Document | Element | None = None,
+    repeats: float = 0.0,
 ) -> str:
     """A pruned tree as Markdown, its references resolved against `base`. `headline`: of a tree without it; `whole`: the
-    page, for the notes that the tree refers to and has no longer."""
+    page, for the notes that the tree refers to and has no longer; `repeats`: the share of it that repeated lines may
+    be."""
     if root is None:
         return ""
     tree: Element = in_a_block(copy.deepcopy(root))
     footnotes = extract_footnotes(tree, tree if whole is None else whole, base)
-    written = footnotes.put(_written(tree, base, links), "" if links is Links.DROP else r"[^\1]")
+    written = footnotes.put(_written(tree, base, links, repeats), "" if links is Links.DROP else r"[^\1]")
     if headline and root.find("h1") is None:
         title = Element("h1", {}, [Text(headline)]).to_markdown(STYLE).strip()
         written = f"{title}\n\n{written}".strip()
@@ -69,7 +71,13 @@ def _notes(footnotes: Footnotes, base: str, links: Links) -> Iterator[str]:
         yield f"[^{number}]: " + written.replace("\n", "\n    ").replace("\n    \n", "\n\n")
 
 
-def _written(tree: Element, base: str, links: Links) -> str:
+def escaped(text: str) -> str:
+    """Plain paragraphs as Markdown."""
+    paragraphs = (Element("p", {}, [Text(one)]).to_markdown(STYLE).strip() for one in text.split("\n\n") if one.strip())
+    return "\n\n".join(paragraphs)
+
+
+def _written(tree: Element, base: str, links: Links, repeats: float = 0.0) -> str:
     """A tree as Markdown; the tree is changed."""
     tree.remove(_INLINE_IMAGES)
     for link in tree.select('a[href*="#"]'):
@@ -84,7 +92,7 @@ def _written(tree: Element, base: str, links: Links) -> str:
     # The parser writes a no-break space as a character reference; a plain space is easier to read.
     written = tree.to_markdown(STYLE).replace("&#160;", " ")
     lines = written.split("\n")
-    return (written if _is_tidy(written, lines) else "\n".join(_tidied(lines))).strip()
+    return (written if _is_tidy(written, lines, repeats) else "\n".join(_tidied(lines, repeats))).strip()
 
 
 def _name_language(code: Element) -> None:
@@ -113,20 +121,22 @@ def _resolve(tree: Element, base: str) -> None:
             continue
 
 
-def _is_tidy(written: str, lines: list[str]) -> bool:
+def _is_tidy(written: str, lines: list[str], repeats: float) -> bool:
     """Whether there is nothing that `_tidied` would remove, as on most pages: a few calls show it."""
     bare = list(map(str.strip, lines))
     long = [line for line in bare if len(line) >= REPEATED_CHARS and line[0] != "|"]
     return (
         "```" not in written
         and _MARKERS.isdisjoint(bare)
-        and len(set(long)) == len(long)
+        and are_few_repeated(long, repeats * len(written))
         and all(one or other for one, other in pairwise(bare))
     )
 
 
-def _tidied(lines: list[str]) -> Iterator[str]:
+def _tidied(lines: list[str], repeats: float) -> Iterator[str]:
     """The lines without repeated prose, empty list items and runs of empty lines; code and tables as they are."""
+    long = [bare for bare in map(str.strip, lines) if len(bare) >= REPEATED_CHARS and bare[0] != "|"]
+    are_kept = are_few_repeated(long, repeats * sum(map(len, lines)))
     seen: set[str] = set()
     fence = ""
     blank = True
@@ -134,7 +144,7 @@ def _tidied(lines: list[str]) -> Iterator[str]:
         bare = line.strip()
         if fence or bare.startswith("```"):
             fence = _fence(bare, fence)
-        elif bare in _MARKERS or bare in seen or (blank and not bare):
+        elif bare in _MARKERS or (bare in seen and not are_kept) or (blank and not bare):
             continue
         elif len(bare) >= REPEATED_CHARS and not bare.startswith("|"):
             seen.add(bare)

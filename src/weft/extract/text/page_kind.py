@@ -2,7 +2,7 @@
 
 Signals are facts that many sites share: declared types (JSON-LD, Open Graph), words of the address, how much of the
 text is in paragraphs, in links, in repeated elements. Each has a weight for each kind, whole numbers in
-`page_kind.json`, which `benchmarks/train_page_kind.py` fits; the kind with the largest sum is the page's.
+`page_kind.json`, which `benchmarks/main_text.py --train` fits; the kind with the largest sum is the page's.
 """
 
 from __future__ import annotations
@@ -73,6 +73,28 @@ _HOST = {
     "blog": "blog blogs news", "docs": "docs developer developers", "shop": "shop store",
     "forum": "forum forums community discuss bbs",
 }  # fmt: skip
+# What platforms write into the class or id of the body.
+_BODY = {
+    "article": "single postid article",
+    "docs": "docs wiki ns-0",
+    "forum": "forum forums thread topic viewtopic showthread question questions",
+    "product": "product productpage pdp",
+    "listing": "archive category tag tax collection search catalog categories tags",
+    "home": "home homepage frontpage front index",
+    "page": "page pageid landing",
+}
+_BODY_WORDS = {word: name for name, listed in _BODY.items() for word in listed.split()}
+# Of the programs that call themselves the generator of a page.
+_GENERATOR = {
+    "docs": "sphinx mkdocs docusaurus vuepress vitepress gitbook rustdoc javadoc doxygen docutils asciidoctor "
+    "nextra starlight mediawiki dokuwiki",
+    "forum": "discourse phpbb vbulletin xenforo flarum mybb vanilla smf nodebb invision",
+    "shop": "woocommerce shopify magento prestashop opencart bigcommerce",
+}
+_GENERATOR_WORDS = {word: name for name, listed in _GENERATOR.items() for word in listed.split()}
+_FORUM_HOST = re.compile(r"forum|discuss|community|boards?\.")
+_PRICE_SIGNS = "$€£¥₹"
+_PRICE_STEPS = (1, 3, 8, 20)
 _HOST_WORDS = {word: name for name, listed in _HOST.items() for word in listed.split()}
 _DATED = re.compile(r"/(?:19|20)\d\d(?:/|-)(?:0?[1-9]|1[0-2])(?:/|-|\b)")
 _SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+){3,}")
@@ -125,7 +147,7 @@ def _weights() -> Weights:
 
 def signals(document: Document, url: str, root: Element, found: list[Paragraph]) -> list[str]:
     """The names of the facts that hold for a page."""
-    return [*_declared(document), *_address(url), *_counts(document, root), *_shape(root, found)]
+    return [*_declared(document), *_address(url), *_platform(document), *_counts(document, root), *_shape(root, found)]
 
 
 def _declared(document: Document) -> list[str]:
@@ -141,6 +163,19 @@ def _declared(document: Document) -> list[str]:
     return names + [f"microdata {name}" for name, listed in _SCHEMA.items() if not listed.isdisjoint(items)]
 
 
+def _platform(document: Document) -> list[str]:
+    names: set[str] = set()
+    body = document.find("body")
+    if body is not None:
+        given = f"{body.attr('class') or ''} {body.attr('id') or ''}"[:MAX_NAME_CHARS]
+        names |= {f"body {_BODY_WORDS[word]}" for word in words_of(given) if word in _BODY_WORDS}
+    generator = document.select_one("meta[name=generator i]")
+    if generator is not None:
+        words = (generator.attr("content") or "")[:MAX_NAME_CHARS].lower().split()
+        names |= {f"generator {_GENERATOR_WORDS[word]}" for word in words if word in _GENERATOR_WORDS}
+    return sorted(names)
+
+
 def _address(url: str) -> list[str]:
     host, _, path = url.partition("://")[2].partition("/")
     path, _, query = path.lower().partition("?")
@@ -148,6 +183,8 @@ def _address(url: str) -> list[str]:
     names = [f"path {name}" for name in dict.fromkeys(_PATH_WORDS[part] for part in segments if part in _PATH_WORDS)]
     if (label := _HOST_WORDS.get(host.partition(".")[0])) is not None:
         names.append(f"host {label}")
+    if _FORUM_HOST.search(host):
+        names.append("host named forum")
     if not segments:
         names.append("path none")
     elif len(segments) == 1:
@@ -183,10 +220,13 @@ def _named(classes: str) -> frozenset[str]:
 
 
 def _shape(root: Element, found: list[Paragraph]) -> list[str]:
-    size = max(1, len(root.text))
+    text = root.text
+    size = max(1, len(text))
+    prices = sum(map(text.count, _PRICE_SIGNS))
     prose = sum(one.chars for one in found)
     links = sum(len(link.text) for link in root.find_all("a"))
     names = [f"prose {step}" for step in (20, 40, 60, 80) if 100 * prose >= step * size]
+    names += [f"prices {step}" for step in _reached(prices, _PRICE_STEPS)]
     names += [f"linked {step}" for step in (5, 15, 30, 50) if 100 * links >= step * size]
     names += [f"chars {step}" for step in (500, 1500, 4000, 12000, 40000) if size >= step]
     names += [f"paragraphs {step}" for step in (3, 8, 20, 50) if len(found) >= step]

@@ -25,6 +25,9 @@ ROOT_CHARS = 600
 # An element named as boilerplate is kept if it has more than this share of the page's text.
 NAMED_SHARE = 0.4
 CONSENT_SHARE = 0.9
+# A line about cookies has so many characters, and at most this share of the text.
+CONSENT_CHARS = (40, 700)
+CONSENT_TEXT_SHARE = 0.2
 HIDDEN_SHARE = 0.5
 FORM_SHARE = 0.3
 SECTION_SHARE = 0.3
@@ -36,17 +39,29 @@ SMALL_BLOCK_CHARS = 400
 LINK_DENSITY = 0.5
 _JUNK = (
     "script, style, template, noscript, svg, iframe, object, video, audio, canvas, "
-    "button, select, textarea, input, label, nav, footer, aside, menu, "
+    # A button that is a heading opens a part of the page.
+    ":not(h1, h2, h3, h4, h5, h6, dt, summary) > button, "
+    "select, textarea, input, label, nav, footer, aside, menu, "
     "[role=navigation], [role=contentinfo], [role=search], [role=menu], [role=menubar]"
 )
+# Ids like S:1 are parts of a page that React sends late; a template B:1 is where a script puts them.
+_LATE = "[hidden][id^='S:']"
+MAX_LATE = 1000
 _HIDDEN = (
-    # Ids like S:1 are parts of a page that React sends late, to be put in their place by a script.
     "dialog, [hidden]:not([id^='S:']), [style*='display:none' i], [style*='display: none' i], [role=banner], "
     "[role=complementary], [role=dialog], [role=alert], [role=alertdialog], [aria-modal=true]"
+)
+# Words of parts that are folded up until a reader opens them: tabs, answers to questions, slides.
+_FOLDED = frozenset(
+    "accordion collapse collapsed collapsible expand expandable expanded expander faq faqs answer answers tab tabs "
+    "tabpanel panel toggle disclosure slide slides".split()
 )
 _ENTRY = "input:not([type=hidden], [type=checkbox], [type=radio], [type=submit], [type=button]), textarea"
 _ROOTS = "main, [role=main], #content, #main, article"
 _BLOCKS = frozenset(("ul", "ol", "div", "section", "table"))
+_LISTS = frozenset(("ul", "ol"))
+_HEADINGS = frozenset(("h2", "h3", "h4", "h5", "h6"))
+_FLOW = frozenset(("p", "ul", "ol"))
 _INLINE = frozenset("a abbr b cite code dfn em i mark q strong sub sup u".split())
 _NEVER = frozenset(("html", "body", "main", "article"))
 
@@ -57,10 +72,20 @@ _BOILERPLATE = frozenset(
     "advert advertisement sponsored cta announcement notice alert disclaimer "
     "pagination pager facet facets filter filters swatch swatches cart minicart wishlist payment payments "
     "meta author authors byline bio signature badge badges vote voting rating ratings reviews respond "
-    "references reflist".split()
+    "references reflist compare tagline".split()
 )
 _CONSENT = frozenset(("cookie", "cookies", "consent", "onetrust", "gdpr"))
 _COMMENTS = frozenset(("comment", "comments", "commentlist", "disqus"))
+_NOTICES = ("p", "div", "section", "span")
+_COOKIES = re.compile(r"[Cc]ookies\b").search
+_USES = re.compile(
+    r"\b(?:use[sd]?|using|set|store|verwende[nt]|nutzen|utilis\w+|usamos|utiliza\w*)\s+(?:\w+\s+){0,3}cookies",
+    re.IGNORECASE,
+).search
+_AGREES = re.compile(
+    r"accept|agree|consent|analy[sz]|policy|preferences|experience|akzeptier|zustimm|datenschutz|accepte|aceptar|aceita",
+    re.IGNORECASE,
+).search
 # Names that are boilerplate only as a whole: around a post in a forum, around a product in a shop.
 _COMPOUND = re.compile(
     r"(?:^|[\s_-])(?:user-?(?:info|details|card|profile|title|stats|extras)|post-?(?:profile|signature)"
@@ -83,11 +108,16 @@ _ASIDE_HEADING = re.compile(
     r"|share (?:this|on|via)|leave a (?:reply|comment|review)|(?:write|post|add) a (?:review|comment)"
     r"|join the (?:conversation|discussion)|stay (?:connected|updated|in touch|up to date)|about (?:the )?author"
     r"|written by|explore (?:more|related)|(?:read|up|what to read) next|(?:keep|continue|further) reading|read more"
+    r"|(?:this is )?what customers|(?:choose|select) your add-?ons|complete (?:the|your) (?:look|set|order|purchase)"
+    r"|compare (?:products|with (?:similar|other))|(?:bundles|offers) (?:&|and) (?:bundles|offers)"
     r"|privacy (?:preference|overview)|your privacy|quick links|hot network|need help|contact us|report (?:this|abuse)"
     r"|(?:\d+ )?comments?\W*$|(?:customer |product |top )?reviews?\W*$|ratings? (?:&|and) reviews?"
     r"|(?:references|footnotes|tags|categories|share|see also|linked)\W*$)",
     re.IGNORECASE,
 ).match
+# Of those the ones that also head text: it is dropped if links have more of it than this share.
+_MORE_HEADING = re.compile(r"\W*(?:more (?:on|about)|related|see also)", re.IGNORECASE).match
+SECTION_LINK_SHARE = 0.3
 _HEADING_CHARS = 80
 
 
@@ -109,12 +139,26 @@ class Pruned(NamedTuple):
 
 def pruned_content(document: Document) -> Pruned | None:
     """The pruned copy of the element that holds a page's main content."""
+    if document.select_one(_LATE) is not None:
+        document = _assembled(document)
     for candidate in _candidates(document):
         found = _pruned(candidate)
         if size_of(found.root) > ROOT_CHARS:
             return found
     body = document.find("body")
     return _pruned(body) if body is not None else None
+
+
+def _assembled(document: Document) -> Document:
+    """A copy in which the parts that React sends late are where its script would put them."""
+    document = copy.deepcopy(document)
+    places = {place.attr("id"): place for place in document.select("template[id^='B:']")}
+    for part in islice(document.select(_LATE), MAX_LATE):
+        place = places.get("B" + (part.attr("id") or "")[1:])
+        if place is not None and part not in place.ancestors:
+            del part.attrs["hidden"]
+            place.insert_before(part)
+    return document
 
 
 def _candidates(document: Document) -> Iterator[Element]:
@@ -138,7 +182,7 @@ def _pruned(element: Element) -> Pruned:
     root.remove(_JUNK)
     size = size_of(root)
     dropped = _drop(forms, FORM_SHARE * size)
-    dropped |= _drop(root.select(_HIDDEN), HIDDEN_SHARE * size)
+    dropped |= _drop([one for one in root.select(_HIDDEN) if not _is_folded(one)], HIDDEN_SHARE * size)
     named = _named(root)
     before = size_of(root)
     dropped |= _drop(named[_Name.CONSENT], CONSENT_SHARE * size)
@@ -148,15 +192,46 @@ def _pruned(element: Element) -> Pruned:
         size = size_of(root)
     _drop(named[_Name.BOILERPLATE], NAMED_SHARE * size)
     _drop_sections(root, SECTION_SHARE * size)
+    consent_chars += _drop_consent(root)
     _drop_link_blocks(root)
     return Pruned(root, _outermost(root, named[_Name.COMMENTS][:MAX_COMMENTS]), consent_chars)
 
 
+def _drop_consent(root: Element) -> int:
+    """Drops lines that tell of cookies whatever they are called; returns how many characters they had."""
+    text = root.text
+    if _COOKIES(text) is None:
+        return 0
+    for element in root.find_all(list(_NOTICES)):
+        notice = element.text
+        if CONSENT_CHARS[0] < len(notice) < min(CONSENT_CHARS[1], CONSENT_TEXT_SHARE * len(text)) and _is_notice(
+            notice
+        ):
+            element.decompose()
+    return len(text) - size_of(root)
+
+
+def _is_notice(text: str) -> bool:
+    return _COOKIES(text) is not None and _USES(text) is not None and _AGREES(text) is not None
+
+
+def _is_folded(element: Element) -> bool:
+    """Whether an element is hidden only until a reader opens it."""
+    if (role := element.attr("role")) == "tabpanel":
+        return True
+    if role not in (None, "region") or (
+        "hidden" not in element.attrs and "display" not in (element.attr("style") or "")
+    ):
+        return False
+    words = words_of((element.attr("class") or "")[:MAX_NAME_CHARS])
+    return "aria-labelledby" in element.attrs or not _FOLDED.isdisjoint(words)
+
+
 def _heads_a_part(header: Element) -> bool:
-    """Whether a header has the headline of the page, or that of one of its parts."""
+    """Whether a header has the headline of the page, or the headline or the introduction of one of its parts."""
     if header.find("h1") is not None:
         return True
-    return header.find(["h2", "h3"]) is not None and header.closest("article, section") is not None
+    return header.find(["h2", "h3", "p"]) is not None and header.closest("article, section, main") is not None
 
 
 def _tag(node: object) -> str:
@@ -226,8 +301,14 @@ def _drop_sections(root: Element, limit: float) -> None:
         title = heading.text.strip()
         if 0 < len(title) <= _HEADING_CHARS and _ASIDE_HEADING(title):
             section = _section(root, heading, len(title))
-            if section is not None and size_of(section) <= limit:
+            if section is not None and size_of(section) <= limit and not _is_prose_about(title, section):
                 section.decompose()
+
+
+def _is_prose_about(title: str, section: Element) -> bool:
+    """Whether a section headed "More on tides" has text of its own, not links to other pages."""
+    links = sum(len(link.text) for link in section.find_all("a"))
+    return _MORE_HEADING(title) is not None and links < SECTION_LINK_SHARE * size_of(section)
 
 
 def _section(root: Element, heading: Element, title_chars: int) -> Element | None:
@@ -269,8 +350,18 @@ def _drop_link_blocks(root: Element) -> None:
     if not _has_prose(root):
         return
     for block in _small_blocks(root):
+        if block.tag in _LISTS and _is_in_flow(block):
+            continue
         if sum(len(link.text) for link in block.find_all("a")) > LINK_DENSITY * len(block.text.strip()):
             block.decompose()
+
+
+def _is_in_flow(block: Element) -> bool:
+    """Whether a list is part of a text: it stands behind a paragraph, or behind a heading in a text."""
+    before = [one for one in islice(block.previous_siblings, 6) if isinstance(one, Element)][:2]
+    if not before:
+        return False
+    return before[0].tag == "p" or (before[0].tag in _HEADINGS and len(before) > 1 and before[1].tag in _FLOW)
 
 
 def _has_prose(root: Element) -> bool:

@@ -279,13 +279,14 @@ class RenderingTransport:
         is_first: bool = False,
         body: bytes | None = None,
         method: str = "",
+        timeout_s: float = 0.0,
     ) -> None:
         """Begins one transfer; a page (`filtered`) that was asked for with GET may go on to a browser."""
         if filtered and not method:
             self._until[tag] = until
         self._inner.submit(
             url, headers, tag, keep_bytes=keep_bytes, until=until, address=address, filtered=filtered,
-            is_first=is_first, body=body, method=method,
+            is_first=is_first, body=body, method=method, timeout_s=timeout_s,
         )  # fmt: skip
 
     def address_of(self, host: str) -> str | None:

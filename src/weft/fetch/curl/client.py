@@ -150,6 +150,7 @@ class Client:
         is_first: bool = False,
         body: bytes | None = None,
         method: str = "",
+        timeout_s: float = 0.0,
     ) -> None:
         """Begins one GET, or the POST of a body; `headers` are added to the usual ones, and replace those of the same
         name. With a `method` the request is that one, and goes over a connection of its own, which cannot turn out dead
@@ -160,13 +161,15 @@ class Client:
         this process was stopped meanwhile. `address`: the result of `address_of`; the request goes there and nowhere
         else, or ends with the reason if it is empty. `filtered`: a page of a type that `accept` does not name ends at
         its head, as `content-type`. `is_first`: nothing is known of the host, which has less time to take a connection
-        than others.
+        than others. `timeout_s`: for the whole transfer, in the place of the limits of time in the settings.
         """
         transfer = self._free.pop() if self._free else self._make_transfer()
         transfer.url, transfer.tag = url, tag
         transfer.keep(keep_bytes, self._section.max_body_bytes)
         transfer.started = transfer.moved = now = self._clock()
         transfer.until = until
+        transfer.total_s = timeout_s or self._section.total_timeout_s
+        transfer.quiet_s = timeout_s or self._section.read_timeout_s
         transfer.accepting = self._accepting if filtered else None
         transfer.connect_s = self._connect_s[is_first]
         transfer.connect_by = now + transfer.connect_s
@@ -470,10 +473,10 @@ class Client:
 
     def _out_of_time(self, transfer: Transfer, now: float) -> str:
         """Which limit a transfer has passed, if any."""
-        section, quiet = self._section, now - transfer.moved
-        if now - transfer.started >= section.total_timeout_s:
-            return f"total: not done in {section.total_timeout_s:g} s"
-        if now < transfer.connect_by and quiet < section.read_timeout_s:
+        quiet = now - transfer.moved
+        if now - transfer.started >= transfer.total_s:
+            return f"total: not done in {transfer.total_s:g} s"
+        if now < transfer.connect_by and quiet < transfer.quiet_s:
             return ""
         connected_s = transfer.curl.getinfo(pycurl.PRETRANSFER_TIME) if transfer.running else 0.0
         if not transfer.mark and not connected_s:
@@ -481,7 +484,7 @@ class Client:
             return f"connect: no {what} in {now - transfer.started:.3g} s" if now >= transfer.connect_by else ""
         if not transfer.mark:
             quiet -= connected_s
-        return f"read: no byte in {section.read_timeout_s:g} s" if quiet >= section.read_timeout_s else ""
+        return f"read: no byte in {transfer.quiet_s:g} s" if quiet >= transfer.quiet_s else ""
 
 
 def _body_of(transfer: Transfer, error: str | None, detail: str) -> tuple[Body, str | None, str]:

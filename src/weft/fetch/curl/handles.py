@@ -88,11 +88,13 @@ class Transfer:
         "pinned",
         "pool",
         "posts",
+        "quiet_s",
         "request_head",
         "running",
         "started",
         "tag",
         "target",
+        "total_s",
         "until",
         "url",
         "usual",
@@ -125,6 +127,7 @@ class Transfer:
         self.pool = 0  # the number of the pool that it runs in
         self.started = self.moved = self.connect_by = self.connect_s = 0.0
         self.until = math.inf  # nothing is sent from then on
+        self.total_s = self.quiet_s = math.inf  # how long it may take, and be without a byte
         self.accepting: Accepting | None = None  # which content types are wanted; None: all
         self.left_out = ""  # the content type, where it is not
         self.mark = self.keep_bytes = self._dropped = 0

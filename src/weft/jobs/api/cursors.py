@@ -32,9 +32,9 @@ def decode(task_id: str, cursor: str) -> int:
         raw = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
     except (binascii.Error, ValueError):
         raise BadCursor(cursor) from None
-    found, packed = raw[:_SUM_BYTES], raw[_SUM_BYTES:]
+    checksum, packed = raw[:_SUM_BYTES], raw[_SUM_BYTES:]
     number = int.from_bytes(packed, "big")
-    if len(packed) > 8 or found != _sum(task_id, packed) or number > _MOST or encode(task_id, number) != cursor:
+    if len(packed) > 8 or checksum != _sum(task_id, packed) or number > _MOST or encode(task_id, number) != cursor:
         raise BadCursor(cursor)
     return number
 

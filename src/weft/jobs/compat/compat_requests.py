@@ -81,7 +81,7 @@ def batch_request(body: Any, version: int, allow_private: bool, articles: int) -
     fields = BodyFields(body)
     given = fields.texts("urls", MOST_URLS)
     is_lenient = fields.flag("ignoreInvalidURLs", version == 2)
-    found, invalid = _targets(given, allow_private, is_lenient)
+    urls, invalid = _targets(given, allow_private, is_lenient)
     appends_to = fields.text("appendToId", "")
     flight = fields.number("maxConcurrency", articles, 1, 1000)
     hook = _hook(fields, allow_private)
@@ -91,7 +91,7 @@ def batch_request(body: Any, version: int, allow_private: bool, articles: int) -
         options, kind=BATCH, is_batch=True, webhook=hook, max_concurrent_articles=min(100, flight), timeout_s=HOURS_S,
         warnings=(),
     )  # fmt: skip
-    return CompatRequest(tuple(found), spec, tuple(invalid), appends_to)
+    return CompatRequest(tuple(urls), spec, tuple(invalid), appends_to)
 
 
 def scrape_request(body: Any, version: int, allow_private: bool) -> CompatRequest:
@@ -120,17 +120,17 @@ def target(text: Any, allow_private: bool, at: str = "url") -> str:
 
 
 def _targets(given: Sequence[str], allow_private: bool, is_lenient: bool) -> tuple[list[str], list[str]]:
-    found, invalid = list[str](), list[str]()
+    valid, invalid = list[str](), list[str]()
     for number, text in enumerate(given):
         try:
-            found.append(target(text, allow_private, f"urls.{number}"))
+            valid.append(target(text, allow_private, f"urls.{number}"))
         except Denied:
             if not is_lenient:
                 raise
             invalid.append(text)
-    if not found:
+    if not valid:
         raise bad("urls", "give at least one URL that can be scraped")
-    return list(dict.fromkeys(found)), invalid
+    return list(dict.fromkeys(valid)), invalid
 
 
 def _spec(options: PageOptions, *, warnings: Sequence[str], **more: Any) -> TaskSpec:

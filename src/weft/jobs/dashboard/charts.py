@@ -25,8 +25,8 @@ def charts_of(history: History, until: float | None) -> list[dict[str, Any]]:
     times = {"begin": "0 s", "middle": text.duration(length_s / 2), "length": text.duration(length_s)}
     axis = times if bars else dict.fromkeys(times, "")
     return [
-        chart([bar[place] for bar in bars], written) | {"name": name, "title": title, **axis}
-        for place, (name, title, written) in enumerate(_KINDS)
+        chart([bar[index] for bar in bars], written) | {"name": name, "title": title, **axis}
+        for index, (name, title, written) in enumerate(_KINDS)
     ]
 
 

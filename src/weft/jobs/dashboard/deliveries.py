@@ -41,15 +41,15 @@ class WebhookPages:
         task_id, owner = asked_task(request, KeyScope.READ)
         after = _number(request.query_params.get("after", ""), NOTHING)
         status = await self._board.status(task_id, owner)
-        hook, found = (
+        hook, deliveries = (
             await self._hooks.status(task_id, owner),
             await self._hooks.deliveries(task_id, owner, after=after, limit=AT_ONCE),
         )
         moment = await self._board.moment()
         return self._pages.page("webhook.html", caller_of(request), {
             "nav": "tasks", "task": status.task, "about": display.described(status.task, moment.at),
-            "hook": shown(hook, moment.at), "rows": [_row(one, moment.at) for one in found.deliveries],
-            "next": found.next_cursor, "is_first": after == NOTHING,
+            "hook": hook_view(hook, moment.at), "rows": [_row(one, moment.at) for one in deliveries.deliveries],
+            "next": deliveries.next_cursor, "is_first": after == NOTHING,
         })  # fmt: skip
 
     async def replay(self, request: Request) -> Response:
@@ -65,12 +65,12 @@ class WebhookPages:
     async def of_task(self, task_id: str, owner: str, now: float) -> dict[str, Any] | None:
         """The webhook for the task's own page; None if the task has none."""
         try:
-            return shown(await self._hooks.status(task_id, owner), now)
+            return hook_view(await self._hooks.status(task_id, owner), now)
         except NoWebhook:
             return None
 
 
-def shown(status: HookStatus, now: float) -> dict[str, Any]:
+def hook_view(status: HookStatus, now: float) -> dict[str, Any]:
     """The progress of a webhook, without its headers, which may hold secrets."""
     hook_spec, hook = status.hook_spec, status.hook
     state, label = _STATES[hook.state]
@@ -79,7 +79,7 @@ def shown(status: HookStatus, now: float) -> dict[str, Any]:
         "host": host, "path": path, "events": ", ".join(hook_spec.events), "state": state, "label": label,
         "is_stopped": hook.state in (HookState.GONE, HookState.GIVEN_UP), "attempts": hook.attempts,
         "again": text.duration(max(0.0, hook.next_at - now)) if hook.next_at is not None else "",
-        "error": text.shown(hook.last_error, 300), "resend": len(hook.resend),
+        "error": text.one_line(hook.last_error, 300), "resend": len(hook.resend),
         "is_open": hook.state is HookState.OPEN or bool(hook.resend),
     }  # fmt: skip
 
@@ -88,7 +88,7 @@ def _row(one: Delivery, now: float) -> dict[str, Any]:
     error = one.error.removeprefix(f"HTTP {one.status}").removeprefix(": ")  # the status has a column of its own
     return {
         "number": one.number, "event": str(one.event), "attempts": one.attempts, "status": one.status or "–",
-        "error": text.shown(error, 200), "is_bad": not 200 <= one.status < 300,
+        "error": text.one_line(error, 200), "is_bad": not 200 <= one.status < 300,
         "is_delivered": one.delivered_at is not None,
         "at": text.machine_time(one.last_at), "clock": text.clock(one.last_at), "ago": text.ago(one.last_at, now),
     }  # fmt: skip

@@ -75,7 +75,7 @@ def described(task: Task, now: float) -> dict[str, Any]:
     return {
         "host": host,
         "path": path,
-        "kind": text.shown(task.spec.kind, 20) if task.spec.kind != "scrape" else "",
+        "kind": text.one_line(task.spec.kind, 20) if task.spec.kind != "scrape" else "",
         "more_urls": task.url_count - 1,
         "created": text.machine_time(task.created_at),
         "created_said": text.clock(task.created_at),
@@ -94,12 +94,12 @@ def stored(task: Task) -> TaskSnapshot:
 
 def segments(task: Task, progress: JobProgress) -> list[tuple[float, float]]:
     """The start and the width of each part of a progress bar, in percent."""
-    whole, at, found = max(1, progress.within(task.spec.max_pages)), 0.0, []
+    whole, at, parts = max(1, progress.within(task.spec.max_pages)), 0.0, []
     for name in SEGMENTS:
         width = min(100 * getattr(progress, name) / whole, 100 - at)
-        found.append((round(at, 2), round(width, 2)))
+        parts.append((round(at, 2), round(width, 2)))
         at += width
-    return found
+    return parts
 
 
 def figures(status: TaskSnapshot, body_bytes: int, now: float) -> dict[str, str]:
@@ -115,7 +115,7 @@ def figures(status: TaskSnapshot, body_bytes: int, now: float) -> dict[str, str]
         "remaining": text.duration(task.remaining_s(now)),
         "bytes": text.size(body_bytes),
         "waiting": "" if status.waiting_before is None else text.count(status.waiting_before),
-        "message": text.shown(status.message, 500),
+        "message": text.one_line(status.message, 500),
     }
 
 
@@ -141,9 +141,9 @@ def page(result: ScrapedResult, now: float, most: int) -> dict[str, Any]:
     contents = [(title, value if isinstance(value, str) else _as_json(value)) for title, value in forms if value]
     why = str(document.get("unparsed") or "its task has no `formats`: submit it with one, for example markdown")
     return {
-        "number": result.number, "title": text.shown(result.title), "status": result.status or "–",
+        "number": result.number, "title": text.one_line(result.title), "status": result.status or "–",
         "link": text.link(result.url), "host": host, "path": path, "depth": result.depth,
-        "type": text.shown(str(document.get("content_type") or ""), 80),
+        "type": text.one_line(str(document.get("content_type") or ""), 80),
         "size": text.size(int(document.get("length") or 0)),
         "at": text.machine_time(result.fetched_at), "clock": text.clock(result.fetched_at),
         "ago": text.ago(result.fetched_at, now),
@@ -151,7 +151,7 @@ def page(result: ScrapedResult, now: float, most: int) -> dict[str, Any]:
             {"title": title, "text": text.paragraph(value, most), "length": len(value), "is_cut": len(value) > most}
             for title, value in contents
         ],
-        "empty": f"There is no content to show: {text.shown(why, 300)}.",
+        "empty": f"There is no content to show: {text.one_line(why, 300)}.",
     }  # fmt: skip
 
 
@@ -171,8 +171,8 @@ def event(job_event: JobEvent, now: float) -> dict[str, Any]:
         "link": text.link(str(data.get("url", ""))),
         "host": host,
         "path": path,
-        "title": text.shown(str(data.get("title", ""))),
-        "error": text.shown(str(data.get("error", "")) or CLASSES.get(kind, kind), 200) if kind else "",
+        "title": text.one_line(str(data.get("title", ""))),
+        "error": text.one_line(str(data.get("error", "")) or CLASSES.get(kind, kind), 200) if kind else "",
         "class": CLASSES.get(kind, kind),
         "depth": data.get("depth", 0),
         "size": text.size(int(data.get("length", 0) or 0)) if job_event.kind == "page" else "",

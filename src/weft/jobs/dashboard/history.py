@@ -57,7 +57,7 @@ class History:
 
     @property
     def length_s(self) -> int:
-        """From the first bar to the end of the last one."""
+        """The time from the first bar to the end of the last one, in seconds."""
         return len(self._bars) * self.width_s
 
     def _bar(self, after_s: int) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from weft.jobs.dashboard.text import shown
+from weft.jobs.dashboard.text import one_line
 
 TAIL_BYTES = 512 * 1024  # read from the end of each file
 MOST_LINES = 100
@@ -19,7 +19,7 @@ def lines_about(log_dir: Path | None, task_id: str) -> list[str]:
     lines: list[str] = []
     for path in sorted(log_dir.rglob("*.log*"))[:MOST_FILES]:
         lines += _lines(path, task_id.encode())
-    return [shown(line, 400) for line in sorted(lines)[-MOST_LINES:]]
+    return [one_line(line, 400) for line in sorted(lines)[-MOST_LINES:]]
 
 
 def _lines(path: Path, word: bytes) -> list[str]:

@@ -46,7 +46,7 @@ class DashboardPages:
         self._templates.globals |= {"version": __version__, "static": self._address, "scopes": KeyScope}
         self._templates.filters |= {
             "count": text.count, "size": text.size, "duration": text.duration, "percent": text.percent,
-            "decimal": text.decimal, "shown": text.shown, "clock": text.clock, "machine_time": text.machine_time,
+            "decimal": text.decimal, "one_line": text.one_line, "clock": text.clock, "machine_time": text.machine_time,
             "coded": _coded,
         }  # fmt: skip
 

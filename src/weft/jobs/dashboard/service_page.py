@@ -66,7 +66,7 @@ class ServicePage:
             "panels": [(title, table, column_kinds(table)) for title, table in panels],
             "lanes": _lanes(health), "error_kinds": display.errors(health.errors_by_class),
             "blocked": [
-                (text.shown(one.site, 200), text.machine_time(one.until), text.clock(one.until),
+                (text.one_line(one.site, 200), text.machine_time(one.until), text.clock(one.until),
                  text.duration(max(0.0, one.until - moment.at)))
                 for one in sorted(health.blocked_domains, key=lambda one: one.until)[:200]
             ],

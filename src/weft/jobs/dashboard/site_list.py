@@ -73,6 +73,6 @@ def _row(site: SiteStatus, now: float) -> dict[str, Any]:
         "failed": text.count(site.failed), "success": text.percent(site.health.success_rate), "changes": changes,
         "next_at": text.machine_time(site.next_at), "next": "–" if site.next_at is None else text.clock(site.next_at),
         "last_at": text.machine_time(site.last_ended_at), "last_clock": text.clock(site.last_ended_at),
-        "last": text.ago(site.last_ended_at, now), "message": text.shown(site.waiting or site.health.message, 300),
+        "last": text.ago(site.last_ended_at, now), "message": text.one_line(site.waiting or site.health.message, 300),
         "is_going": site.state in ("waiting", "running", "stopping"),
     }  # fmt: skip

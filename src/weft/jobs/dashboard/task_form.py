@@ -104,7 +104,7 @@ class TaskForm:
             reason = results.errors[0].error if results.errors else (await self._service.status(task.id)).task.message
             return {
                 "task": task.id,
-                "problem": f"No page was scraped: {text.shown(reason or 'nothing was scraped', 300)}",
+                "problem": f"No page was scraped: {text.one_line(reason or 'nothing was scraped', 300)}",
             }
         return {"task": task.id, "problem": ""} | _trial_result(results.results[-1].document, spec)
 
@@ -217,14 +217,14 @@ def _token(form: Form) -> str:
 
 def _trial_result(document: dict[str, Any], spec: TaskSpec) -> dict[str, Any]:
     def value(extracted: object) -> str:
-        return text.shown(extracted if isinstance(extracted, str) else msgspec.json.encode(extracted).decode(), 500)
+        return text.one_line(extracted if isinstance(extracted, str) else msgspec.json.encode(extracted).decode(), 500)
 
     fields = {name: value(field) for name, field in (document.get("fields") or {}).items()}
-    problems = {name: text.shown(str(error), 200) for name, error in (document.get("field_errors") or {}).items()}
+    problems = {name: text.one_line(str(error), 200) for name, error in (document.get("field_errors") or {}).items()}
     kept = next((document[name] for name in ("markdown", "text", "html", "rawHtml") if document.get(name)), "")
     return {
-        "title": text.shown(str(document.get("title", ""))), "status": document.get("status"),
+        "title": text.one_line(str(document.get("title", ""))), "status": document.get("status"),
         "size": text.size(int(document.get("length") or 0)), "fields": fields, "field_errors": problems,
         "excerpt": text.paragraph(str(kept), EXCERPT), "has_rules": bool(spec.extract),
-        "unparsed": text.shown(str(document.get("unparsed", "")), 300),
+        "unparsed": text.one_line(str(document.get("unparsed", "")), 300),
     }  # fmt: skip

@@ -1,7 +1,7 @@
 """Formats values for people: numbers, times, sizes, and untrusted texts.
 
 A title or URL of a scraped page may be anything: 100 KB long, with control characters, or with marks that change the
-direction of the text around it. `shown` makes one short line of it; templates escape it and isolate it (`<bdi>`).
+direction of the text around it. `one_line` makes one short line of it; templates escape it and isolate it (`<bdi>`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MARKS = re.compile(
 )
 
 
-def shown(text: str, most: int = TITLE) -> str:
+def one_line(text: str, most: int = TITLE) -> str:
     """An untrusted text in one line of at most `most` characters."""
     line = _SPACES.sub(" ", _UNSEEN.sub(" ", text[: 8 * most])).strip()
     line = _MARKS.sub(r"\1", line)
@@ -37,7 +37,7 @@ def paragraph(text: str, most: int) -> str:
 
 def split_url(url: str, most: int = URL) -> tuple[str, str]:
     """A URL's host with its port, and the rest, for display."""
-    scheme, _, rest = shown(url, most).partition("://")
+    scheme, _, rest = one_line(url, most).partition("://")
     if not rest:
         return scheme, ""
     host, slash, path = rest.partition("/")

@@ -97,10 +97,10 @@ class HubFeed:
         """The bytes that a client at a number is sent next, and its number after that."""
         if number not in self._joined:
             pieces, size, at = [], 0, number
-            for found, piece in self._ring:
-                if found > number:
+            for event_number, piece in self._ring:
+                if event_number > number:
                     pieces.append(piece)
-                    size, at = size + len(piece), found
+                    size, at = size + len(piece), event_number
                     if size > AT_ONCE_BYTES:
                         break
             self._joined[number] = (at, b"".join(pieces))

@@ -87,23 +87,23 @@ class Overview:
         if crawl is None:
             return Latest((), None)
         top = reader.last_number(crawl) if before is None else before - 1
-        lowest, found = max(0, top - SEARCHED), list[JobEvent]()
-        while top > lowest and len(found) < limit:
+        lowest, latest = max(0, top - SEARCHED), list[JobEvent]()
+        while top > lowest and len(latest) < limit:
             bottom = max(0, top - READ_AT_ONCE)
             events = map(job_event, reader.some(crawl, task_id, bottom))
-            found += [
+            latest += [
                 event
                 for event in reversed([one for one in events if (one.number or 0) <= top])
                 if event.kind in (kinds or ("state", "page", "error"))
                 and error_class in ("", event.data.get("error_class"))
             ]
             top = bottom
-        if len(found) > limit:
-            return Latest(tuple(found[:limit]), found[limit - 1].number)
-        return Latest(tuple(found), top + 1 if top else None)
+        if len(latest) > limit:
+            return Latest(tuple(latest[:limit]), latest[limit - 1].number)
+        return Latest(tuple(latest), top + 1 if top else None)
 
     async def timeline(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Timeline:
-        """What a task did, per second; see `JobService.timeline`."""
+        """What a task did in each second; see `JobService.timeline`."""
         self._store.task(task_id, owner)
         return await self._index.run(lambda: self._timeline(task_id, after))
 

@@ -93,10 +93,10 @@ class SiteScheduler:
         return True
 
     def _settle(self, site: SavedSite, task: Task, fence: int) -> None:
-        found, now = self._compared(site, task), self._clock()
-        if self._store.sites.change(lambda ledger: runs.settle(ledger, site.name, task, found, now), fence=fence):
+        comparison, now = self._compared(site, task), self._clock()
+        if self._store.sites.change(lambda ledger: runs.settle(ledger, site.name, task, comparison, now), fence=fence):
             after = self._store.sites.all()[site.name]
-            report = found.report(task, now)
+            report = comparison.report(task, now)
             log.info(
                 "site ended", site=site.name, task=task.id, state=task.state, found=report.summary,
                 why_full=report.why_full,

@@ -1,1 +1,1 @@
-"""What the pages of the synthetic web hold."""
+"""The content of the pages of the synthetic web."""

@@ -323,8 +323,8 @@ def fill(site: SyntheticSite, neighbour: SyntheticSite, spec: WorldSpec) -> Host
         shelf.put(Resource("/start.json", kind="raw", content_type="application/json", body=b'{"start": true}\n'))
     if site.role != "ordinary" or site.robots.crawl_delay_s:
         return shelf
-    for place, kind in enumerate(KINDS):
-        if site.index < spec.stocked or mix(site.key, place, 41) % 12 == 0:
+    for index, kind in enumerate(KINDS):
+        if site.index < spec.stocked or mix(site.key, index, 41) % 12 == 0:
             kind(shelf)
     if site.index == 3 and neighbour is not site:
         shelf.redirect("/start", 302, neighbour.home, neighbour.home)

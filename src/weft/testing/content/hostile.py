@@ -40,7 +40,7 @@ _BLOCK = b"<p>the quick brown fox jumps over the lazy dog</p>\n" * 1285
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """One row of the table."""
+    """One hostile behaviour: a row of TABLE."""
 
     name: str
     outcome: str

@@ -161,7 +161,7 @@ def make_sites(spec: WorldSpec, hostile: tuple[str, ...] = ()) -> list[Synthetic
     if spec.messy:
         _assign_flavours(spec, sites)
     first = spec.hosts
-    sites += [_make_site(spec, first + place, behaviour) for place, behaviour in enumerate(hostile)]
+    sites += [_make_site(spec, first + position, behaviour) for position, behaviour in enumerate(hostile)]
     return sites
 
 
@@ -237,21 +237,21 @@ def _share_pages(spec: WorldSpec, sites: list[SyntheticSite]) -> None:
         site.count = 1 + (min(share, SMALL_HOST - 1) if is_small else share)
     left = spec.pages - sum(site.count for site in sites)
     large = [site for site, is_small in zip(sites, small, strict=True) if not is_small]
-    for place, site in enumerate(large):
-        site.count += left // len(large) + (place < left % len(large))
+    for index, site in enumerate(large):
+        site.count += left // len(large) + (index < left % len(large))
 
 
 def _assign_flavours(spec: WorldSpec, sites: list[SyntheticSite]) -> None:
     """Assigns the flavours in turn to the hosts whose robots.txt causes no difficulties."""
     able = [site for site in sites if site.role == "ordinary" and site.robots.style not in ("late", "delayed")]
-    for place, site in enumerate(able):
-        site.flavour = FLAVOURS[(place + spec.seed) % len(FLAVOURS)]
+    for index, site in enumerate(able):
+        site.flavour = FLAVOURS[(index + spec.seed) % len(FLAVOURS)]
 
 
 def _connect_hosts(sites: list[SyntheticSite]) -> None:
     trunk = [site for site in sites if site.role == "ordinary"]
-    for place, site in enumerate(trunk[1:]):
-        trunk[place // 3].children.append(site)
+    for index, site in enumerate(trunk[1:]):
+        trunk[index // 3].children.append(site)
     for site in sites:
         if site.role != "ordinary":
             trunk[site.index % len(trunk)].children.append(site)

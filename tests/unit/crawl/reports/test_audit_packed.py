@@ -304,7 +304,7 @@ def test_a_flipped_bit_is_named_with_its_file_and_times_and_nothing_is_called_cl
     for at in sorted(rng.sample(range(len(data)), 60)):
         path.write_bytes(data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :])
         report = judged(crawled)
-        assert report.found == 0, "what is lost is not held against the crawl"
+        assert report.violation_count == 0, "what is lost is not held against the crawl"
         if report.is_proof:
             assert report.requests == whole.requests, "a copy of the index, or requests that are not there"
             silent += 1
@@ -326,7 +326,7 @@ def test_a_file_that_is_lost_is_named(packed_crawl: tuple[Crawled, Path], harm: 
     else:
         path.write_bytes({"cut": data[: len(data) // 2], "empty": b"", "garbage": bytes(len(data))}[harm])
     report = judged(crawled)
-    assert report.losses and not report.is_proof and report.found == 0
+    assert report.losses and not report.is_proof and report.violation_count == 0
     assert 2 * len(HOSTS) <= report.requests < 4 * len(HOSTS)
     assert all(WALL < loss.since < loss.until < WALL + 500 for loss in report.losses)
     assert judged(crawled, since=WALL + 300).is_proof, "what is not asked about is not missing"

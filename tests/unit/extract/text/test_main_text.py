@@ -22,12 +22,13 @@ def main(html: str) -> str:
 
 
 def test_chrome_around_an_article_is_dropped() -> None:
-    text = main(
+    read = page(
         f"""<header><a href=/>Site name</a></header><nav><a href=/a>Section</a></nav>
         <main><h1>The headline</h1>{STORY}<aside>Beside it</aside></main><footer>Imprint</footer>
         <script>var x = 1</script><style>p {{}}</style><div role=search>Search here</div>"""
     )
-    assert "The headline" in text
+    text = read.main_text
+    assert read.markdown.startswith("# The headline")
     assert text.count("Paragraph") == 6
     for chrome in ("Site name", "Section", "Beside it", "Imprint", "var x", "Search here"):
         assert chrome not in text

@@ -23,12 +23,12 @@ from weft.jobs.dashboard import text
     ],
 )
 def test_a_strangers_text_is_one_line_without_marks_that_turn_it(given: str, expected: str) -> None:
-    assert text.shown(given) == expected
+    assert text.one_line(given) == expected
 
 
 @pytest.mark.parametrize("letter", ["x", " ", "\u202e", "ש", "\u0301", "x "])
 def test_a_long_text_is_cut(letter: str) -> None:
-    found = text.shown("<b>" + letter * 100_000, 80)
+    found = text.one_line("<b>" + letter * 100_000, 80)
     assert len(found) <= 80
     assert found.endswith("…")
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from weft import urls
 from weft.fetch.cookies import CookieJar
 from weft.frontier.contract import SitesPart
@@ -18,32 +20,35 @@ _KEPT = 50_000
 
 
 class CookieShare:
-    """Keeps one crawl's jar together with those of the other processes."""
+    """Keeps one crawl's jar together with those of the other processes. A crawl may have several, by name."""
 
-    def __init__(self, crawl: int, jar: CookieJar, sites: SitesPart) -> None:
+    def __init__(self, crawl: int, jar: CookieJar, sites: SitesPart, name: str = "") -> None:
         self._crawl = crawl
-        self._jar = jar
+        self.jar = jar
+        self._suffix = f" {name}" if name else ""
         self._sites = sites
         self._loaded: dict[str, int] = {}  # by site: the version of the copy in the jar
 
     def catch_up(self, lease: Lease) -> None:
         """Loads the cookies that other processes got from the lease's site."""
+        if self._suffix:
+            lease = msgspec.structs.replace(lease, key=lease.key + self._suffix)
         copy = self._sites.cookies_of(lease)
         if copy is not None and self._loaded.get(lease.key) != copy[0]:
-            self._jar.load(copy[1])
+            self.jar.load(copy[1])
             self._remember(lease.key, copy[0])
 
     def store(self, url: str, path: str, values: Sequence[str], now: float) -> None:
         """Stores what a response set, and shares it if names or values have changed."""
         host = urls.host_of(url)
         base = urls.domain(host)
-        before = self._jar.contents(base)
-        self._jar.store(host, path, url.startswith("https:"), values, now)
-        if self._jar.contents(base) == before:
+        before = self.jar.contents(base)
+        self.jar.store(host, path, url.startswith("https:"), values, now)
+        if self.jar.contents(base) == before:
             return
-        data = self._jar.dump(base)
+        data = self.jar.dump(base)
         if len(data) <= MAX_SHARED_BYTES:
-            key = self._sites.key_of(url)
+            key = self._sites.key_of(url) + self._suffix
             self._remember(key, self._sites.keep_cookies(self._crawl, key, data))
 
     def _remember(self, key: str, copy: int) -> None:

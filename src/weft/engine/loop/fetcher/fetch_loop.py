@@ -44,7 +44,7 @@ REPORT_IDLE_EVERY_S = 0.1
 log = Log("weft.engine.loop.fetcher.fetch_loop")
 
 
-_LIMITS = (Stop.MAX_PAGES, Stop.BUDGET, Stop.MAX_DURATION, Stop.CALLBACK_ERRORS)
+_LIMITS = (Stop.MAX_PAGES, Stop.BUDGET, Stop.MAX_DURATION, Stop.CALLBACK_ERRORS, Stop.MAX_ITEMS, Stop.CLOSED)
 
 
 class UrlFeed(Protocol):
@@ -247,7 +247,7 @@ class Loop:
         for rejection in rejected:
             self._results.reject(rejection)
             self._round.touched.add(rejection.crawl)
-        self._committer.ended(rejection.item.item for rejection in rejected)
+        self._committer.ended(self._results.ended_rejections())
 
     def _flush(self) -> None:
         """Reports results to the frontier; what fails now is reported again before the next commit."""
@@ -326,6 +326,8 @@ class Loop:
         headers = crawl.headers(lease, now)
         spec = crawl.spider.spec_of(lease) if crawl.spider is not None and lease.request else None
         asked: dict[str, Any] = {} if spec is None or spec.is_plain else {"method": spec.method, "body": spec.body}
+        if spec is not None and spec.timeout_s:
+            asked["timeout_s"] = spec.timeout_s
         if spec is not None and not spec.idempotent:
             self._send_once(lease)
         is_robots = lease.purpose is Purpose.ROBOTS
@@ -405,7 +407,7 @@ class Loop:
         if (reason := REFUSALS.get(record.status)) is not None:
             self._results.refuse(lease, reason, record.detail)
             return False
-        if rule := book.rule_against(lease.url, robots):
+        if not crawl.disregards_robots(lease) and (rule := book.rule_against(lease.url, robots)):
             self._results.refuse(lease, Reason.ROBOTS, rule)
             return False
         if lease.purpose is Purpose.PAGE and origin not in crawl.known_origins:
@@ -437,7 +439,14 @@ class Loop:
         except BLOCKING as why:
             self._pause(why)
             return None
+        if over is not None and self._has_untold_rejections():
+            return None
         return None if self._is_fed and over is not Stop.MAX_PAGES else over
+
+    def _has_untold_rejections(self) -> bool:
+        """Whether the user's code hears of rejections first, and may have more to request."""
+        self.record_rejections()
+        return self._results.unread > 0
 
     def _report_idle(self, why: Stop) -> None:
         """Reports to the orchestrator that nothing is left here; only after a commit."""

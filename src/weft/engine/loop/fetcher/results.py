@@ -71,6 +71,8 @@ class ResultHandler:
         self._wall = wall
         self._chance = chance
         self._unread: deque[EndedTransfer] = deque()
+        self._untold: deque[Rejection] = deque()  # that the user's code hears of before their rows are made
+        self._ended: list[int] = []  # rejected items whose rows are made
         self._unread_bytes = 0
         self._turn_s = 0.0
         self._at_once = AT_ONCE
@@ -79,13 +81,14 @@ class ResultHandler:
     @property
     def unread(self) -> int:
         """How many answers wait to be read, those with parser children included."""
-        return len(self._unread) + (self._parsing.sent if self._parsing is not None else 0)
+        return len(self._unread) + len(self._untold) + (self._parsing.sent if self._parsing is not None else 0)
 
     @property
     def is_readable(self) -> bool:
         """Whether `read` has something to do now."""
         parsing = self._parsing
-        return parsing is not None and ((bool(self._unread) and parsing.has_room) or parsing.has_come)
+        waits = bool(self._unread) or bool(self._untold)
+        return parsing is not None and ((waits and parsing.has_room) or parsing.has_come)
 
     @property
     def is_full(self) -> bool:
@@ -110,14 +113,10 @@ class ResultHandler:
         assert self._parsing is not None
         self._parsing.call(message, ended)
 
-    def call_now(self, message: bytes) -> CallResult:
-        """The same when the loop has ended: waits for the result."""
-        results = list[CallResult]()
-        self.call(message, results.append)
-        while not results:
-            assert self._parsing is not None
-            self._parsing.wait()
-        return results[0]
+    def wait(self) -> None:
+        """When the loop has ended: until something has come from the user's code, or a moment has passed."""
+        assert self._parsing is not None
+        self._parsing.wait()
 
     def close(self) -> None:
         """Ends the parser children."""
@@ -151,6 +150,8 @@ class ResultHandler:
         assert parsing is not None
         until = time.monotonic() + slice_s
         parsing.finish()
+        while self._untold and parsing.has_room:
+            self._tell(self._untold.popleft())
         while (
             unread
             and parsing.has_room
@@ -170,6 +171,7 @@ class ResultHandler:
         """A crawl is over: its answers that wait to be read, by parser children too, are dropped; their leases end."""
         self.round.drop(crawl)
         dropped = [answer for answer in self._unread if answer.lease.crawl == crawl]
+        self._untold = deque(one for one in self._untold if one.crawl != crawl)
         if dropped:
             self._unread = deque(answer for answer in self._unread if answer.lease.crawl != crawl)
             self._unread_bytes -= sum(held_bytes(answer.result.body) for answer in dropped)
@@ -343,7 +345,7 @@ class ResultHandler:
             self.round.end(lease, End.OTHER)
             return
         if crawl.spider is not None and crawl.spider.description.hears_failures and self._parsing is not None:
-            self._parsing.refuse(crawl, lease, reason, detail)
+            self._parsing.refuse(crawl, lease, reason, detail, lambda: self.round.row(lease, End.OTHER))
             return
         request = "" if crawl.spider is None else crawl.spider.request_of(lease)
         self._rows.refused(lease, lease.crawl, reason, detail, request=request)
@@ -355,9 +357,30 @@ class ResultHandler:
         session = self._crawls[rejection.crawl].session
         if rejection.item.purpose is Purpose.LOGIN and session is not None:
             session.lost(rejection.item.about, f"{rejection.reason}: {rejection.detail or rejection.item.url}")
-        if rejection.item.purpose is Purpose.PAGE:
+        spider = self._crawls[rejection.crawl].spider
+        is_page = rejection.item.purpose is Purpose.PAGE
+        if is_page and spider is not None and spider.description.hears_failures and self._parsing is not None:
+            self._untold.append(rejection)
+            return
+        if is_page:
             request = request_name(decode_spec(rejection.request)) if rejection.request else ""
             self._rows.refused(rejection.item, rejection.crawl, rejection.reason, rejection.detail, request=request)
+        self._ended.append(rejection.item.item)
+
+    def ended_rejections(self) -> list[int]:
+        """The rejected items whose rows are made since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _tell(self, rejection: Rejection) -> None:
+        """Calls the user's code for an item that was rejected; its row is made when that has ended."""
+        item, crawl = rejection.item, self._crawls[rejection.crawl]
+        lease = Lease(
+            item.item, rejection.crawl, item.url, "", item.depth, item.parent, item.hops, item.purpose, item.about,
+            item.offsite, item.attempt, "", 0, 0.0, 0.0, rejection.request,
+        )  # fmt: skip
+        assert self._parsing is not None
+        self._parsing.refuse(crawl, lease, rejection.reason, rejection.detail, lambda: self._ended.append(item.item))
 
     def _count_refusal(self, item: Item | Lease, crawl: int, reason: Reason, detail: str) -> None:
         progress = self._crawls[crawl].progress

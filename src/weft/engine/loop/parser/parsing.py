@@ -78,7 +78,7 @@ class _Failure(NamedTuple):
 
     crawl: RunningCrawl
     lease: Lease
-    record: Callable[[RowOutput], None]
+    record: Callable[[RowOutput, str], None]  # with why the code has failed; it counts where nothing else has
     body_bytes: int = 0
 
 
@@ -247,7 +247,9 @@ class Parsing:
         call, result = b"", answer.result
         if answer.crawl.spider is not None:
             wanted = (*wanted, "called")
-            call = answer.crawl.spider.call(calls.PAGE, lease, result.status, result.head, answer.asked_at, drawn=drawn)
+            call = answer.crawl.spider.call(
+                calls.PAGE, lease, result.status, result.head, answer.asked_at, drawn=drawn, address=result.ip
+            )
         pending = self._parsers.submit(body, lease.url, content_type, wanted, rules=rules, call=call)
         self._sent[pending.position] = _Sent(answer, error, len(body))
         self._sent_bytes += len(body)
@@ -265,26 +267,29 @@ class Parsing:
         assert spider is not None
         body = _decoded(result.body, answer.head.content_encoding, answer.crawl.fetch.max_body_bytes).body
         name = error or result.error or ""
-        message = spider.call(calls.FAILURE, lease, result.status, result.head, answer.asked_at, name, result.detail)
+        message = spider.call(
+            calls.FAILURE, lease, result.status, result.head, answer.asked_at, name, result.detail, address=result.ip
+        )
         pending = self._parsers.submit(body, lease.url, answer.head.get("content-type"), ("called",), call=message)
 
-        def record(output: RowOutput) -> None:
-            self._rows.record(answer, error=error, stored=stored, output=output)
+        def record(output: RowOutput, failed: str) -> None:
+            why = f"{name}: {failed}" if name and failed else name or failed
+            self._rows.record(answer, error=why, stored=stored, output=output)
 
         self._sent[pending.position] = _Failure(answer.crawl, lease, record, len(body))
         self._sent_bytes += len(body)
 
-    def refuse(self, crawl: RunningCrawl, lease: Lease, reason: Reason, detail: str) -> None:
-        """Calls the user's code for what was refused before it was asked for, and then records it."""
+    def refuse(self, crawl: RunningCrawl, lease: Lease, reason: Reason, detail: str, ended: Callable[[], None]) -> None:
+        """Calls the user's code for what was refused before it was asked for, and then records it; `ended` ends it."""
         spider = crawl.spider
         assert spider is not None
         message = spider.call(calls.FAILURE, lease, 0, b"", time.time(), str(reason), detail)
         pending = self._parsers.submit(b"", lease.url, None, ("called",), call=message)
 
-        def record(output: RowOutput) -> None:
-            request = spider.request_of(lease)
-            self._rows.refused(lease, lease.crawl, reason, detail, request=request, output=output)
-            self._round.row(lease, End.OTHER)
+        def record(output: RowOutput, failed: str) -> None:
+            request, why = spider.request_of(lease), "; ".join(filter(None, (detail, failed)))
+            self._rows.refused(lease, lease.crawl, reason, why, request=request, output=output)
+            ended()
 
         self._sent[pending.position] = _Failure(crawl, lease, record)
 
@@ -293,7 +298,8 @@ class Parsing:
         assert spider is not None
         self._handle_result(failure.crawl, failure.lease, result)
         self._request(failure.crawl, failure.lease, result)
-        failure.record(spider.output(failure.lease, result))
+        failed = f"{CALLBACK_ERROR}: {result.error}" if result.error else ""
+        failure.record(spider.output(failure.lease, result), failed)
 
     def _called(self, answer: EndedTransfer, pending: Pending) -> CallResult:
         result = _result_of(pending)
@@ -305,6 +311,7 @@ class Parsing:
         assert crawl.spider is not None
         crawl.spider.keep_state(result)
         crawl.progress.status.items += len(result.items)
+        crawl.progress.status.stop = crawl.progress.status.stop or result.stop
         if result.printed:
             log.info("printed", url=lease.url, text=result.printed[:MOST_LOGGED])
         if result.error:
@@ -419,6 +426,9 @@ class Parsing:
 
     def _handle_redirect(self, answer: EndedTransfer) -> None:
         crawl, lease = answer.crawl, answer.lease
+        if crawl.spider is not None and not crawl.spider.spec_of(lease).redirects:
+            self.fail(answer, "", stored=True)
+            return
         crawl.progress.status.redirects += 1
         try:
             target = urls.join(lease.url, answer.head.location or "")

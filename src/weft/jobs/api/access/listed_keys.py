@@ -58,8 +58,8 @@ def _key(words: list[str]) -> ApiKey:
     text, name, scopes, *more = [*words, "", ""] if len(words) < 3 else words
     if more and any(more):
         raise ValueError("has more than a key, a name and its scopes")
-    if found := _DIGEST.fullmatch(text):
-        digest = found[1].lower()
+    if match := _DIGEST.fullmatch(text):
+        digest = match[1].lower()
     elif text.startswith("sha256:"):
         raise ValueError("a digest has 64 hexadecimal digits")
     elif len(text) < LEAST_CHARACTERS:

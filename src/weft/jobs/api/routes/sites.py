@@ -171,12 +171,12 @@ class SiteRoutes:
 
 def site_schemas() -> dict[str, Any]:
     """Schemas of a site and its file where the types do not describe the JSON: times are texts there."""
-    _, found = components_of((SiteState, SiteFile), "#/components/schemas/{name}")
+    _, schemas = components_of((SiteState, SiteFile), "#/components/schemas/{name}")
     order = {"$ref": "#/components/schemas/WebhookOrder"}
-    found["SiteFile"]["properties"]["webhook"] = {"anyOf": [{"type": "string"}, order, {"type": "null"}]}
-    del found["SiteState"]["properties"]["task"]
-    found["SiteState"]["required"].remove("task")
-    return found
+    schemas["SiteFile"]["properties"]["webhook"] = {"anyOf": [{"type": "string"}, order, {"type": "null"}]}
+    del schemas["SiteState"]["properties"]["task"]
+    schemas["SiteState"]["required"].remove("task")
+    return schemas
 
 
 def _name(request: Request) -> str:
