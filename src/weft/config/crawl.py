@@ -48,7 +48,7 @@ class PolitenessSection(Section, frozen=True, kw_only=True):
     robots_patience_s: Annotated[
         Seconds, Tuning("how long, in seconds, a robots.txt that fails (5xx, 429) is retried while its pages wait")
     ] = field(default=120.0, name="robots_patience_seconds")
-    max_retries: Annotated[Count, Help("retries of a request that may succeed later, at most")] = 3
+    max_retries: Annotated[Count, Help("retries of a request that may succeed later")] = 3
     retry_backoff_s: Annotated[Seconds, Tuning("seconds before the first retry; they double, to at most 60")] = field(
         default=1.0, name="retry_backoff_seconds"
     )
@@ -126,14 +126,14 @@ class FetchSection(Section, frozen=True, kw_only=True):
     allow_private: Annotated[bool, Help("crawl loopback and private addresses, too")] = False
     proxies: Annotated[
         str | None,
-        Help("file of proxies: all requests of a crawl use them; in the service those of tasks with `proxies: true`"),
+        Help("file of proxies, for all requests of a crawl, or of tasks with `proxies: true`"),
     ] = None
     proxy_sticky: Annotated[bool, Tuning("keep using one proxy for a site as long as it works")] = False
     proxy_apart: Annotated[bool, Tuning("never use one proxy for two sites")] = False
     direct_fallback: Annotated[bool, Tuning("request sites directly while no proxy is free")] = False
     render: Annotated[
         Literal["never", "auto", "always"],
-        Help("render pages in a browser: never, auto (those that need it) or always"),
+        Help("render pages in a browser: never, auto (if needed) or always"),
     ] = "never"
     render_wait_for: Annotated[
         str | None, Tuning("what to wait for before a rendered page is read: a CSS selector, or seconds")
@@ -181,7 +181,7 @@ class StoreSection(Section, frozen=True, kw_only=True):
     data_dirs: Annotated[
         Texts,
         Meta(min_length=1),
-        Help("folder of the crawl, created if necessary; of several, the first has its state and all share its pages"),
+        Help("folder of the crawl, created if missing; of several, the first has its state, all share its pages"),
     ] = ("./weft-data",)
     store: Annotated[
         tuple[Literal["warc", "text"], ...], Meta(min_length=1), Help("raw pages (warc), their text, or both")
@@ -201,13 +201,13 @@ class SpiderSection(Section, frozen=True, kw_only=True):
 
     spider: Annotated[str | None, Help("the spider to run: FILE.py[:CLASS] or MODULE:CLASS")] = None
     on_page: Annotated[
-        str | None, Help("a function that is called with each page, and may yield items and requests: FILE.py:NAME")
+        str | None, Help("function called with each page, which may yield items and requests: FILE.py:NAME")
     ] = None
-    scrapy: Annotated[str | None, Help("a spider of Scrapy's to run as it is: FILE.py[:CLASS] or MODULE[:CLASS]")] = (
+    scrapy: Annotated[str | None, Tuning("a spider of Scrapy's to run as it is: FILE.py[:CLASS] or MODULE[:CLASS]")] = (
         None
     )
-    scrapy_arguments: Annotated[dict[str, str], Help("argument of the Scrapy spider")] = field(default_factory=dict)
-    scrapy_settings: Annotated[dict[str, str], Help("setting of Scrapy, before those of the spider")] = field(
+    scrapy_arguments: Annotated[dict[str, str], Tuning("argument of the Scrapy spider")] = field(default_factory=dict)
+    scrapy_settings: Annotated[dict[str, str], Tuning("setting of Scrapy, before those of the spider")] = field(
         default_factory=dict
     )
     spider_workers: Annotated[
@@ -219,7 +219,7 @@ class SpiderSection(Section, frozen=True, kw_only=True):
     )
     callback_memory_mb: Annotated[Positive, Tuning("memory limit of a callback, in megabytes")] = 500
     max_callback_errors: Annotated[Positive | None, Help("failed callbacks after which the crawl ends")] = None
-    max_items: Annotated[Positive | None, Help("items after which the crawl ends; pages in flight may add some")] = None
+    max_items: Annotated[Positive | None, Help("items after which the crawl ends, or a few more")] = None
 
     @property
     def is_given(self) -> bool:
@@ -274,4 +274,4 @@ class RunSection(Section, frozen=True, kw_only=True):
     ] = False
     fresh: Annotated[bool, Help("delete the crawl in the data dir, and start over")] = False
     retry_failed: Annotated[bool, Help("on resume, try failed URLs again")] = False
-    recrawl: Annotated[bool, Help("on resume, visit known pages again; unchanged ones cost little")] = False
+    recrawl: Annotated[bool, Help("on resume, visit known pages again; cheap if unchanged")] = False
