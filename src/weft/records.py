@@ -115,7 +115,8 @@ class Rendered(Struct, frozen=True):
     parts: tuple[RenderedPart, ...] = ()
     leads_to: tuple[str, ...] = ()  # where scripts wanted to take the page, which is another site
     console_errors: tuple[str, ...] = ()
-    cookies: tuple[tuple[str, str], ...] = ()  # of the page's host, at the end
+    cookies: tuple[str, ...] = ()  # of the page's host, at the end, as Set-Cookie has them
+    storage: dict[str, str] = {}  # what the page's origin keeps in the browser, where it is in a session
     spent_s: float = 0.0
     ended: float = 0.0  # monotonic: the last request's end
 

@@ -9,6 +9,7 @@ from string import Formatter
 from typing import Any
 from urllib.parse import urlsplit
 
+from weft.config.crawl import VIEWPORT
 from weft.config.masking import without_login
 from weft.config.pods import PodSpec, numbers
 from weft.config.tree import BLOOM_KEYS, was_given
@@ -19,7 +20,7 @@ MOST_ACTIONS = 50
 # The actions on a page before it is read, with the fields that each needs.
 ACTIONS: Mapping[str, tuple[str, ...]] = {
     "wait": (), "click": ("selector",), "write": ("text",), "press": ("key",), "scroll": (),
-    "select": ("selector", "value"), "screenshot": (), "executeJavascript": ("script",),
+    "select": ("selector", "value"), "screenshot": (), "pdf": (), "executeJavascript": ("script",),
 }  # fmt: skip
 
 
@@ -101,8 +102,17 @@ def _host_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]
 
 
 def _render_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    given = [name for name in ("render_wait_for", "render_scrolls", "render_mobile", "render_actions") if values[name]]
+    if not re.fullmatch("none|viewport|full|css:.+", values["render_screenshot"]):
+        yield "render_screenshot", "use none, viewport, full, or css:SELECTOR for an element"
+    if not re.fullmatch("[1-9][0-9]{1,3}x[1-9][0-9]{1,3}", values["render_viewport"]):
+        yield "render_viewport", f"use WIDTHxHEIGHT in pixels, as {VIEWPORT}"
+    given = [
+        name
+        for name in ("render_wait_for", "render_scrolls", "render_mobile", "render_pdf", "render_actions")
+        if values[name]
+    ]
     given += ["render_screenshot"] if values["render_screenshot"] != "none" else []
+    given += ["render_viewport"] if values["render_viewport"] != VIEWPORT else []
     if values["render"] == "never":
         for name in given:
             yield name, "pages are not rendered: set render to auto or always, too"

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from weft.config.cluster import ClusterSection
 from weft.config.crawl import FetchSection, LoginsSection
 from weft.config.proxies import ProxySection
 from weft.config.section import Help, Positive, Seconds, Section, Texts, Timeout, Tuning
@@ -67,10 +68,12 @@ class JobsSection(Section, frozen=True, kw_only=True):
 class ServicesSection(Section, frozen=True, kw_only=True):
     """What `weft up` runs; these are flags of `weft up` only."""
 
-    services: Annotated[Texts, Help("what `weft up` keeps running, besides what that needs: redis, engine, api")] = (
-        "engine",
-        "api",
-    )
+    services: Annotated[
+        Texts, Help("what `weft up` keeps running, besides what that needs: redis, celery, engine, api")
+    ] = ("engine", "api")
+    with_cluster: Annotated[
+        bool, Help("also run a Redis, a Celery worker and scheduler, for work that other machines may share")
+    ] = field(default=False, name="cluster")
     crawls: Annotated[
         Texts, Help("configuration files of crawls that `weft up` also runs, each to its end; each needs a `seed_file`")
     ] = ()
@@ -102,6 +105,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True):
     jobs: JobsSection
     fetch: FetchSection
     proxy: ProxySection
+    cluster: ClusterSection
     logins: LoginsSection
     services: ServicesSection
     log: ServiceLogSection

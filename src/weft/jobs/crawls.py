@@ -174,10 +174,12 @@ def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str
 def progress_of(snapshot: CrawlSnapshot) -> tuple[JobProgress, dict[str, int]]:
     """The progress of a crawl, and its failures and refusals by class, from one snapshot."""
     left = snapshot.left if snapshot.state is CrawlState.ENDED else snapshot.queued
-    return counted(snapshot.ends, left + snapshot.set_aside, snapshot.in_flight)
+    return counted(snapshot.ends, left + snapshot.set_aside, snapshot.in_flight, snapshot.need_javascript)
 
 
-def counted(ends: Mapping[str, int], queued: int, in_flight: int) -> tuple[JobProgress, dict[str, int]]:
+def counted(
+    ends: Mapping[str, int], queued: int, in_flight: int, need_javascript: int = 0
+) -> tuple[JobProgress, dict[str, int]]:
     """The progress and classes of URLs that have ended, from `CrawlSnapshot.ends`."""
     outcomes: Counter[UrlOutcome] = Counter()
     classes: Counter[str] = Counter()
@@ -188,6 +190,7 @@ def counted(ends: Mapping[str, int], queued: int, in_flight: int) -> tuple[JobPr
         if (kind := error_class(int(status), error)) is not None:
             classes[str(kind)] += count
     progress = JobProgress(
+        need_javascript=need_javascript,
         completed=outcomes[UrlOutcome.COMPLETED],
         gone=outcomes[UrlOutcome.GONE],
         failed=outcomes[UrlOutcome.FAILED],

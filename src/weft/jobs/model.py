@@ -144,6 +144,7 @@ class JobProgress(Struct, frozen=True, kw_only=True):
     robots_blocked: int = 0  # a subset of `refused`
     queued: int = 0  # at the end of the task: URLs that were left
     in_flight: int = 0
+    need_javascript: int = 0  # of the completed: scripts must draw them, whether a browser had them or not
 
     @property
     def discovered(self) -> int:

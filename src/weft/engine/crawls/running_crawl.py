@@ -1,4 +1,4 @@
-"""A crawl as the engine runs it: its rules, its cookies, its logins, and what becomes of the URLs it finds."""
+"""A crawl as the engine runs it: its rules, its cookies, its logins, and the handling of the URLs it finds."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from weft.logins import FormLogin
 from weft.records import Found, Lease, Purpose, Reason
 from weft.telemetry import Log
 
-if TYPE_CHECKING:  # the HTML parser: most crawls, and all reports, log in nowhere
+if TYPE_CHECKING:  # imports the HTML parser: most crawls, and all reports, log in nowhere
     from weft.engine.login.session import LoginSession
 
 _REASONS = frozenset(Reason)
 log = Log("weft.engine.crawls")
-MOST_JARS = 10_000  # of those that requests name: what was used longest ago is forgotten
+MOST_JARS = 10_000  # of named cookie jars: the least recently used is forgotten
 PAUSED = "paused"  # the state of a process whose crawl is paused
-BY_COMMAND = "by a command"  # the note with it, where nothing else is known
+BY_COMMAND = "by a command"  # the note of that state, if no other reason is known
 
 
 class _Challenge:
@@ -55,9 +55,9 @@ class _Challenge:
 
 
 class RunningCrawl:
-    """One crawl of those that share an engine."""
+    """One crawl of those that share an engine, or the only one."""
 
-    is_only = True  # it has its frontier to itself
+    is_only = True  # it has a frontier of its own
 
     def __init__(
         self,
@@ -77,9 +77,10 @@ class RunningCrawl:
         origins: Iterable[str] = (),
         open_transport: Callable[[FetchSection], Transport] | None = None,
     ) -> None:
-        """`book`, `way`, `open_way` and `origins` are for processes that fetch; `origins`: those that its credentials
-        go to (see `credentials.seed_origins`). `extraction` is what is read from pages beyond their links, `spider` the
-        user's code that they are given to."""
+        """`book`, `transport`, `open_transport` and `origins` are for processes that fetch; `origins`: those that its
+        credentials go to (see `credentials.seed_origins`). `extraction` is what is read from pages beyond their links;
+        `spider` is the user's code that handles them.
+        """
         self.number = number
         self.fetch = fetch
         self.politeness = politeness
@@ -106,24 +107,26 @@ class RunningCrawl:
         self.known_origins = NameSet()
         self._seed_origins = NameSet(map(urls.origin_of, seeds))
         self.revisits: Revisits | None = None  # set while known pages are visited again
-        self.has_been_edited = False  # what is queued may be excluded by now
+        self.has_been_edited = False  # queued URLs may be excluded by now
         self.is_paused = False
-        self.pause_reason = ""  # why it is paused, where that was nobody's command
-        self.gave_up_at = 0.0  # when it paused itself last, by the wall clock
-        self.session: LoginSession | None = None  # at the site that it logs in to
-        # Where the way to a URL decides, one that was refused may be let in later.
+        self.pause_reason = ""  # why it is paused, if not by a command
+        self.gave_up_at = 0.0  # when it last paused itself, by the wall clock
+        self.session: LoginSession | None = None  # its session at the site it logs in to
+        # Where depth or hops decide, a link that was refused may be admitted later by a shorter path.
         lasting = scope.max_depth is None and not scope.offsite_hops
         self.recent_links = RecentLinks(progress.refused) if lasting else None
 
     def excludes(self, lease: Lease) -> bool:
-        """Puts a queued URL away that an edit has excluded; it comes back when the edit is taken back."""
+        """Excludes a queued URL that an edit no longer admits; it returns to the queue when the edit is reverted."""
         if lease.purpose is not Purpose.PAGE or not self.rules.excludes(lease.url):
             return False
         self._frontier.leases.exclude([lease])
         return True
 
     def edit(self, config: Config, limits: CrawlLimits, weight: float = 1.0) -> int:
-        """Continues with other settings; how many URLs come back that were set aside. BadInput: nothing is changed."""
+        """Continues with other settings; returns how many excluded URLs return to the queue. BadInput: nothing is
+        changed.
+        """
         self._frontier.crawls.change_crawl(self.number, limits, config.politeness, weight)
         self.scope, self.politeness = config.scope, config.politeness
         self.rules.edit(config.scope)
@@ -133,40 +136,42 @@ class RunningCrawl:
         return self._frontier.queue.restore_excluded(self.number, lambda item: not self.rules.excludes(item.url))
 
     def pause(self, paused: bool = True, reason: str = "") -> None:
-        """Nothing of it is requested while it is paused, and nothing is lost."""
+        """Pauses or continues it: while paused nothing is requested, and nothing is lost."""
         self._frontier.crawls.pause(self.number, paused)
         self.is_paused, self.pause_reason = paused, reason if paused else ""
         if not paused and self.session is not None:
             self.session.reset()
 
     def log_in(self, login: FormLogin, frontier: LoginsPart) -> None:
-        """From now on the pages of the login's site wait for a session there; a login that fails pauses the crawl."""
+        """Makes the pages of the login's site wait for a session there from now on; a login that fails pauses the
+        crawl.
+        """
         from weft.engine.login.session import LoginSession
 
         first_s = self.politeness.retry_backoff_s
         self.session = LoginSession(login, self.number, frontier, self.give_up, backoff_first_s=first_s)
 
     def give_up(self, why: str) -> None:
-        """Pauses itself: it cannot continue as it was meant to."""
+        """Pauses the crawl by itself, because it cannot continue as intended."""
         log.error("paused", why=why)
         self.gave_up_at = time.time()
         self.pause(reason=why)
 
     def _is_full(self, pages: int) -> bool:  # noqa: ARG002
-        """Whether it has as many pages as it may have; a pod, as many as it was given."""
+        """Whether it has as many pages as it may have; in a pod, as many as the pod's share."""
         return self._frontier.permits.exhausted()
 
     def awaits_seeds(self) -> bool:
-        """Whether it must not end because nothing is left: more seeds may come."""
+        """Whether it must wait for more seeds instead of ending when nothing is left."""
         return self.spider is not None and self.spider.is_starting
 
     def why_over(self) -> Stop | None:
-        """Why it ends now; None while there is something to do, or to wait for."""
+        """Why it ends now; None while it has work, or must wait for some."""
         reason = self._nothing_left()
         return None if reason is not Stop.MAX_PAGES and (self.is_paused or self.awaits_seeds()) else reason
 
     def _nothing_left(self) -> Stop | None:
-        """Why nothing of it is left to do, whatever seeds may come; None while there is something."""
+        """Why no work is left, whatever seeds may come; None while there is some."""
         frontier, at = self._frontier, self._frontier.status.crawl_counts(self.number)
         if at.leased:
             return None
@@ -175,7 +180,7 @@ class RunningCrawl:
         if not at.queued:
             return Stop.DONE
         if self.is_only and frontier.leases.next_due() is not None:
-            return None  # known without a look at all of its sites
+            return None  # known without checking all of its sites
         return None if frontier.status.has_work(self.number) else Stop.BUDGET
 
     @property
@@ -186,13 +191,15 @@ class RunningCrawl:
 
     @property
     def transport(self) -> Transport:
-        """How it fetches."""
+        """The transport that fetches this crawl's pages."""
         assert self._transport is not None
         return self._transport
 
-    def transport_of(self, spec: RequestSpec | None) -> Transport:
-        """How a request is fetched: one that a browser shall have may need another transport than the crawl's."""
-        if spec is not None and spec.render not in ("", "never") and self._rendering is not None:
+    def transport_of(self, spec: RequestSpec | None, *, needs_browser: bool = False) -> Transport:
+        """The transport of one request: one for a browser may need another transport than the crawl's."""
+        if spec is not None and spec.render not in ("", "never"):
+            needs_browser = True
+        if needs_browser and self._rendering is not None:
             return self._rendering.transport() or self.transport
         return self.transport
 

@@ -130,7 +130,9 @@ class Transports:
     @property
     def free(self) -> int:
         """Transfers that may be begun now."""
-        return self._slots - self.in_flight if self._only is None else self._only.free
+        if len(self._transports) == 1:
+            return next(iter(self._transports.values())).free
+        return self._slots - self.in_flight
 
     def lookups(self) -> NameCounts:
         """What was counted of name lookups, over all of them."""

@@ -150,6 +150,7 @@ class Description(Struct, frozen=True):
     digest: str = ""  # of the source: says whether the code has changed
     has_pipelines: bool = False  # committed items go through them before they are written anywhere
     reads_requests: bool = False  # it is given the bodies of its requests back
+    least_public_delay_s: float = 0.0  # where the delay is the code's own: to hosts that are not private by their name
     obeys_private_robots: bool = True  # else robots.txt forbids nothing on hosts that are private by their name
     feeds: list[FeedSpec] = []  # files that it wants its items in
     notes: list[str] = []  # what its user should know before it runs

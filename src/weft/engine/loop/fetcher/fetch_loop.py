@@ -199,7 +199,8 @@ class Loop:
         ended = []
         for tag, result in results:
             assert isinstance(tag, Lease)
-            del self._leases[tag.item]
+            if self._leases.get(tag.item) is tag:  # else the lease was over, and the item was claimed again
+                del self._leases[tag.item]
             self._step("fetched")
             if result.error == "aborted" or tag.crawl not in self._crawls:
                 # Aborted, or its crawl has ended. The request was sent all the same, so the site's delay starts here.
@@ -207,7 +208,7 @@ class Loop:
                 if not result.was_sent:
                     self._round.unsent(tag)
                 if result.rendered is not None:
-                    self._round.asked(tag.crawl, result.rendered.parts)
+                    self._round.asked(tag, result.rendered.parts)
                 self._round.end(tag, End.RELEASE if tag.crawl in self._crawls else End.OTHER)
             else:
                 ended.append((tag, result))
@@ -332,16 +333,18 @@ class Loop:
             self._send_once(lease)
         is_robots = lease.purpose is Purpose.ROBOTS
         keep_bytes = ROBOTS_BYTES if is_robots else 0
+        is_acted = False  # whether a browser logs in
         if lease.purpose is Purpose.LOGIN and crawl.session is not None:
             asked, keep_bytes = crawl.session.asked(), LOGIN_BYTES
-        crawl.transport_of(spec).submit(
+            is_acted = bool(crawl.session.login.actions)
+        crawl.transport_of(spec, needs_browser=is_acted).submit(
             lease.url,
             headers,
             lease,
             keep_bytes=keep_bytes,
             until=lease.deadline,  # another process may have leased the site by then
             address=address,
-            filtered=lease.purpose is Purpose.PAGE,
+            filtered=is_acted or lease.purpose is Purpose.PAGE,
             is_first=is_robots and not lease.attempt,  # a robots.txt comes before all else of a site
             **asked,
         )
@@ -366,7 +369,8 @@ class Loop:
         else:
             asks = 0.0
             if lease.purpose is not Purpose.ROBOTS:
-                asks = crawl.book.of(urls.origin_of(lease.url))[1].crawl_delay(crawl.agent) or 0.0
+                origin = urls.origin_of(lease.url)
+                asks = crawl.book.crawl_delay_s(origin, crawl.book.of(origin)[1]) or 0.0
             self._wanted.append(Wanted(lease, address, asks))
 
     def _send_wanted(self, now: float) -> None:

@@ -35,7 +35,7 @@ from weft.engine.user_code import calls
 from weft.engine.user_code.calls import CallResult
 from weft.engine.user_code.running import DrawnPage
 from weft.errors import BadUrl, Unparsed
-from weft.extract.missing_content import is_shell
+from weft.extract.missing_content import is_shell, may_be_shell
 from weft.extract.page import MAX_BYTES, ParsedPage, extract
 from weft.extract.robots_meta import robots_tag
 from weft.fetch import sitemaps
@@ -46,7 +46,6 @@ from weft.records import TOO_MANY_REDIRECTS, Lease, Purpose, Reason, RowOutput
 from weft.telemetry import Log
 
 SITEMAP_NESTING = 3  # sitemaps.org has one index above the files; one more, and a redirect, are put up with
-FEW_LINKS = 3  # a page with more is not looked at again for whether scripts must draw it: that would cost each page
 AT_ONCE = 8  # answers that `take` should be given at a time, at least
 MOST_LOGGED = 4000  # characters of what a user's code prints for one page
 log = Log("weft.engine.loop.parser.parsing")
@@ -374,7 +373,7 @@ class Parsing:
             crawl.progress.status.shells += crawl.shells is not None
             if crawl.shells is not None and is_drawn:
                 crawl.shells.rendered(lease.url, gained=bool(page.hrefs) or not _is_still_shell(page))
-        elif isinstance(page, ParsedPage) and len(page.hrefs) <= FEW_LINKS and is_shell(page):
+        elif page.is_shell if isinstance(page, Extracted) else may_be_shell(page):
             crawl.progress.status.shells += 1
         if tags := head.get_all("x-robots-tag"):
             by_header = robots_tag(tags, crawl.agent)
