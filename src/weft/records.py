@@ -90,6 +90,15 @@ class Lease(Struct, frozen=True, gc=False):
     request: bytes = b""  # as it was admitted with
 
 
+class HandRoute(Struct, frozen=True, gc=False):
+    """A worker on another machine that is to make a request: it may be under way for `lasts_s` whatever becomes of this
+    process, and its lease lasts for `lease_s`."""
+
+    hand: str
+    lasts_s: float
+    lease_s: float
+
+
 class RenderedPart(Struct, frozen=True, array_like=True):
     """A request that a page made in a browser, or was refused."""
 
@@ -145,7 +154,7 @@ class FetchResult(Struct, frozen=True, gc=False):
 
 
 # Errors of transfers that may succeed another time. Bad certificates and sizes would fail in the same way again.
-RETRYABLE = frozenset({"timeout", "connect", "dns", "reset", "truncated", "protocol", "proxy", "other"})
+RETRYABLE = frozenset({"timeout", "connect", "dns", "reset", "truncated", "protocol", "proxy", "hand", "other"})
 # What a row's error begins with that a later visit may not end with.
 MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
 BROKEN_OFF = frozenset({"truncated", "protocol", "reset", "timeout", "wrong_length"})  # the response is incomplete

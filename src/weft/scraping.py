@@ -202,6 +202,13 @@ class ScrapeOptions(TypedDict, total=False):
         ),
     ]  # fmt: skip
     render_options: Annotated[RenderWishes, _option({}, "how pages are rendered; needs `render`")]
+    workers: Annotated[
+        Literal["local", "cluster", "prefer-cluster"] | None,
+        _option(
+            None, "which machines ask for the pages: the service's own, workers on others (cluster), or these while "
+            "there are some; left out: what the service is set to",
+        ),
+    ]  # fmt: skip
     login: Annotated[
         LoginName | None, _option(None, "log in first: the name of a login that the service is configured with")
     ]

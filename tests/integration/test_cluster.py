@@ -121,11 +121,11 @@ def test_a_cluster_has_one_brain_and_its_epochs_only_grow(start_server: StartSer
     second = broker.hold("one", "{}", "0")  # the same brain, started again
     assert second.epoch > first.epoch
     until = broker.now_ms() + 60_000
-    assert broker.claim(["a"], until_ms=until, seat="0", epoch=first.epoch).word == "epoch"
-    assert broker.claim(["a", "b"], until_ms=until, seat="0", epoch=second.epoch).granted == (True, True)
-    assert broker.claim(["b", "c"], until_ms=until, seat="0", epoch=second.epoch).granted == (False, True)
+    assert broker.claim(["a"], until_ms=until, slot="0", epoch=first.epoch).word == "epoch"
+    assert broker.claim(["a", "b"], until_ms=until, slot="0", epoch=second.epoch).granted == (True, True)
+    assert broker.claim(["b", "c"], until_ms=until, slot="0", epoch=second.epoch).granted == (False, True)
     broker.client.flushall()
-    assert broker.claim(["d"], until_ms=until, seat="0", epoch=second.epoch).word == "no_epoch"
+    assert broker.claim(["d"], until_ms=until, slot="0", epoch=second.epoch).word == "no_epoch"
     assert broker.hold("one", "{}", "0", second.epoch).epoch > second.epoch
     broker.release("one", "0")
     assert broker.hold("two", "{}", "0").epoch

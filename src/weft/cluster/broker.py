@@ -8,6 +8,7 @@
                                 brain; expires after ten minutes
     bytes, bytes_sum   zset, string   bytes reserved for such bodies; lua/reserve.lua
     results:{process}  list     signed results for one process of the brain
+    pool               string   there while a pool's run has this cluster's hands; written by its brain
     counts             hash     `queue:word` -> how often: tasks done and failed, messages refused; both sides add
     counts:{hand}      hash     the same of one hand; expires
     fetch:{hand}, render:{hand}, batches, proxies, heartbeat   lists: Celery's queues
@@ -127,10 +128,10 @@ class Broker:
 
     # -- tasks
 
-    def claim(self, ids: Sequence[str], *, until_ms: int, seat: str = "", epoch: int = 0, most: int = 1) -> Claim:
+    def claim(self, ids: Sequence[str], *, until_ms: int, slot: str = "", epoch: int = 0, most: int = 1) -> Claim:
         """Claims the ids of a task, all in one call; what was claimed `most` times before is not granted."""
-        keys = [self.key(f"epoch:{seat}"), *(self.key(f"claim:{one}") for one in ids)]
-        reply = self._run("claim", keys, ["" if not seat else epoch, until_ms, most, self._claim_ms])
+        keys = [self.key(f"epoch:{slot}"), *(self.key(f"claim:{one}") for one in ids)]
+        reply = self._run("claim", keys, ["" if not slot else epoch, until_ms, most, self._claim_ms])
         granted = tuple(bool(one) for one in reply[2:]) or (False,) * len(ids)
         return Claim(_text(reply[1]), granted, max(0.0, (until_ms - int(reply[0])) / 1000))
 
@@ -158,13 +159,13 @@ class Broker:
 
     # -- the brain
 
-    def hold(self, owner: str, facts: str, seat: str, epoch: int = 0) -> Hold:
+    def hold(self, owner: str, facts: str, slot: str, epoch: int = 0) -> Hold:
         """Takes or renews the cluster for a brain, and gives the epoch of its process: a new one without `epoch`.
 
         Busy if another brain holds it. An epoch that differs from the given one means that the broker was emptied:
         what was out is lost.
         """
-        keys = [self.key("owner"), self.key(f"epoch:{seat}"), BRAINS]
+        keys = [self.key("owner"), self.key(f"epoch:{slot}"), BRAINS]
         reply = self._run("own", keys, [owner, facts, int(OWNER_S * 1000), str(epoch or ""), self.cluster_id])
         if not reply[1]:
             raise Busy(
@@ -173,9 +174,9 @@ class Broker:
             )
         return Hold(int(reply[1]), int(reply[0]))
 
-    def release(self, owner: str, seat: str) -> None:
+    def release(self, owner: str, slot: str) -> None:
         """Gives the cluster back; tasks that are out are refused from now on."""
-        self._run("disown", [self.key("owner"), self.key(f"epoch:{seat}"), BRAINS], [owner, self.cluster_id])
+        self._run("disown", [self.key("owner"), self.key(f"epoch:{slot}"), BRAINS], [owner, self.cluster_id])
 
     def owner_facts(self) -> str:
         """What the brain says of itself (JSON); empty without one."""
@@ -187,8 +188,8 @@ class Broker:
 
     def report(self, hand: str, signed: str) -> tuple[int, str, int]:
         """A hand's report (empty: it leaves). Gives the time, the brain's facts, and how many clusters have a brain."""
-        keys = [self.key("hands"), self.key("reports"), self.key("owner"), BRAINS]
-        reply = self._run("report", keys, [hand, signed, int(REPORT_KEPT_S * 1000), self.cluster_id])
+        keys = [self.key("hands"), self.key("reports"), self.key("owner"), BRAINS, self.key("pool")]
+        reply = self._run("report", keys, [hand, signed, int(REPORT_KEPT_S * 1000)])
         return int(reply[0]), _text(reply[1]), int(reply[2])
 
     def reports(self) -> list[tuple[str, float, str]]:

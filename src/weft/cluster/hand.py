@@ -20,6 +20,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from weft.cluster import tolerant
 from weft.cluster.application import make_application, queue_name, task_options
 from weft.cluster.broker import Broker
 from weft.cluster.hand_end import announce_end
+from weft.cluster.hand_reports import LOST_S, REPORT_S
 from weft.cluster.key import ClusterKey
 from weft.cluster.running import HandSettings, TaskRunner
 from weft.cluster.signing import SCHEMA, Signer, new_id
@@ -43,8 +45,6 @@ from weft.supervise import memory
 from weft.supervise.process import die_with_parent, set_name
 from weft.telemetry import LineFormatter, Log
 
-REPORT_S = 5.0
-LOST_S = 15.0
 WAIT_S = 2.0
 log = Log("weft.cluster.hand")
 Say = Callable[[str], None]
@@ -80,18 +80,21 @@ class Hand:
         accept_code: bool,
         say: Say,
         visibility_s: float = 3600.0,
+        shared_dir: Path | None = None,
     ) -> None:
         self._queues, self._concurrency = (*queues, "heartbeat"), concurrency
         self._say = say
         self._key = key
         self._settings = HandSettings(
-            broker_url, key, hand_name(), Path(tempfile.mkdtemp(prefix="weft-hand-")), accept_code, visibility_s
-        )
+            broker_url, key, hand_name(), Path(tempfile.mkdtemp(prefix="weft-hand-")), accept_code, visibility_s,
+            shared_dir,
+        )  # fmt: skip
         self._broker = Broker(broker_url, key.cluster_id)
         self._signer = Signer(key)
         self._trouble = ""  # what the last report ended with
         self._counted: dict[str, int] = {}
         self._code = 0
+        self._is_leaving = False
 
     @property
     def name(self) -> str:
@@ -135,9 +138,9 @@ class Hand:
         warnings.filterwarnings("ignore", category=SecurityWarning)  # it is about pickle, which is not accepted
         signals.setup_logging.connect(_log_to_stderr)
         signals.worker_ready.connect(ready)
+        leaving = self._leaving()
+        signals.worker_shutting_down.connect(leaving)
         signals.worker_process_init.connect(born)
-        ending = self._ending
-        signals.worker_shutting_down.connect(ending)
         names = [queue_name(self._key.cluster_id, one, self._hand_of(one)) for one in self._queues]
         worker: Any = Worker(
             app=app, hostname=f"weft@{self.name}", pool_cls="prefork", concurrency=self._concurrency, queues=names,
@@ -149,9 +152,6 @@ class Hand:
             self._leave()
         return self._code or int(worker.exitcode or 0)
 
-    def _ending(self, **_: Any) -> None:
-        announce_end(self._settings.folder)
-
     def _hand_of(self, queue: str) -> str:
         return self.name if KINDS[queue].own_queue else ""
 
@@ -159,10 +159,20 @@ class Hand:
         def ready(sender: Any, **_: Any) -> None:
             sender.timer.call_repeatedly(REPORT_S, self._report)
             self._report()
-            names = ", ".join(self._queues[:-1]) or "heartbeats alone"
-            self._say(f"hand {self.name} serves {names} of cluster {self._key.cluster_id}")
+            queues = ", ".join(self._queues[:-1]) or "heartbeats alone"
+            self._say(f"hand {self.name} serves {queues} of cluster {self._key.cluster_id}")
 
         return ready
+
+    def _leaving(self) -> Callable[..., None]:
+        def leaving(**_: Any) -> None:
+            """No new tasks come while those that run are ended."""
+            self._is_leaving = True
+            announce_end(self._settings.folder)
+            with suppress(WeftError):
+                self._broker.report(self.name, "")
+
+        return leaving
 
     def _report(self) -> None:
         """Called by the worker's loop; nothing that goes wrong here ends it, except a brain that we do not fit."""
@@ -178,6 +188,8 @@ class Hand:
                 log.warning("a report failed", why=self._trouble)
 
     def _report_now(self) -> None:
+        if self._is_leaving:
+            return
         self._count_refused()
         now_ms = self._broker.now_ms()
         signed = self._signer.sign("report", self._facts(), made_ms=now_ms, until_ms=now_ms + int(1000 * LOST_S))

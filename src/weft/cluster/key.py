@@ -1,7 +1,7 @@
 """The cluster key: made once, copied to every machine, and the only reason why a message is believed.
 
-The cluster's id is derived from the key, from which the key cannot be computed: it names queues and keys on the broker,
-so that clusters with different keys never meet, even on one database.
+The cluster's id is a hash of the key, and shows nothing of it. It names queues and keys on the broker, so that clusters
+with different keys never meet, even on one database.
 """
 
 from __future__ import annotations

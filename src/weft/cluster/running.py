@@ -36,6 +36,7 @@ class HandSettings:
     folder: Path
     accept_code: bool = False
     visibility_s: float = 3600.0
+    shared_dir: Path | None = None
 
 
 class TaskRunner:
@@ -73,7 +74,7 @@ class TaskRunner:
         return text
 
     def _accepted(self, kind: TaskKind, arguments: Sequence[object]) -> HandSide:
-        """What the function is given; RefusedMessage if the message is not ours, late, or was here before."""
+        """Everything that the function is given; RefusedMessage if the message is foreign, late, or was here before."""
         message = self._signer.verify(arguments[-1] if arguments else None, kind.name)
         began = time.monotonic()
         claim = self._claimed(kind, message)
@@ -86,7 +87,7 @@ class TaskRunner:
         settings = self._settings
         return HandSide(
             self._broker, self._signer, settings.hand, self._folder, settings.accept_code, message, claim.granted,
-            deadline, earlier,
+            deadline, settings.shared_dir, earlier,
         )  # fmt: skip
 
     def _claimed(self, kind: TaskKind, message: Message) -> Claim:
@@ -97,7 +98,7 @@ class TaskRunner:
         while True:
             try:
                 return self._broker.claim(
-                    ids, until_ms=message.until_ms, seat=str(body.get("seat", "")), epoch=int(body.get("epoch", 0)),
+                    ids, until_ms=message.until_ms, slot=str(body.get("slot", "")), epoch=int(body.get("epoch", 0)),
                     most=kind.tries,
                 )  # fmt: skip
             except (ServerAway, ServerFull) as error:

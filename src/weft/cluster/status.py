@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.cluster.application import queue_name
 from weft.cluster.dispatch import Cluster
-from weft.cluster.hand import LOST_S
+from weft.cluster.hand_reports import LOST_S
 from weft.cluster.signing import SCHEMA, RefusedMessage
 from weft.cluster.tasks import KINDS
 

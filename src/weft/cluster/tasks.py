@@ -63,6 +63,7 @@ class HandSide:
     message: Message
     granted: tuple[bool, ...]  # for each id of the body's `claims`, else for the message itself
     deadline: float  # of the task, on the monotonic clock
+    shared_dir: Path | None = None  # where large results go, if the brain reads it, too
     earlier: tuple[Message, ...] = field(default=())  # results of the tasks before it in a chain or chord
 
 

@@ -22,6 +22,12 @@ class ClusterSection(Section, frozen=True, kw_only=True):
     hand_in_flight: Annotated[
         Annotated[int, Meta(ge=1, le=10_000)], Tuning("requests that are out to one worker, at most")
     ] = 64
+    hand_queue_s: Annotated[Timeout, Tuning("seconds that a request may wait for its worker to begin")] = field(
+        default=30.0, name="hand_queue_seconds"
+    )
+    hand_slack_s: Annotated[Timeout, Tuning("seconds that a worker has for a request besides total_timeout")] = field(
+        default=15.0, name="hand_slack_seconds"
+    )
     bytes_: Annotated[Positive, Tuning("bytes of results that workers keep on the broker, at most")] = field(
         default=512 << 20, name="cluster_bytes"
     )

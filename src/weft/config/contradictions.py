@@ -40,12 +40,28 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
     yield from _header_contradictions(values)
     yield from _host_contradictions(values)
     yield from _render_contradictions(values)
+    yield from _worker_contradictions(values, "workers")
     if values["logins"]:
         yield from _logins_contradictions(values["logins"])
     if values["login"]:
         yield from _login_contradictions(values)
     if values["render"] != "never" and values["politeness_scope"] == "ip":
         yield "render", "a browser's requests are not counted by address: use politeness_scope domain or host"
+
+
+def _worker_contradictions(values: Mapping[str, Any], name: str) -> Iterator[tuple[str, str]]:
+    if values[name] == "local":
+        return
+    if values["proxies"] is not None and "scope" in values:
+        yield name, "workers do not go through proxies: leave out one of the two"
+    if values.get("politeness_scope") == "ip":
+        yield name, "workers look addresses up for themselves: use politeness_scope domain or host"
+    if values.get("pods"):
+        yield name, "pods on Redis ask for their pages themselves: use `num_pods`, or leave workers at local"
+    if not values["broker"]:
+        yield name, "workers are reached through a broker: give its address, `broker`"
+    if not values["cluster_key"] and not values["cluster_key_file"]:
+        yield name, "workers need the cluster's key, `cluster_key_file`: `weft cluster init` makes one"
 
 
 def service_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:  # noqa: ARG001
@@ -56,6 +72,7 @@ def service_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]
     yield from _render_contradictions(values)
     if values["logins"]:
         yield from _logins_contradictions(values["logins"])
+    yield from _worker_contradictions(values, "task_workers")
     for name in ("data_dir", "host"):
         if not values[name].strip():
             yield name, "is empty: write a value, or leave it out"

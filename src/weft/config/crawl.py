@@ -132,6 +132,10 @@ class FetchSection(Section, frozen=True, kw_only=True):
     proxy_sticky: Annotated[bool, Tuning("keep using one proxy for a site as long as it works")] = False
     proxy_apart: Annotated[bool, Tuning("never use one proxy for two sites")] = False
     direct_fallback: Annotated[bool, Tuning("request sites directly while no proxy is free")] = False
+    hands: Annotated[
+        Literal["local", "cluster", "prefer-cluster"],
+        Tuning("who requests pages: this machine, workers on others (cluster), or these while there are some"),
+    ] = field(default="local", name="workers")
     render: Annotated[
         Literal["never", "auto", "always"],
         Help("render pages in a browser: never, auto (if needed) or always"),

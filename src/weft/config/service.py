@@ -65,6 +65,15 @@ class JobsSection(Section, frozen=True, kw_only=True):
     )
 
 
+class ServiceFetchSection(FetchSection, frozen=True, kw_only=True):
+    """How tasks ask for pages. `workers` are processes of the service here."""
+
+    hands: Annotated[
+        Literal["local", "cluster", "prefer-cluster"],
+        Tuning("who requests pages: this machine, workers on others (cluster), or these while there are some"),
+    ] = field(default="local", name="task_workers")
+
+
 class ServicesSection(Section, frozen=True, kw_only=True):
     """What `weft up` runs; these are flags of `weft up` only."""
 
@@ -103,7 +112,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True):
 
     server: ServerSection
     jobs: JobsSection
-    fetch: FetchSection
+    fetch: ServiceFetchSection
     proxy: ProxySection
     cluster: ClusterSection
     logins: LoginsSection

@@ -65,6 +65,7 @@ class Settings(TypedDict, total=False):
     proxy_sticky: bool
     proxy_apart: bool
     direct_fallback: bool
+    workers: Literal["cluster", "local", "prefer-cluster"]
     render: Literal["always", "auto", "never"]
     render_wait_for: str | None
     render_scrolls: int
@@ -92,6 +93,8 @@ class Settings(TypedDict, total=False):
     cluster_key_file: str | None
     cluster_key: str | None
     hand_in_flight: int
+    hand_queue_seconds: float
+    hand_slack_seconds: float
     cluster_bytes: int
     shared_dir: str | None
     celery_concurrency: int

@@ -34,7 +34,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from weft.config import PolitenessSection
-from weft.records import Found, Lease, Purpose, Reason, RenderedPart
+from weft.records import Found, HandRoute, Lease, Purpose, Reason, RenderedPart
 
 
 class Item(Struct, frozen=True, gc=False):
@@ -102,6 +102,9 @@ class Slots(Struct, frozen=True, gc=False):
 
     unknown: int  # sites that have never answered, or not the last time
     slow: int
+
+
+Router = Callable[[Lease], HandRoute | None]
 
 
 class EndedLease(Struct, frozen=True, gc=False):
@@ -268,8 +271,9 @@ class LeasesPart(Protocol):
     """Who has which item. An item has one owner at a time; an expired lease, or one of an older epoch, changes
     nothing."""
 
-    def claim(self, owner: str, limit: int, slots: Slots | None = None) -> list[Lease]:
-        """Leases for items that are due; durable before it returns. `slots`: what sites that hang may have of them."""
+    def claim(self, owner: str, limit: int, slots: Slots | None = None, route: Router | None = None) -> list[Lease]:
+        """Leases for items that are due; durable before it returns. `slots`: what sites that hang may have of them.
+        `route` says which of them a worker on another machine shall make (the embedded frontier alone)."""
 
     def next_due(self) -> float | None:
         """When `claim` may next return something; None if nothing is scheduled."""

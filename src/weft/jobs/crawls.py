@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from weft.config import FetchSection, JobsSection, ProxySection, ServiceConfig
+from weft.config import ClusterSection, FetchSection, JobsSection, ProxySection, ServiceConfig
 from weft.config.contradictions import wrong_action
 from weft.credentials import exact_host, exact_name
 from weft.engine.crawls.tenant import MOST_TRAPPED
@@ -61,9 +61,12 @@ def engine_settings(config: ServiceConfig) -> dict[str, Any]:
         name: getattr(config.proxy, attribute)
         for attribute, name in zip(ProxySection.__struct_fields__, ProxySection.__struct_encode_fields__, strict=True)
     }
+    names = zip(ClusterSection.__struct_fields__, ClusterSection.__struct_encode_fields__, strict=True)
+    cluster = {name: getattr(config.cluster, attribute) for attribute, name in names}
     return (
         fetch
         | proxy
+        | cluster
         | {
             "proxies": None,  # a task sets them if it wants them
             "logins": config.logins.logins,
@@ -125,6 +128,18 @@ def check_rendering(spec: TaskSpec, config: ServiceConfig) -> None:
         raise BadInput(f"render: this service cannot render pages: {trouble}")
 
 
+def check_workers(spec: TaskSpec, config: ServiceConfig) -> None:
+    """BadInput for an order that wants workers where none can be had, or that cannot go through them."""
+    if spec.workers in ("", "local"):
+        return
+    if spec.proxies:
+        raise BadInput("workers: workers do not go through proxies: leave out one of the two")
+    if not config.cluster.broker or not (config.cluster.key or config.cluster.key_file):
+        raise BadInput(
+            "workers: this service has none; leave the field out, or start it with `broker` and a cluster key"
+        )
+
+
 def check_login(spec: TaskSpec, config: ServiceConfig) -> None:
     """Raises BadInput if a task names a login that this service does not have."""
     if spec.login and spec.login not in config.logins.logins:
@@ -158,7 +173,9 @@ def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str
     if spec.login:
         settings["login"] = {"name": spec.login}  # by name: the engine has the credentials, which may change
     if spec.proxies:
-        settings["proxies"] = proxies
+        settings |= {"proxies": proxies, "workers": "local"}
+    elif spec.workers:
+        settings["workers"] = spec.workers
     if spec.extract:
         settings["extract"] = spec.extract
     if spec.render:

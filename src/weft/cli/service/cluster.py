@@ -50,7 +50,7 @@ def init(key_file: str, broker: str | None, as_json: bool, quiet: bool) -> int:
         print_document({"cluster": key.cluster_id, "key_file": str(path), "worker": line})
         return 0
     click.echo(
-        f"cluster {key.cluster_id}: its key is in {printable(str(path))}; whoever has it can give and take tasks"
+        f"cluster {key.cluster_id}: its key is in {printable(str(path))}; with it a machine can send and run tasks"
     )
     if not quiet:
         click.echo(f"on every other machine: copy the key there (mode 0600), then\n\n    {printable(line)}\n", err=True)
@@ -74,11 +74,11 @@ def status(config_file: str | None, broker: str | None, key_file: str | None, as
 
     with closing(Cluster.configured(_section(config_file, broker, key_file))) as one:
         one.broker.check()
-        found = cluster_status(one)
+        facts = cluster_status(one)
     if as_json:
-        print_document(found)
+        print_document(facts)
     else:
-        _print_status(found, quiet=quiet)
+        _print_status(facts, quiet=quiet)
     return 0
 
 
@@ -120,7 +120,14 @@ def worker(
     names = chosen_queues([name for name in queues.replace(",", " ").split() if name])
     many = concurrency or len(os.sched_getaffinity(0))
     hand = Hand(
-        url, key, names, concurrency=many, accept_code=accept_code, say=say_on_stderr, visibility_s=visibility_timeout
+        url,
+        key,
+        names,
+        concurrency=many,
+        accept_code=accept_code,
+        say=say_on_stderr,
+        visibility_s=visibility_timeout,
+        shared_dir=Path(section.shared_dir) if section.shared_dir else None,
     )
     return hand.run()
 
@@ -133,22 +140,22 @@ def _section(config_file: str | None, broker: str | None, key_file: str | None) 
     return load_service(config_file, flags={name: value for name, value in given.items() if value}).cluster
 
 
-def _print_status(found: dict[str, Any], *, quiet: bool) -> None:
-    brain = found["brain"]
+def _print_status(facts: dict[str, Any], *, quiet: bool) -> None:
+    brain = facts["brain"]
     about = f"brain on {brain.get('host')}, pid {brain.get('pid')}" if brain else "no brain"
-    click.echo(printable(f"cluster {found['cluster']} at {found['broker']}: {about}"))
+    click.echo(printable(f"cluster {facts['cluster']} at {facts['broker']}: {about}"))
     rows: list[tuple[str, ...]] = [("hand", "state", "report", "tasks", "done", "failed", "load", "queues")]
-    rows += [_row(hand) for hand in found["hands"]]
+    rows += [_row(hand) for hand in facts["hands"]]
     if len(rows) > 1:
         click.echo("\n".join(printable(line) for line in columns(rows)))
     elif not quiet:
         click.echo("no hands; start one with `weft worker`", err=True)
-    waiting = ", ".join(f"{name} {length:,}" for name, length in found["queues"].items() if length)
+    waiting = ", ".join(f"{name} {length:,}" for name, length in facts["queues"].items() if length)
     click.echo(f"waiting: {waiting or 'nothing'}")
-    refused = ", ".join(f"{name} {n:,}" for name, n in found["refused"].items())
+    refused = ", ".join(f"{name} {n:,}" for name, n in facts["refused"].items())
     if refused:
         click.echo(printable(f"refused: {refused}"))
-    for one in found["refused_hands"]:
+    for one in facts["refused_hands"]:
         click.echo(printable(f"{one['age_s']:.0f} s ago: {one['why']}"))
 
 

@@ -25,7 +25,7 @@ from importlib.resources import files
 from typing import Any
 
 from weft.cluster.batches.batch_messages import INLINE_BYTES, BodyRef, digest
-from weft.cluster.broker import BRAINS, Broker
+from weft.cluster.broker import Broker
 from weft.errors import WeftError
 
 RUN_S = 60.0
@@ -95,18 +95,24 @@ class BrainBoard(RunBoard):
     def open(self) -> int:
         """A new epoch: what is out counts no longer. Returns the broker's time in ms."""
         now_ms, self.epoch = (
-            int(word) for word in self.script("open", [self.root, BRAINS], [int(RUN_S * 1000), self.broker.cluster_id])
+            int(word) for word in self.script("open", [self.root, self.broker.key("pool")], [int(RUN_S * 1000)])
         )
         return now_ms
 
     def heartbeat(self, kept: Sequence[str]) -> tuple[int, bool]:
         """The brain lives, and what it has put beside the run is kept. Returns the broker's time, and whether the run
         is there as it was opened."""
-        keys = [self.root, BRAINS, self.results, self.bytes, *(self.name("body", name) for name in kept)]
+        keys = [
+            self.root,
+            self.broker.key("pool"),
+            self.results,
+            self.bytes,
+            *(self.name("body", name) for name in kept),
+        ]
         now_ms, there = self.script(
             "heartbeat",
             keys,
-            [self.epoch, int(RUN_S * 1000), int(KEPT_S * 1000), int(BODY_S * 1000), self.broker.cluster_id],
+            [self.epoch, int(RUN_S * 1000), int(KEPT_S * 1000), int(BODY_S * 1000)],
         )
         return int(now_ms), bool(there)
 

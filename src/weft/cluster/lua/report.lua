@@ -1,5 +1,5 @@
--- A hand reports. KEYS: hands by the time of their report, their reports, the owner, clusters with a brain.
--- ARGV: the hand, its signed report ('': it leaves), how long reports are kept (ms), the cluster's id.
+-- A hand reports. KEYS: hands by the time of their report, their reports, the owner, clusters with a brain, whether a pool runs here.
+-- ARGV: the hand, its signed report ('': it leaves), how long reports are kept (ms).
 -- Reply: now (ms), the owner's facts or '', how many clusters on this database have a brain; 0 if this one has, be it
 -- but a run of a pool.
 local time = redis.call('TIME')
@@ -16,5 +16,5 @@ for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[3]
   redis.call('HDEL', KEYS[2], gone)
 end
 local brains = redis.call('ZCOUNT', KEYS[4], now, '+inf')
-if tonumber(redis.call('ZSCORE', KEYS[4], ARGV[4]) or '0') >= now then brains = 0 end
+if redis.call('EXISTS', KEYS[5]) == 1 then brains = 0 end
 return {now, redis.call('HGET', KEYS[3], 'facts') or '', brains}

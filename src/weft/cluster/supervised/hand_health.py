@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.cluster.application import queue_name
 from weft.cluster.dispatch import Cluster, detach
-from weft.cluster.hand import LOST_S
+from weft.cluster.hand_reports import LOST_S
 from weft.cluster.key import ClusterKey
 from weft.cluster.signing import RefusedMessage
 from weft.cluster.supervised.cluster_figures import ClusterFigures, cluster_figures

@@ -264,6 +264,18 @@ class RunningCrawl:
             self._shares.popitem(last=False)
         return share
 
+    def sends_secrets(self, lease: Lease) -> bool:
+        """Whether a request may carry a cookie, a login or another credential, or a body that may hold one."""
+        url, spec = lease.url, self.spider.spec_of(lease) if self.spider is not None and lease.request else None
+        if lease.purpose is Purpose.LOGIN or self.session is not None or (spec is not None and not spec.is_plain):
+            return True
+        origin = urls.origin_of(url)
+        own = spec is not None and (spec.headers or spec.cookies)
+        if origin in self._challenged or self.credentials.headers_for(origin) or own:
+            return True
+        path, share = url[url.index("/", 8) :].partition("?")[0], self._share_of(spec)
+        return bool(share and share.jar.header(urls.host_of(url), path, url.startswith("https:"), time.time()))
+
     def cookies_for(self, url: str, now: float) -> str:
         """The Cookie header for a page, as a browser is given it."""
         path = url[url.index("/", 8) :].partition("?")[0]

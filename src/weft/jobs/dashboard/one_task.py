@@ -185,6 +185,7 @@ def _options_of(task: Task) -> list[tuple[str, str]]:
         "Formats": ", ".join(spec.formats) or "–", "Options": "; ".join(options) or "–",
         "Partial results": "accepted" if spec.partial_results_ok else "count as failed",
         "Proxies": "the service's" if spec.proxies else "none", "Login": spec.login or "none",
+        "Workers": spec.workers or "as the service is set",
     }  # fmt: skip
     if spec.extract:
         values["Rules"] = msgspec.json.format(msgspec.json.encode(spec.extract), indent=2).decode()

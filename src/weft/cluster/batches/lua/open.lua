@@ -1,5 +1,4 @@
--- The brain opens a run, or opens it again. KEYS: the run, clusters with a brain. ARGV: time to live (ms), the
--- cluster's id.
+-- The brain opens a run, or opens it again. KEYS: the run, the mark of a pool's run. ARGV: time to live (ms).
 -- Reply: now (ms), the new epoch: a time of this clock, so that the epochs of a database that was emptied are above
 -- those that it had.
 local time = redis.call('TIME')
@@ -8,5 +7,5 @@ local epoch = math.max(now, (tonumber(redis.call('HGET', KEYS[1], 'epoch')) or 0
 redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], 'epoch', string.format('%d', epoch))
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
-redis.call('ZADD', KEYS[2], now + ARGV[1], ARGV[2])
+redis.call('SET', KEYS[2], 1, 'PX', ARGV[1])
 return {now, epoch}

@@ -27,6 +27,7 @@ from weft.engine.loop.parser.pressure import POLL_EVERY_S, Level, Pressure
 from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.stop import BLOCKING, UNWRITTEN, Stop
+from weft.engine.transports.hands import Hands
 from weft.engine.transports.transports import Transports
 from weft.errors import DiskFull, ServerAway, ServerFull
 from weft.fetch.contract import Done
@@ -81,6 +82,7 @@ class Loop:
         feed: UrlFeed | None = None,
         after_commit: Callable[[], None] = lambda: None,
         held_up: Callable[[float], str] = lambda _now: "",
+        hands: Hands | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`why_over`: why nothing is left to do, asked while nothing is in flight; an engine whose crawls come and go
@@ -107,6 +109,7 @@ class Loop:
         self._clock = clock
         self._after_commit = after_commit
         self._held_up = held_up  # why no request can go out, though the crawl is not paused
+        self._hands = hands  # workers on other machines, which some crawls may use
         self._leases: dict[int, Lease] = {}
         self._resolving: list[Lease] = []  # politeness by address: the DNS lookup of their host is not done
         self._wanted: list[Wanted] = []  # the address is known; a place at it is requested with `claim_slots`
@@ -262,7 +265,8 @@ class Loop:
         """Starts as many transfers as there is room for; refusals cost no request, so others take their place."""
         while room := self._room():
             try:
-                leases = self._frontier.leases.claim(self._owner, room, self._flight.slots)
+                route = self._hands.router if self._hands is not None else None
+                leases = self._frontier.leases.claim(self._owner, room, self._flight.slots, route)
             except BLOCKING as why:
                 self._pause(why)
                 return
