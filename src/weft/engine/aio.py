@@ -43,7 +43,7 @@ class AsyncEngine:
         await self.close()
 
     async def close(self) -> None:
-        """Lets the engine go."""
+        """Closes the handle; an engine that it started ends, and its crawls keep their state."""
         if self._engine is not None:
             await asyncio.to_thread(self._engine.close)
 
@@ -56,19 +56,19 @@ class AsyncEngine:
         return await asyncio.to_thread(self._opened().seed, name, urls)
 
     async def close_seeds(self, name: str) -> CrawlSnapshot:
-        """Says that no more seeds come."""
+        """Announces that no more seeds come."""
         return await asyncio.to_thread(self._opened().close_seeds, name)
 
     async def edit(self, name: str, **changes: Any) -> CrawlSnapshot:
-        """Changes a crawl that runs."""
+        """Changes the settings of a running crawl."""
         return await asyncio.to_thread(self._opened().edit, name, **changes)
 
     async def pause(self, name: str) -> CrawlSnapshot:
-        """Nothing of it is asked for until `resume`."""
+        """Pauses a crawl: it requests nothing until `resume`."""
         return await asyncio.to_thread(self._opened().pause, name)
 
     async def resume(self, name: str) -> CrawlSnapshot:
-        """Goes on with a crawl that is paused."""
+        """Continues a paused crawl."""
         return await asyncio.to_thread(self._opened().resume, name)
 
     async def cancel(self, name: str) -> CrawlSnapshot:
@@ -80,11 +80,11 @@ class AsyncEngine:
         await asyncio.to_thread(self._opened().forget, name)
 
     async def standing(self, name: str) -> CrawlSnapshot:
-        """How a crawl stands."""
+        """A snapshot of one crawl."""
         return await asyncio.to_thread(self._opened().standing, name)
 
     async def standings(self) -> list[CrawlSnapshot]:
-        """How all crawls stand."""
+        """Snapshots of all crawls."""
         return await asyncio.to_thread(self._opened().standings)
 
     async def blocked(self) -> list[Blocked]:
@@ -92,7 +92,7 @@ class AsyncEngine:
         return await asyncio.to_thread(self._opened().blocked)
 
     async def browsers(self) -> BrowserStatus:
-        """The browsers that render pages, and why none can now."""
+        """The state of the browsers that render pages, and why none can now."""
         return await asyncio.to_thread(self._opened().browsers)
 
     async def wait(self, name: str, timeout: float | None = None) -> CrawlSnapshot:
@@ -107,7 +107,7 @@ class AsyncEngine:
     def events(
         self, name: str | None = None, after: int = 0, *, follow: bool = True, progress: bool = False
     ) -> AsyncIterator[CrawlEvent]:
-        """What has happened to a crawl, or to all, after a cursor."""
+        """The events of one crawl, or of all, after a cursor."""
         ends = Ending()
         found = self._opened().events(name, after, follow=follow, progress=progress, ends=ends)
         return _each(found, ends)
@@ -124,12 +124,12 @@ class AsyncEngine:
 
 
 async def _alone(work: Callable[[], T], ends: Ending) -> T:
-    """On a thread of its own: one that waits for long must not take a place that others need."""
+    """Runs a call on a thread of its own: a long wait must not occupy a thread of a shared pool that other calls need."""
     with ThreadPoolExecutor(1) as thread:
         try:
             return await asyncio.get_running_loop().run_in_executor(thread, work)
         finally:
-            ends.end()  # a task that is cancelled leaves nobody behind who waits
+            ends.end()  # a cancelled task leaves no thread behind that waits
 
 
 async def _each(found: Iterator[T], ends: Ending) -> AsyncIterator[T]:

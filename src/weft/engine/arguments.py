@@ -29,12 +29,12 @@ def canonical_seeds(seeds: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def seeds_hash(seeds: Iterable[str]) -> int:
-    """By which a repeated `open` is recognised: the same in any order."""
+    """The hash by which a repeated `open` is recognised; it does not depend on the order of the seeds."""
     return xxh3_64_intdigest("\n".join(sorted(seeds)).encode()) >> 1
 
 
 def past_visits(given: object) -> list[PastVisit]:
-    """What was found at URLs before."""
+    """The checked earlier visits that a caller gave with its URLs."""
     try:
         return msgspec.convert(given, list[PastVisit])
     except msgspec.ValidationError as error:
@@ -42,7 +42,7 @@ def past_visits(given: object) -> list[PastVisit]:
 
 
 def check_in_flight(in_flight: object) -> None:
-    """How many of a crawl's requests may be out at a time; None: as many as the engine has."""
+    """Checks the number of requests that a crawl may have in flight; None: as many as the engine allows."""
     if in_flight is not None and (isinstance(in_flight, bool) or not isinstance(in_flight, int) or in_flight < 1):
         raise BadInput(f"in_flight: {in_flight!r} is not accepted; use a whole number from 1")
 
@@ -57,6 +57,6 @@ def check_keep_open(keep_open: object) -> bool:
 def opened_with(
     own: Mapping[str, Any], weight: float, in_flight: int | None, memory_bytes: int | None, keep_open: bool
 ) -> dict[str, Any]:
-    """What a crawl is known by when it is opened again: what was found before is no part of it."""
+    """The arguments by which a repeated `open` is recognised as the same crawl; earlier visits are no part of it."""
     limits = {"weight": weight, "in_flight": in_flight, "memory_bytes": memory_bytes, "keep_open": keep_open}
     return settings.plain({**own, **limits})

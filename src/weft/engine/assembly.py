@@ -1,7 +1,7 @@
 """The parts of a process that fetches or parses, over any frontier: opened and closed in one order for all products.
 
 An engine with many crawls, the fetcher of `weft crawl` and the parser of a pod differ in their frontier, in their
-crawls and in what they do between pages; not in what they are made of.
+crawls and in what they do between pages; not in their parts.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from weft.store.pages import PageStore
 from weft.telemetry import Metrics, Peer, Slot
 
 LOCK_WAIT_S = 20.0
-CHECK_EVERY_S = 0.2  # some rows of the index, which takes a hundredth of that
-PeriodicTask = Callable[[float], None]  # done between pages; it is given the time
+CHECK_EVERY_S = 0.2  # checks a few rows of the index; this takes about a hundredth of the interval
+PeriodicTask = Callable[[float], None]  # runs between pages, with the current time
 T = TypeVar("T")
 
 
 class Parts:
-    """What all of them have: the store, the crawls by number, the suspects (pages that kill) and the metrics."""
+    """What every such process has: the store, the crawls by number, the suspects (pages that kill) and the metrics."""
 
     def __init__(
         self,
@@ -82,24 +82,24 @@ class Parts:
         self._check, self._next_check = self.store.verify(), 0.0
         self.suspects = Suspects(work.heartbeat, died_with_its_starter=progress.is_new_run)
         self.metrics = EngineMetrics(Metrics(metrics, slot, peers), config.log.metrics_update_s)
-        self.crawls: dict[int, Any] = {}  # RunningCrawl, or what a product makes of it
+        self.crawls: dict[int, Any] = {}  # RunningCrawl, or a product's own subclass
         self._opened: Frontier = frontier
 
     def check_rows(self, at_most: int) -> None:
-        """Checks the next rows of the index; DamagedIndex where one is not what was written."""
+        """Checks the next rows of the index; DamagedIndex where one differs from what was written."""
         self.work.begin("checking the index", at_most)
         while at_most > 0 and (checked := next(self._check, 0)):
             self.work(checked)
             at_most -= checked
 
     def _go_on_checking(self, now: float) -> None:
-        """Between pages: an index of any size is checked, and no start waits for it."""
+        """Checks the index in small pieces between pages, so that no start waits for it, whatever its size."""
         if now >= self._next_check:
             self._next_check = now + CHECK_EVERY_S
             next(self._check, 0)
 
     def _close_frontier(self) -> None:
-        """The last step: what was stored is on the disk, and the frontier has been told of it."""
+        """The last step of closing: what was stored is on the disk, and the frontier has been notified."""
         self.work.begin("closing the queue", state="draining")
         stats = self._opened.status.stats()
         self.progress.ends(stats)
@@ -109,7 +109,9 @@ class Parts:
 
 
 def when_free(open_it: Callable[[], T]) -> T:
-    """Opens what a process locks. One that is being killed holds it until its last write is on the disk."""
+    """Opens a resource that a process locks. A process that is being killed holds the lock until its last write is on
+    the disk.
+    """
     until = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
@@ -121,11 +123,11 @@ def when_free(open_it: Callable[[], T]) -> T:
 
 
 class Fetching(Parts):
-    """A process that fetches; it parses too, unless it has an outlet to parsers."""
+    """A process that fetches; it also parses, unless it has an outlet to parsers."""
 
     committer: Committer
     loop: Loop
-    parsers: Parsers  # where it parses
+    parsers: Parsers  # where pages are parsed
 
     def __init__(
         self,
@@ -135,10 +137,11 @@ class Fetching(Parts):
         loading: Callable[[], bytes] | None = None,
         **kwargs: Any,
     ) -> None:
-        """`loading`: what a parser child is sent of the user's code."""
+        """`loading`: what a parser child needs to load the user's code."""
         super().__init__(frontier, *args, **kwargs)
         most = most_in_flight(self.config.fetch.workers)
-        # Its files are made where the pages go: they have no name, and the disk is the one that must have room anyway.
+        # The spool's files are created where the pages are stored: they are unnamed, and that disk must have room
+        # anyway.
         self.bodies = Spool(self.config.fetch.body_memory_bytes, self.folder)
         self.browsers = Browsers(self.config.fetch, self.folder / self.slot.name, self.crawls, frontier)
         clients = Clients(most, self.bodies, self.config.proxy, self.folder, self.browsers.around)
@@ -159,7 +162,7 @@ class Fetching(Parts):
             self.results = fused(frontier, store, crawls, self.suspects, self.metrics, parsers, sends_all=sends_all)
 
     def start(self, owner: str, periodic_tasks: Sequence[PeriodicTask] = (), **how: Any) -> Loop:
-        """The loop, once crawls are recovered; `how`: see `Loop`."""
+        """Starts the loop, once crawls are recovered; for the other arguments see `Loop`."""
         self.work.end()
         outlet, frontier = self.outlet, self._opened
         self.committer = Committer(frontier, self.store, self.step, outlet.spool.sync if outlet else lambda: None)
@@ -172,7 +175,7 @@ class Fetching(Parts):
         return self.loop
 
     def close(self) -> None:
-        """When the loop has ended."""
+        """Closes the parts after the loop has ended."""
         self.work.begin("storing the last pages", state="draining")
         self.transports.shut()
         self.browsers.close()
@@ -198,7 +201,7 @@ class Reading(Parts):
         )
 
     def start(self, at_a_time: int, periodic_tasks: Sequence[PeriodicTask] = ()) -> ParserLoop:
-        """The loop, once crawls are recovered."""
+        """Starts the loop, once crawls are recovered."""
         self.work.end()
         self._committer = Committer(self._frontier, self.store, self.step)
         return ParserLoop(
@@ -208,7 +211,7 @@ class Reading(Parts):
         )  # fmt: skip
 
     def close(self) -> None:
-        """When the loop has ended."""
+        """Closes the parts after the loop has ended."""
         self._parsing.close()
         self.work.begin("storing the last pages", state="draining")
         self._committer.close()

@@ -64,10 +64,10 @@ from weft.supervise.process import return_free_memory
 from weft.telemetry import Log, Slot
 
 POLL_EVERY_S = 0.5
-RECORD_EVERY_S = 2.0  # between two writes of running times and counts, which no commit waits for
-FORGET_ROWS = 500  # deleted in one turn
+RECORD_EVERY_S = 2.0  # between two writes of running times and counts, for which no commit waits
+FORGET_ROWS = 500  # deleted in one turn of the loop
 FORGET_EVERY_S = 0.02
-FORGET_TOGETHER = 100  # crawls: tasks of a service are small, and end as fast as they begin
+FORGET_TOGETHER = 100  # crawls deleted together: those of a service are small, and end as fast as they begin
 _BY_COMMAND = (EndReason.CANCELLED, EndReason.DEADLINE, EndReason.MAX_DURATION)
 SLOT = Slot(0, "engine")
 log = Log("weft.engine.core")
@@ -102,8 +102,8 @@ class Core:
         self._ended: dict[int, TenantRecord] = {}
         self._forgetting: list[int] = []
         self._closing: list[int] = []  # closed in the frontier's memory; their end is not committed to the index yet
-        # Of those, how they were before: a kill takes such an end back, so that it is not shown while a full disk holds
-        # up its commit. What a deadline or a command has ended would end again.
+        # How those crawls were before their end: a kill undoes an end that is not committed, so readers do not see it
+        # while a full disk delays the commit. An end by deadline or command would be applied again at the next start.
         self._before_end: dict[int, CrawlSnapshot] = {}
         self._to_forget: list[int] = []  # deleted once the index has committed that they are forgotten
         self._deadlines = Deadlines(self._crawls)
@@ -115,13 +115,14 @@ class Core:
         )
         self._dirty: set[int] = set()  # crawls whose record has changed since it was last written to the index
         self._uncommitted: set[int] = set()  # crawls that may have rows that are not committed
-        self._changed: set[int] = set()  # crawls whose standing has changed since their subscribers were notified
+        self._changed: set[int] = set()  # crawls whose snapshot has changed since their subscribers were notified
         self._has_commands = self._must_commit = False
         self._ticket = 0  # of the sync that replies wait for
-        self._is_ahead = False  # some state changes are not committed yet: no reply may show them
+        self._is_ahead = False  # some state changes are not committed yet: no reply may reveal them
         self._states: Counter[int] = Counter()  # by crawl: changes of state that are not committed yet
-        # Replies, with their crawl and how many of its changes belong to them or came before: the commit gives them
-        # their numbers. Of verbs that change nothing, those that show a change which is not committed yet.
+        # Replies, each with its crawl and the number of that crawl's changes that belong to the reply or came before:
+        # the commit numbers them. Verbs that change nothing are here too, if their reply reveals a change that is not
+        # committed yet.
         self._unnumbered: list[tuple[dict[str, Any], int, int]] = []
         self._next_poll = self._next_record = self._next_forget = 0.0
         self._recorded = RecordedSettings(data_dir, self._shared)
@@ -160,11 +161,11 @@ class Core:
 
     @property
     def steps(self) -> int:
-        """Changes while long work makes progress."""
+        """A counter that changes while long work makes progress."""
         return self._work.heartbeat.steps
 
     def stop(self) -> None:
-        """Claims nothing more, and ends when what is in flight has come home."""
+        """Claims nothing more, and ends when the transfers in flight have finished."""
         self._loop.drain()
 
     def _commands_came(self) -> None:
@@ -249,7 +250,7 @@ class Core:
         return tenant
 
     def _log_in(self, tenant: Tenant, config: Config) -> None:
-        """Gives a crawl its login; one that is not configured any more pauses it, as one that fails does."""
+        """Gives a crawl its login; a login that is no longer configured pauses the crawl, as a failed one does."""
         try:
             login = checked_login(config, self._config.logins)
         except BadInput as error:
@@ -266,7 +267,7 @@ class Core:
             self._must_commit = self._server.turn() or self._must_commit
         if self._server is not None and (self._loop.blocked is not None or not self._is_ahead):
             self._server.answer()
-        self._end_by_clock()  # also while a full disk holds everything up: it is written when there is room
+        self._end_by_clock()  # also while a full disk blocks the loop: the end is written when there is room
         if self._loop.blocked is not None:
             return
         self._end_what_is_done()
@@ -280,7 +281,7 @@ class Core:
             self._forget_some()
 
     def _reply(self, server: ChannelServer) -> None:
-        """Replies go out when what they promise is on the disk; the loop does not wait for it."""
+        """Sends the replies whose changes are on the disk; the loop does not wait for the disk."""
         if self._ticket and self._committer.synced(self._ticket):
             self._ticket = 0
             server.reply()
@@ -297,7 +298,7 @@ class Core:
         touched = self._loop.touched
         if not touched:
             return
-        self._loop.record_rejections()  # rows of crawls that may end here
+        self._loop.record_rejections()  # rows of crawls that may end in this turn
         self._dirty |= touched
         self._uncommitted |= touched
         for number in touched:
@@ -311,13 +312,13 @@ class Core:
         touched.clear()
 
     def _note_given_up(self, tenant: Tenant) -> None:
-        """A crawl has paused itself: so it stays, until it is resumed."""
+        """Records that a crawl has paused itself: it stays paused until it is resumed."""
         tenant.clock_stops()
         tenant.record.pause_reason, tenant.record.gave_up_at = tenant.pause_reason, tenant.gave_up_at
         self._change_state(tenant, CrawlState.PAUSED)
 
     def _end(self, tenant: Tenant, reason: EndReason) -> None:
-        """Ends a crawl: what is in flight is aborted, what is queued is dropped, as one step."""
+        """Ends a crawl in one step: transfers in flight are aborted, queued URLs are dropped."""
         number = tenant.number
         for lease in self._loop.leases_of(number):
             tenant.transport.abort(lease)
@@ -345,7 +346,9 @@ class Core:
         log.info("crawl ended", crawl=tenant.name, reason=reason, pages=tenant.progress.status.pages)
 
     def _forget_some(self) -> None:
-        """A piece of what is to be deleted: the frontier's lines first; the index, which knows of it, last."""
+        """Deletes a piece of what is to be forgotten: the frontier's lines first, the index, which records the
+        deletion, last.
+        """
         some = self._forgetting[:FORGET_TOGETHER]
         if not self._frontier.crawls.forget_crawls(some):
             return
@@ -381,7 +384,7 @@ class Core:
     # ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _committed(self) -> None:
-        """What was done is in the index: the frontier's journal may follow, and subscribers are notified."""
+        """Called after a commit to the index: the frontier's journal may follow, and subscribers are notified."""
         self._is_ahead = False
         for number in self._uncommitted | self._loop.touched:
             if (tenant := self._crawls.get(number)) is not None:
@@ -399,7 +402,9 @@ class Core:
             self._notices.committed(self._server, self._store.batch)
 
     def _number_replies(self) -> None:
-        """A reply's number is that of its own change: readers go on from there, whatever others have changed since."""
+        """Numbers each reply with its own change: readers continue from there, whatever other callers have changed
+        since.
+        """
         for reply, number, changes in self._unnumbered:
             reply["number"] = self._store.last_number(number) - (self._states[number] - changes)
         self._unnumbered.clear()
@@ -443,9 +448,10 @@ class Core:
         memory_bytes: object = None,
         keep_open: object = False,
     ) -> tuple[CrawlSnapshot, Seeded]:
-        """A crawl of this name, which is opened if it is not there; `more` and `visits`: as for `seed`. `memory_bytes`:
-        what it may take of memory, as far as it can be told whose it is (crawls/memory.py). `keep_open`: it does not
-        end as done before `close_seeds`."""
+        """Opens a crawl of this name, or returns the one that exists; `more` and `visits`: as for `seed`.
+        `memory_bytes`: how much memory it may use, as far as use can be attributed to one crawl (crawls/memory.py).
+        `keep_open`: it does not end as done before `close_seeds`.
+        """
         check_name(name)
         more = bool(more)
         own = crawl_settings.of_crawl(settings or {})
@@ -495,8 +501,9 @@ class Core:
         return self._standing(number), seeded
 
     def _check_crawled(self, number: int, name: str, record: TenantRecord, seeds: Sequence[str]) -> None:
-        """Refuses seeds that an ended crawl has not crawled: it takes no more. The last `open` may be repeated, though
-        a limit has kept some of its seeds from being crawled."""
+        """Refuses seeds that an ended crawl has not crawled: it accepts no more. The last `open` may be repeated, even
+        if a limit kept some of its seeds from being crawled.
+        """
         if record.seeds_hash == seeds_hash(seeds):
             return
         if self._is_ahead:
@@ -529,7 +536,7 @@ class Core:
         return self._seeding.admit(tenant, canonical, refused, more)
 
     def close_seeds(self, name: str) -> CrawlSnapshot:
-        """No more seeds are waited for: it ends when nothing is left. One that has ended stays as it is."""
+        """Announces that no more seeds come: the crawl ends when nothing is left. One that has ended is unchanged."""
         number = self._known(name)
         if (tenant := self._crawls.get(number)) is not None:
             tenant.record.seeds_closed, tenant.record.expects_more = True, False
@@ -547,13 +554,13 @@ class Core:
         weight: object = None,
         deadline: object = False,
     ) -> CrawlSnapshot:
-        """Other patterns, delay, limits or weight from now on; a deadline of None removes it."""
+        """Applies other patterns, delay, limits or weight from now on; a deadline of None removes it."""
         tenant = self._live(name)
         own = crawl_settings.of_crawl(settings or {})
         if fixed := [key for key in own if key not in crawl_settings.EDITABLE]:
             raise BadInput(f"{', '.join(fixed)}: cannot be changed while a crawl runs; open another")
         record, before = tenant.record, tenant.config
-        crawl_settings.config_of(own)  # raises for values that cannot be
+        crawl_settings.config_of(own)  # raises for invalid values
         changed = {**record.settings, **crawl_settings.plain(own)}
         config = self._recorded.config_of(msgspec.structs.replace(record, settings=changed))
         new_weight = record.weight if weight is None else crawl_settings.check_weight(weight)
@@ -568,7 +575,8 @@ class Core:
         self._store.change(Change(tenant.number, name, tenant.noted()))
         self._loop.touched.add(tenant.number)
         if new:
-            # Committed before the request log names it: of a revision that a kill undoes, a later edit has the number.
+            # The change is committed before the request log names its revision: if a kill undid it, a later edit would
+            # reuse the number.
             self._step("settings-changed")
             self._loop.flush()
             self._frontier.crawls.follow(tenant.number, record.revision, record.trust)
@@ -578,8 +586,9 @@ class Core:
         return self._standing(tenant.number)
 
     def pause(self, name: str, held: bool = False) -> CrawlSnapshot:
-        """Claims nothing of it, and keeps everything. `held`: its state stays as it is, so that its readers see no
-        change; only `resume` and `CrawlSnapshot.is_held` know."""
+        """Claims no URL of the crawl, and keeps everything. `held`: its state is unchanged, so that its readers see no
+        change; only `resume` and `CrawlSnapshot.is_held` know.
+        """
         tenant = self._live(name)
         if tenant.record.state is CrawlState.PAUSED or (held and tenant.record.is_held):
             return self._standing(tenant.number)
@@ -593,7 +602,7 @@ class Core:
         return self._standing(tenant.number)
 
     def resume(self, name: str) -> CrawlSnapshot:
-        """Goes on with a crawl that is paused or held."""
+        """Continues a crawl that is paused or held."""
         tenant = self._live(name)
         was_paused = tenant.record.state is CrawlState.PAUSED
         if was_paused or tenant.record.is_held:
@@ -614,16 +623,16 @@ class Core:
         return self._standing(tenant.number)
 
     def cancel(self, name: str) -> CrawlSnapshot:
-        """Ends it now; one that has ended stays as it is."""
+        """Ends a crawl now; one that has ended is unchanged."""
         number = self._known(name)
         if number in self._crawls:
             self._end(self._crawls[number], EndReason.CANCELLED)
         return self._standing(number)
 
     def forget(self, crawls: Sequence[tuple[str, int]]) -> None:
-        """Deletes everything of some crawls, in pieces; from now on their names are free.
+        """Deletes everything of some crawls, in pieces; their names are free from now on.
 
-        Each is given with its number: the command may come a second time, and the name be another crawl's then.
+        Each is given with its number: the command may arrive a second time, when the name belongs to another crawl.
         """
         for name, number in crawls:
             if self._names.get(check_name(name)) == number:
@@ -641,11 +650,13 @@ class Core:
         self._is_ahead = True
 
     def standing(self, name: str) -> CrawlSnapshot:
-        """How a crawl stands."""
+        """A snapshot of one crawl."""
         return self._standing(self._known(name))
 
     def standings(self, names: Sequence[str] | None = None, live: bool = False) -> list[CrawlSnapshot]:
-        """How all of them stand, in the order in which they were opened; or some, or those that have not ended."""
+        """Snapshots of crawls, in the order in which they were opened: of all, of the named ones, or of those that have
+        not ended.
+        """
         if names is not None:
             numbers = [self._names[name] for name in names if name in self._names]
         else:
@@ -657,11 +668,11 @@ class Core:
         return [Blocked(site, until) for site, until in self._frontier.sites.open_breakers()]
 
     def browsers(self) -> BrowserStatus:
-        """The browsers that render pages."""
+        """The state of the browsers that render pages."""
         return self._parts.browsers.status
 
     def settings(self) -> dict[str, Any]:
-        """What the engine was started with: its own settings, and its crawls' defaults."""
+        """The settings that the engine was started with: its own, and its crawls' defaults."""
         return self._shared
 
     def _standing(self, number: int) -> CrawlSnapshot:
@@ -688,19 +699,19 @@ class Core:
         self._is_ahead = True
 
     def _write_record(self, tenant: Tenant) -> None:
-        """Has the next commit write what is kept of it, without a new state."""
+        """Writes the crawl's record with the next commit, without a new state."""
         self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
         self._changed.add(tenant.number)
         self._is_ahead = True
 
     def _start(self, tenant: Tenant) -> None:
-        """Its first seeds have come."""
+        """Starts a crawl: its first seeds have come."""
         self._change_state(tenant, CrawlState.RUNNING)
         tenant.clock_starts()
         self._deadlines.watch(tenant)
 
     def _put(self, number: int, name: str, record: TenantRecord, state: CrawlState) -> None:
-        """Has the next commit write a new state, with the crawl's next number."""
+        """Writes a new state with the next commit, under the crawl's next number."""
         self._states[number] += 1
         self._store.change(_change(number, name, record, state))
 
@@ -747,4 +758,4 @@ _VERBS: dict[str, Callable[..., Any]] = {
 }
 _READ_ONLY = frozenset(
     {"blocked", "browsers", "settings", "standing", "standings", "subscribe"}
-)  # verbs; their replies wait for no commit
+)  # verbs whose replies wait for no commit

@@ -11,7 +11,7 @@ _FEW = 10_000
 
 
 class NameSet:
-    """Grows to millions."""
+    """A set of names that may grow to millions of entries without holding the names themselves."""
 
     __slots__ = ("_few", "_many")
 
@@ -28,7 +28,7 @@ class NameSet:
         return len(self._few) if self._many is None else len(self._many)
 
     def add(self, name: str) -> bool:
-        """Adds one; False if it was there."""
+        """Adds a name; False if it was there."""
         if self._many is not None:
             return self._many.add(name)
         before = len(self._few)

@@ -1,12 +1,12 @@
-"""Links met lately, as pages write them, and what became of them.
+"""Recently seen links, as pages write them, and what became of each.
 
-A page's links are mostly those of the pages around it. One that was joined, judged and looked up a moment ago need not
-be again: it is counted under the same reason as then, and that is all. Only where that reason cannot change: with a
-limit of depth, of hops or of pages for each domain, what was refused may be let in later (see RunningCrawl).
+A page's links are mostly those of the pages around it. A link that was resolved, judged and looked up a moment ago is
+only counted, under the same reason as then. This applies only where the reason cannot change: with a limit of depth, of
+hops or of pages per domain, a link that was refused may be admitted later (see RunningCrawl).
 
-Of a site whose pages lead to new URLs only, remembering them would be in vain: there one page in eight is looked at,
-until one has links that were met. Which sites these are stays known when there is no more room for links, or on a web
-of thousands of hosts each would begin anew before it was found out.
+On a site whose pages lead to new URLs only, remembering links is useless: there one page in eight is checked, until one
+of them has recently seen links. The classification of a site is kept even when there is no more room for links; on a
+web of thousands of hosts each site would otherwise start again before it is classified.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from collections import Counter
 from weft.records import Reason
 
 _KEPT = 60_000
-_STRANGE = 4  # pages in a row of which no link was met, from which on a site's are in vain
-_LOOKED_AT = 8  # one in so many of such a site's pages is looked at
-# What depends on the URL and the settings alone; a scope that is extended makes everything be forgotten.
+_STRANGE = 4  # pages in a row without a recently seen link, after which a site's links are not remembered
+_LOOKED_AT = 8  # of such a site, one page in this many is checked
+# These reasons depend on the URL and the settings alone. When a scope is extended, all remembered links are forgotten.
 _LASTING = frozenset(
     {Reason.SCOPE, Reason.EXTENSION, Reason.LENGTH, Reason.SYNTAX, Reason.SCHEME, Reason.PATTERN, Reason.EXCLUDED}
 )
 
 
 class RecentLinks:
-    """By site, and how a link is written on its pages, the reason under which it is counted from now on."""
+    """For each site, its links as its pages write them, with the reason under which each is counted from now on."""
 
     def __init__(self, refused: Counter[str]) -> None:
         self._refused = refused
         self._sites: dict[str, dict[str, str]] = {}
-        self._strange: dict[str, int] = {}  # by site: how many pages in a row had no link that was met
+        self._strange: dict[str, int] = {}  # by site: how many pages in a row had no recently seen link
         self._kept = 0
 
     def fresh(self, base: str, hrefs: list[str]) -> list[str]:
-        """Those that must be looked at; the others are counted."""
+        """The links of a page that must be judged; recently seen ones are counted."""
         site = base[: base.index("/", 8)]
         strange = self._strange.get(site, 0)
         if strange >= _STRANGE and strange % _LOOKED_AT:
@@ -63,8 +63,9 @@ class RecentLinks:
         return hrefs
 
     def _learn(self, fates: dict[str, str], folder: str, hrefs: list[str], met: list[str | None]) -> list[str]:
-        """Looks again at those that were not met as they are written, since some mean another page on another page;
-        the rest is fresh, and familiar from now on."""
+        """Looks up again the links whose text has not been seen, since a relative link means another page on another
+        page. The rest is fresh, and recently seen from now on.
+        """
         fresh = []
         for at, href in enumerate(hrefs):
             if met[at] is not None:
@@ -81,7 +82,7 @@ class RecentLinks:
         return fresh
 
     def refused(self, page: str, url: str, reason: Reason) -> None:
-        """A link that was fresh on a page was turned away."""
+        """Records that a fresh link of a page was rejected."""
         root = page.index("/", 8)
         fates = self._sites.get(page[:root], {})
         keys = [url, url[url.index("/") :]]
@@ -98,7 +99,7 @@ class RecentLinks:
                     del fates[key]
 
     def forget(self) -> None:
-        """What was turned away may be let in from now on."""
+        """Forgets all links: one that was rejected may be admitted from now on."""
         self._sites.clear()
         self._strange.clear()
         self._kept = 0

@@ -1,8 +1,8 @@
 """Whether a URL is admitted: one crawl's rules of scope, exclusions, patterns, extensions, depth and traps.
 
 Pure, but for the scope that a seed's redirect extends and the counts of the trap guards. `refusal` judges one URL.
-`sift` judges a page's links: what depends on the origin alone is decided once for all links to it, and a quick look
-finds the few that must be judged one by one.
+`sift` judges a page's links: what depends on the origin alone is decided once for all links to it, and a quick check
+finds the few links that must be judged one by one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from weft.frontier.link_lists import grouped
 from weft.patterns import compile_url_pattern, is_url_pattern
 from weft.records import Lease, Reason
 
-_MOST_ORIGINS = 200_000  # remembered; then it begins anew
+_MOST_ORIGINS = 200_000  # remembered; the cache is cleared when it has more
 
 
 class AdmissionRules:
@@ -65,7 +65,7 @@ class AdmissionRules:
             self._prefixes += (url.partition("?")[0].rpartition("/")[0] + "/",)
 
     def edit(self, section: ScopeSection) -> None:
-        """Other patterns and depths from now on; where the seeds are stays."""
+        """Applies other patterns and depths from now on; the scope that the seeds set is unchanged."""
         self._section = section
         self._include = Patterns("include", section.include) if section.include else None
         self._exclude = Patterns("exclude", section.exclude) if section.exclude else None
@@ -142,7 +142,7 @@ class AdmissionRules:
         return self.looks_like_a_trap(url) is not None or self._parameter_guard.explodes(url)
 
     def sift(self, links: list[str], page: Lease) -> tuple[list[PageLinks], list[tuple[str, Reason]]]:
-        """What is let in of a page's links, by origin, and what is not, with the reasons."""
+        """The links of a page that are admitted, by origin, and those that are not, with the reasons."""
         let_in: list[PageLinks] = []
         refused: list[tuple[str, Reason]] = []
         is_simple = self._is_simple(page)
@@ -165,7 +165,7 @@ class AdmissionRules:
         return let_in, refused
 
     def _good(self, links: list[str], odd: Container[str], page: Lease, refused: list[tuple[str, Reason]]) -> list[str]:
-        """Judges the odd ones of a page's links one by one; what is refused is added to `refused`."""
+        """Judges one by one those links of a page that need it; refused ones are added to `refused`."""
         good = []
         for url in links:
             reason = None
@@ -178,7 +178,7 @@ class AdmissionRules:
         return good
 
     def _parted(self, links: list[str]) -> tuple[list[str], list[str]]:
-        """An origin's links within the scope, and beyond it: the latter are counted as hops."""
+        """Splits an origin's links into those within the scope and those outside it, which count as hops."""
         if not links:
             return [], []
         if self._section.scope != "prefix":
@@ -243,17 +243,17 @@ def _is_under(host: str, domains: frozenset[str]) -> bool:
 
 
 class Patterns:
-    """The patterns of one setting: a glob of the whole URL, of its path (one that begins with `/`), `re:`, or for
-    RE2 `re2:` and `re2-path:`.
+    """The patterns of one setting: a glob of the whole URL, of its path (one that begins with `/`), `re:`, or for RE2
+    `re2:` and `re2-path:`.
 
-    Which of them ever matched is kept, so that one that never did can be told: it is often a mistake.
+    Those that have matched are recorded, so that one that never did can be reported: it is often a mistake.
     """
 
     def __init__(self, setting: str, patterns: Sequence[str]) -> None:
         self._all = [(f"{setting} {pattern}", _search(pattern)) for pattern in patterns]
 
     def match(self, url: str, matched: set[str]) -> bool:
-        """Whether one of them matches; each that does for the first time is added to `matched`."""
+        """Whether a pattern matches; each one that does for the first time is added to `matched`."""
         found = False
         for name, search in self._all:
             if found and name in matched:
@@ -271,7 +271,7 @@ def _search(pattern: str) -> Callable[[str], object]:
 
 
 def expression(pattern: str) -> str:
-    """The regular expression of a pattern, to be searched for in a URL; `re:` ones match anywhere in it.
+    """The regular expression of a pattern, to be searched for in a URL; `re:` patterns match anywhere in it.
 
     A glob of a path matches with any query.
     """

@@ -18,8 +18,8 @@ MAX_SAME_SEGMENT = 3
 MAX_VARIANTS = 40  # of one path with the same three or more parameters
 EARLIEST_YEAR = 1990
 SAME_LEVELS = 12  # of near-identical pages, each one link deeper than the one before
-SAME_PAGES = 1000  # of them at any depth
-_READ_KEPT = 1024  # far more pages than are between parsing and the admission of their links
+SAME_PAGES = 1000  # of them at any depth in a row
+_READ_KEPT = 1024  # far more pages than lie between parsing a page and admitting its links
 NEARLY = 0.95  # share of common words from which two pages count as the same
 
 _SESSION_NAME = (
@@ -122,7 +122,7 @@ class SamenessGuard:
 
     What a list links to is no trap, however alike the pages are. They lie at one depth, and most lead nowhere new: such
     a pattern is a leaf, and not counted. Where each page of a list leads to the next, it leads to leaves as well: that
-    restarts the count, too. As such a list may be made up without an end, SAME_PAGES of them stop it all the same.
+    restarts the count, too. A generated list may be endless, so SAME_PAGES of its pages stop the pattern in any case.
 
     From pages of a stopped pattern no URL of a stopped pattern is followed; what other pages link to is.
 
@@ -135,7 +135,7 @@ class SamenessGuard:
         self._stopped: set[str] = set()
         self._kept = kept
         self._is_on = is_on
-        # page -> pattern and depth, until what it leads to is known
+        # Page -> pattern and depth, kept until the page's new links are known.
         self._read: OrderedDict[str, tuple[str, int]] = OrderedDict()
 
     def observe(self, url: str, title: str, links: int, depth: int, words: Callable[[], frozenset[str]]) -> None:
@@ -164,7 +164,7 @@ class SamenessGuard:
         return run is not None and run.pages > 0
 
     def counts(self, page: str) -> bool:
-        """Whether `leads` should be called for a page's new links."""
+        """Whether `record_links` should be called for a page's new links."""
         return page in self._read
 
     def _leads_to_leaves(self, pattern: str, new: list[str]) -> bool:
@@ -181,7 +181,8 @@ class SamenessGuard:
         run = self._runs.get(pattern)
         if run is None or all(pattern_of(url) is None for url in own):
             return False
-        # Patterns of all links cost more than the rest of the admission: only where the count comes near its end.
+        # Patterns of all links cost more than the rest of the admission, so they are computed only when the count nears
+        # its end.
         run.led_on(depth, to_leaves=run.levels >= SAME_LEVELS // 2 and self._leads_to_leaves(pattern, own))
         if run.levels < SAME_LEVELS and run.pages < SAME_PAGES:
             return False
@@ -205,14 +206,14 @@ class _Run:
 
     def __init__(self, shape: tuple[str, int], before: _Run | None) -> None:
         self.shape = shape
-        self.seen: int = before.seen if before is not None else 0  # of the pattern, with any look
-        self.led: int = before.led if before is not None else 0  # of those, with a link to a new URL
+        self.seen: int = before.seen if before is not None else 0  # pages of the pattern, whatever they look like
+        self.led: int = before.led if before is not None else 0  # pages of the pattern that had a link to a new URL
         self.pages = self.levels = self.deepest = 0
         self.words: frozenset[str] | None = None
 
     @property
     def is_leaf(self) -> bool:
-        """Whether most pages of the pattern lead nowhere new; a few may name the next of them."""
+        """Whether most pages of the pattern lead to no new URL; a few may link to the next page of the list."""
         return 2 * self.led <= self.seen
 
     def led_on(self, depth: int, *, to_leaves: bool) -> None:

@@ -1,6 +1,6 @@
-"""Which crawls of an engine must end by the clock: at their deadline, or when they have run for `max_duration`.
+"""A clock for the crawls of an engine: which must end at their deadline, or because they have run for `max_duration`.
 
-A deadline is of the wall clock and runs on while a crawl is paused; `max_duration` counts running time alone. Looking
+A deadline is of the wall clock and continues while a crawl is paused; `max_duration` counts running time alone. A check
 costs nothing for crawls whose time has not come, however many there are.
 """
 
@@ -15,15 +15,15 @@ from weft.engine.model import CrawlState, EndReason
 
 
 class Deadlines:
-    """Those of all crawls. An entry that an edit has made void is found to be so when its time comes."""
+    """The deadlines of all crawls. An entry that an edit has made invalid is recognised when its time comes."""
 
     def __init__(self, crawls: Mapping[int, Tenant]) -> None:
         self._crawls = crawls
         self._deadlines: list[tuple[float, int]] = []  # of the wall clock, by crawl
-        self._durations: list[tuple[float, int]] = []  # when to look at max_duration, by crawl (monotonic)
+        self._durations: list[tuple[float, int]] = []  # when to check max_duration, by crawl (monotonic)
 
     def watch(self, tenant: Tenant) -> None:
-        """To be called when a crawl begins to run, and when an edit has changed its limits."""
+        """Watches a crawl's limits; called when it begins to run, and when an edit has changed them."""
         if tenant.record.deadline is not None:
             heapq.heappush(self._deadlines, (tenant.record.deadline, tenant.number))
         most = tenant.config.limits.max_duration_s
@@ -31,7 +31,7 @@ class Deadlines:
             heapq.heappush(self._durations, (time.monotonic() + max(0.0, most - tenant.running_s), tenant.number))
 
     def passed(self) -> Iterator[tuple[Tenant, EndReason]]:
-        """The crawls whose time is over."""
+        """The crawls whose time is over, each with the reason."""
         while self._deadlines and self._deadlines[0][0] <= time.time():
             at, number = heapq.heappop(self._deadlines)
             tenant = self._crawls.get(number)

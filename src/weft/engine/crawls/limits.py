@@ -1,6 +1,6 @@
-"""What every crawl is held to, however it is started: its frontier's limits, and an address to be reached at.
+"""The limits that every crawl has, however it is started: those of its frontier, and the required contact address.
 
-Kept apart from the rest of the engine, so that a command that starts a crawl need not import what runs it.
+This module is separate from the rest of the engine, so that a command that starts a crawl need not import what runs it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ MOST_SITEMAPS, FEW_SITEMAPS = 2000, 20  # of one site: at 50,000 URLs each, that
 
 
 def limits_of(config: Config, in_flight: int | None = None) -> CrawlLimits:
-    """The limits that the frontier keeps. Of a site's sitemaps no crawl needs more than it may take pages."""
+    """The limits that the frontier keeps. No crawl needs more sitemaps of a site than it may fetch pages of it."""
     limits = config.limits
     sitemaps = MOST_SITEMAPS if limits.max_pages is None else min(MOST_SITEMAPS, max(FEW_SITEMAPS, limits.max_pages))
-    # A user's requests have the depth at which they were made first: no shorter way to them is looked for.
+    # A user's request keeps the depth at which it was first made: no shorter path to it is searched for.
     max_depth = None if config.spider.is_given else config.scope.max_depth
     return CrawlLimits(limits.max_pages, limits.max_pages_per_domain, max_depth, in_flight, max_sitemaps=sitemaps)
 

@@ -1,8 +1,8 @@
-"""The memory of one crawl among many, as far as it can be told whose it is: its pages in flight and its URLs. Pure.
+"""The memory of one crawl among many, as far as it can be attributed: its pages in flight and its URLs. Pure.
 
-A page counts from its claim until its row is made, with the most that it may take: a connection with its buffers, and a
-body (a larger one is in a file). URLs count as the frontier has them in memory. What all crawls share is nobody's: the
-parsers, what waits for a commit, robots.txt files.
+A page counts from its claim until its row is made, with the most that it may use: a connection with its buffers, and a
+body (a larger one is in a file). URLs count as the frontier has them in memory. What all crawls share is attributed to
+no crawl: the parsers, pages that wait for a commit, robots.txt files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEAST_BYTES = 4 << 20  # two pages, and room for URLs
 
 
 def check_memory(given: object) -> int | None:
-    """A crawl's limit; None: it has none."""
+    """Checks a crawl's memory limit; None: it has none."""
     if given is None:
         return None
     if isinstance(given, bool) or not isinstance(given, int) or given < LEAST_BYTES:

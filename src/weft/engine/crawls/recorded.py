@@ -1,14 +1,14 @@
 """Keeps the settings that the crawls of an engine were opened with: a later start of the engine may have others.
 
-Crawls share most values, and there may be many thousands of them, so what an engine gives to all of its crawls is
-written once, to `settings/DIGEST.json`, and a crawl's record names the digest. What a crawl was given itself, and the
-defaults that follow from it (scope, delay, concurrency), is in its own record.
+There may be many thousands of crawls, and they share most values, so an engine's common defaults are written once, to
+`settings/DIGEST.json`, and a crawl's record names the digest. A crawl's own settings, and the defaults that follow from
+it (scope, delay, concurrency), is in its own record.
 
 Invariant: a file is on the disk before a record names it, and stays while one does.
 
-Not recorded are `headers`, `auth` and `logins` of the engine: a password that was changed must work in crawls that
-run, and no secret is written that is kept elsewhere. Nor is `allow_private`: when it is withdrawn, that applies to all
-crawls that were not given it themselves.
+Not recorded are `headers`, `auth` and `logins` of the engine: a password that was changed must work in crawls that run,
+and a secret is never copied from where it is kept. Nor is `allow_private`: withdrawing it applies to all crawls that do
+not set it themselves.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class RecordedSettings:
         self._shared = dict(shared)
         values = msgspec.json.encode(_defaults(settings.config_of(shared)), order="deterministic")
         self._current = sha256(values).hexdigest()[:16]
-        self._layers: dict[str, bytes] = {}  # by digest: the engine's settings, with the recorded ones in their place
+        self._layers: dict[str, bytes] = {}  # by digest: the engine's settings, overlaid with the recorded ones
         self._missing: set[str] = set()
         if self._read(self._current) is None:
             self._write(values)
         self._layers[self._current] = self._layer(values)
 
     def add(self, record: TenantRecord, config: Config) -> None:
-        """Records what is in force for a crawl that is opened."""
+        """Records the settings in force for a crawl that is opened."""
         record.settings = settings.plain(_derived(config) | record.settings)
         record.defaults = self._current
 
     def adopt(self, record: TenantRecord) -> bool:
-        """Records what is in force for a crawl of which that is not known; False: it is."""
+        """Records the settings in force for a crawl without any recorded; False if it has them."""
         config = self.config_of(record)
         if record.defaults not in self._missing:
             return False
@@ -64,7 +64,7 @@ class RecordedSettings:
 
     def config_of(self, record: TenantRecord) -> Config:
         """The configuration of a crawl: as it was opened, and edited since."""
-        if not record.defaults:  # of a crawl that only the frontier knows, or that a rebuild has found
+        if not record.defaults:  # a crawl that only the frontier knows, or that a rebuild has recovered
             return settings.config_of(self._shared, record.settings)
         layer = self._layers.get(record.defaults)
         if layer is None:
@@ -112,8 +112,9 @@ class RecordedSettings:
 
 
 def recorded_config(data_dir: Path, record: TenantRecord, revision: int = 0) -> Config:
-    """The configuration of a crawl, for reports: of a revision of its settings, or as it is now (0). Without what the
-    engine alone knows (see above), and only as far as the recorded settings can be read."""
+    """The configuration of a crawl, for reports: at a revision of its settings, or as it is now (0). It lacks what only
+    the engine knows (see the module), and what cannot be read of the recorded settings.
+    """
     try:
         layer = (data_dir / FOLDER / f"{record.defaults}.json").read_bytes()
         msgspec.json.decode(layer)
@@ -134,8 +135,9 @@ def _derived(config: Config) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)  # most crawls of an engine have the same settings
 def _config(layer: bytes, own: bytes) -> Config:
-    """Without a check whether the values fit together: they did when the crawl was opened. A key that this Weft does
-    not have any more is left out."""
+    """Builds a configuration without checking that the values fit together: that was checked when the crawl was opened.
+    A key that this version of Weft no longer has is left out.
+    """
     known = keys()
     merged = msgspec.json.decode(layer) | msgspec.json.decode(own)
     flags = {name: value for name, value in merged.items() if name in known}

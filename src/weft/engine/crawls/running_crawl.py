@@ -1,4 +1,4 @@
-"""A crawl as the engine runs it: its rules, its cookies, its logins, and what becomes of the URLs it finds."""
+"""A crawl as the engine runs it: its rules, its cookies, its logins, and the handling of the URLs it finds."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from weft.logins import FormLogin
 from weft.records import Found, Lease, Purpose, Reason
 from weft.telemetry import Log
 
-if TYPE_CHECKING:  # the HTML parser: most crawls, and all reports, log in nowhere
+if TYPE_CHECKING:  # imports the HTML parser: most crawls, and all reports, log in nowhere
     from weft.engine.login.session import LoginSession
 
 _REASONS = frozenset(Reason)
 log = Log("weft.engine.crawls")
-MOST_JARS = 10_000  # of those that requests name: what was used longest ago is forgotten
+MOST_JARS = 10_000  # of named cookie jars: the least recently used is forgotten
 PAUSED = "paused"  # the state of a process whose crawl is paused
-BY_COMMAND = "by a command"  # the note with it, where nothing else is known
+BY_COMMAND = "by a command"  # the note of that state, if no other reason is known
 
 
 class _Challenge:
@@ -55,9 +55,9 @@ class _Challenge:
 
 
 class RunningCrawl:
-    """One crawl of those that share an engine."""
+    """One crawl of those that share an engine, or the only one."""
 
-    is_only = True  # it has its frontier to itself
+    is_only = True  # it has a frontier of its own
 
     def __init__(
         self,
@@ -77,9 +77,10 @@ class RunningCrawl:
         origins: Iterable[str] = (),
         open_transport: Callable[[FetchSection], Transport] | None = None,
     ) -> None:
-        """`book`, `way`, `open_way` and `origins` are for processes that fetch; `origins`: those that its credentials
-        go to (see `credentials.seed_origins`). `extraction` is what is read from pages beyond their links, `spider` the
-        user's code that they are given to."""
+        """`book`, `transport`, `open_transport` and `origins` are for processes that fetch; `origins`: those that its
+        credentials go to (see `credentials.seed_origins`). `extraction` is what is read from pages beyond their links;
+        `spider` is the user's code that handles them.
+        """
         self.number = number
         self.fetch = fetch
         self.politeness = politeness
@@ -106,24 +107,26 @@ class RunningCrawl:
         self.known_origins = NameSet()
         self._seed_origins = NameSet(map(urls.origin_of, seeds))
         self.revisits: Revisits | None = None  # set while known pages are visited again
-        self.has_been_edited = False  # what is queued may be excluded by now
+        self.has_been_edited = False  # queued URLs may be excluded by now
         self.is_paused = False
-        self.pause_reason = ""  # why it is paused, where that was nobody's command
-        self.gave_up_at = 0.0  # when it paused itself last, by the wall clock
-        self.session: LoginSession | None = None  # at the site that it logs in to
-        # Where the way to a URL decides, one that was refused may be let in later.
+        self.pause_reason = ""  # why it is paused, if not by a command
+        self.gave_up_at = 0.0  # when it last paused itself, by the wall clock
+        self.session: LoginSession | None = None  # its session at the site it logs in to
+        # Where depth or hops decide, a link that was refused may be admitted later by a shorter path.
         lasting = scope.max_depth is None and not scope.offsite_hops
         self.recent_links = RecentLinks(progress.refused) if lasting else None
 
     def excludes(self, lease: Lease) -> bool:
-        """Puts a queued URL away that an edit has excluded; it comes back when the edit is taken back."""
+        """Excludes a queued URL that an edit no longer admits; it returns to the queue when the edit is reverted."""
         if lease.purpose is not Purpose.PAGE or not self.rules.excludes(lease.url):
             return False
         self._frontier.leases.exclude([lease])
         return True
 
     def edit(self, config: Config, limits: CrawlLimits, weight: float = 1.0) -> int:
-        """Continues with other settings; how many URLs come back that were set aside. BadInput: nothing is changed."""
+        """Continues with other settings; returns how many excluded URLs return to the queue. BadInput: nothing is
+        changed.
+        """
         self._frontier.crawls.change_crawl(self.number, limits, config.politeness, weight)
         self.scope, self.politeness = config.scope, config.politeness
         self.rules.edit(config.scope)
@@ -133,40 +136,42 @@ class RunningCrawl:
         return self._frontier.queue.restore_excluded(self.number, lambda item: not self.rules.excludes(item.url))
 
     def pause(self, paused: bool = True, reason: str = "") -> None:
-        """Nothing of it is requested while it is paused, and nothing is lost."""
+        """Pauses or continues it: while paused nothing is requested, and nothing is lost."""
         self._frontier.crawls.pause(self.number, paused)
         self.is_paused, self.pause_reason = paused, reason if paused else ""
         if not paused and self.session is not None:
             self.session.reset()
 
     def log_in(self, login: FormLogin, frontier: LoginsPart) -> None:
-        """From now on the pages of the login's site wait for a session there; a login that fails pauses the crawl."""
+        """Makes the pages of the login's site wait for a session there from now on; a login that fails pauses the
+        crawl.
+        """
         from weft.engine.login.session import LoginSession
 
         first_s = self.politeness.retry_backoff_s
         self.session = LoginSession(login, self.number, frontier, self.give_up, backoff_first_s=first_s)
 
     def give_up(self, why: str) -> None:
-        """Pauses itself: it cannot continue as it was meant to."""
+        """Pauses the crawl by itself, because it cannot continue as intended."""
         log.error("paused", why=why)
         self.gave_up_at = time.time()
         self.pause(reason=why)
 
     def _is_full(self, pages: int) -> bool:  # noqa: ARG002
-        """Whether it has as many pages as it may have; a pod, as many as it was given."""
+        """Whether it has as many pages as it may have; in a pod, as many as the pod's share."""
         return self._frontier.permits.exhausted()
 
     def awaits_seeds(self) -> bool:
-        """Whether it must not end because nothing is left: more seeds may come."""
+        """Whether it must wait for more seeds instead of ending when nothing is left."""
         return self.spider is not None and self.spider.is_starting
 
     def why_over(self) -> Stop | None:
-        """Why it ends now; None while there is something to do, or to wait for."""
+        """Why it ends now; None while it has work, or must wait for some."""
         reason = self._nothing_left()
         return None if reason is not Stop.MAX_PAGES and (self.is_paused or self.awaits_seeds()) else reason
 
     def _nothing_left(self) -> Stop | None:
-        """Why nothing of it is left to do, whatever seeds may come; None while there is something."""
+        """Why no work is left, whatever seeds may come; None while there is some."""
         frontier, at = self._frontier, self._frontier.status.crawl_counts(self.number)
         if at.leased:
             return None
@@ -175,7 +180,7 @@ class RunningCrawl:
         if not at.queued:
             return Stop.DONE
         if self.is_only and frontier.leases.next_due() is not None:
-            return None  # known without a look at all of its sites
+            return None  # known without checking all of its sites
         return None if frontier.status.has_work(self.number) else Stop.BUDGET
 
     @property
@@ -186,31 +191,31 @@ class RunningCrawl:
 
     @property
     def transport(self) -> Transport:
-        """How it fetches."""
+        """The transport that fetches this crawl's pages."""
         assert self._transport is not None
         return self._transport
 
     def transport_of(self, spec: RequestSpec | None) -> Transport:
-        """How a request is fetched: one that a browser shall have may need another transport than the crawl's."""
+        """The transport of one request: one for a browser may need another transport than the crawl's."""
         if spec is not None and spec.render not in ("", "never") and self._rendering is not None:
             return self._rendering.transport() or self.transport
         return self.transport
 
     def rendering(self, lease: Lease) -> tuple[str, tuple[dict[str, Any], ...]]:
-        """Whether a page is rendered (never, auto, always), and what is done on it first."""
+        """Whether a page is rendered (never, auto, always), and the actions to perform on it first."""
         spec = self.spider.spec_of(lease) if self.spider is not None and lease.request else None
         if spec is None:
             return self.fetch.render, self.fetch.render_actions
         return spec.render or self.fetch.render, spec.actions or self.fetch.render_actions
 
     def not_rendered(self, lease: Lease) -> str:
-        """Why a page was not given to a browser though its request says so; empty for all others."""
+        """Why a page was not rendered though its request demands it; empty for all others."""
         if self._rendering is None or not self._rendering.trouble or self.spider is None or not lease.request:
             return ""
         return self._rendering.trouble if self.spider.spec_of(lease).render not in ("", "never") else ""
 
     def headers(self, lease: Lease, now: float) -> Sequence[tuple[str, str]]:
-        """What this crawl sends beyond the usual; nothing, for most."""
+        """The request headers of this crawl beyond the usual ones; for most crawls none."""
         spec = self.spider.spec_of(lease) if self.spider is not None and lease.request else None
         jar = self._jar_for(lease, spec, now)
         own_headers = spec.headers if spec is not None else {}
@@ -237,7 +242,7 @@ class RunningCrawl:
         return [*headers, *own.values()]
 
     def _jar_for(self, lease: Lease, spec: RequestSpec | None, now: float) -> CookieJar | None:
-        """The cookies that a request belongs to, with those that it brings along."""
+        """The cookie jar of a request, with the request's own cookies added."""
         share = self._share_of(spec)
         if share is None:
             return None
@@ -265,7 +270,9 @@ class RunningCrawl:
         return with_cookies(own, of_session) if own and of_session else own or of_session
 
     def keep_cookies(self, url: str, values: Sequence[str], now: float, asked_at: float, lease: Lease) -> None:
-        """Stores what a response set. Those of a site that the crawl logs in to are the session's: nobody else's."""
+        """Stores the cookies that a response set. Cookies of a site that the crawl logs in to belong to the session
+        alone.
+        """
         if values and self.session is not None and self.session.covers(url):
             is_step = lease.purpose is Purpose.LOGIN and self.session.is_current(lease)
             self.session.keep(url, values, now, asked_at, is_step=is_step)
@@ -276,7 +283,7 @@ class RunningCrawl:
             share.store(url, path, values, now)
 
     def answers(self, lease: Lease, challenges: list[str], *, sent: bool) -> bool:
-        """Whether a 401 is worth one more request: that one will carry an answer. `sent`: this one did already."""
+        """Whether a 401 is worth one more request, which will carry an answer. `sent`: this one already did."""
         origin = urls.origin_of(lease.url)
         if self._authorisation(origin, lease.url, _Challenge(challenges)) is None:
             return False
@@ -299,17 +306,20 @@ class RunningCrawl:
 
     @property
     def finds_depth(self) -> bool:
-        """Whether the depth of a URL decides if it is wanted, so that a shorter way to it matters. The requests of a
-        user's code have the depth at which they were made first."""
+        """Whether the depth of a URL decides if it is wanted, so that a shorter path to it matters. Requests of a
+        user's code keep the depth at which they were first made.
+        """
         return self.scope.max_depth is not None and self.spider is None
 
     @property
     def follows_links(self) -> bool:
-        """Whether the links of its pages are followed by its scope."""
+        """Whether the links of its pages are followed within its scope."""
         return self.spider is None or (self.spider.description.follows and not self.spider.description.chooses_links)
 
     def disregards_robots(self, lease: Lease) -> bool:
-        """Whether robots.txt forbids nothing: the code wants that, and the host says itself that it is private."""
+        """Whether robots.txt is ignored: the user's code asks for that, and the host itself declares that it is
+        private.
+        """
         if self.spider is None or self.spider.description.obeys_private_robots:
             return False
         return is_private_host(urls.host_of(lease.url))
@@ -319,13 +329,13 @@ class RunningCrawl:
         return self.spider is not None and bool(lease.request) and not self.spider.spec_of(lease).idempotent
 
     def refused_request(self, url: str, reason: str, parent: int) -> None:
-        """A request of the user's code was not admitted: counted, and known to `weft explain`."""
+        """Records that a request of the user's code was not admitted: counted, and visible to `weft explain`."""
         self.progress.refused[reason] += 1
         if reason in _REASONS:
             self._frontier.rejected.refused(self.number, Reason(reason), url, parent)
 
     def links(self, found: list[str], page: Lease, *, are_new: bool = True) -> list[PageLinks]:
-        """What the rules let in of URLs that a page links to; the others are counted by reason.
+        """The links of a page that the rules admit; the others are counted by reason.
 
         `are_new`: none of them is in the seen set.
         """
@@ -343,17 +353,19 @@ class RunningCrawl:
         if reason is Reason.TRAP:
             self.note_trap(url)
             if not self.rules.looks_like_a_trap(url):
-                # By counting: the URL does not show it.
+                # The reason must be recorded here: it came from a count, and the URL alone does not reveal it.
                 self._frontier.rejected.refused(self.number, reason, url, page.item)
 
     def note_trap(self, url: str) -> None:
-        """A link was left out as a trap; for a crawl that says how many there are, see `tenant`."""
+        """Called when a link was left out as a trap; a crawl that reports how many there are overrides it (see
+        `tenant`).
+        """
 
     def admitted(self, found: Iterable[str]) -> None:
-        """URLs are about to be admitted, some of which may have been left out before; see `tenant`."""
+        """Called before URLs are admitted, some of which may have been left out before; see `tenant`."""
 
     def _led(self, let_in: list[PageLinks], page: Lease) -> None:
-        """Records that a page led to new URLs; if that stops its pattern, its links to the pattern are refused."""
+        """Records that a page led to new URLs; if that stops the page's pattern, its links to that pattern are refused."""
         sameness = self.rules.sameness
         if not sameness.record_links(page.url, [url for links in let_in for url in links.urls]):
             return
@@ -363,13 +375,13 @@ class RunningCrawl:
                 self._refuse(stopped, Reason.TRAP, page)
 
     def extend(self, url: str) -> None:
-        """Makes a URL's place a part of the scope."""
+        """Adds a URL's domain, host or prefix to the scope."""
         self.rules.extend(url)
         if self.recent_links is not None:
             self.recent_links.forget()
 
     def learn_scope(self) -> None:
-        """Takes over where seeds' redirects have led, which another process may have found out."""
+        """Adopts the targets of seeds' redirects into the scope; another process may have found them."""
         try:
             extensions = self._frontier.notes.scope_extensions(self.number)
         except ServerAway:
@@ -379,7 +391,9 @@ class RunningCrawl:
                 self.extend(url)
 
     def listed(self, lease: Lease, entries: Iterable[str]) -> list[Found]:
-        """What the rules let in of a sitemap: found on purpose, so no extension or trap is held against it."""
+        """The URLs of a sitemap that the rules admit; its owner lists them on purpose, so extension and traps do not
+        apply.
+        """
         found = []
         for url in dict.fromkeys(map(self.rules.rewritten, entries)):
             reason = self.rules.refusal(url, lease.depth + 1, is_link=False)
@@ -390,9 +404,10 @@ class RunningCrawl:
         return found
 
     def redirect(self, lease: Lease, target: str) -> Reason | Found:
-        """Where a redirect leads, checked like a new URL, or why it may not; a seed's extends the scope.
+        """Where a redirect leads, checked like a new URL, or why it may not be followed; a seed's redirect extends the
+        scope.
 
-        The target takes the place of what led to it: outside the scope it counts as one hop, not as one more.
+        The target replaces the redirecting URL: outside the scope both together count as one hop.
         """
         target = self.rules.rewritten(target) if target != lease.url else target
         offsite = 0 if self.rules.in_scope(target) else max(1, lease.offsite)
@@ -411,11 +426,11 @@ class RunningCrawl:
         return Found(target, lease.depth, lease.item, lease.hops + 1, Purpose.PAGE, chain, offsite)
 
     def sitemaps(self, depth: int, origin: str, listed: Sequence[str]) -> list[Found]:
-        """The sitemaps that an origin names; the usual place where it names none and holds a seed. Once per origin."""
+        """The sitemaps that an origin names; the usual path where it names none and holds a seed. Once per origin."""
         if self.scope.seeded_urls_only or origin in self.known_origins:
             return []
         if self.spider is not None and not self.spider.description.follows:
-            return []  # it goes where its code says
+            return []  # a user's code decides which pages it visits
         self.known_origins.add(origin)
         if self.scope.max_depth is not None and depth >= self.scope.max_depth:
             return []
@@ -423,7 +438,7 @@ class RunningCrawl:
         return self.nested(depth, urls.join_all(origin + "/", names), origin, 0)
 
     def nested(self, depth: int, sitemaps: Iterable[str], origin: str, hops: int) -> list[Found]:
-        """Sitemaps that the rules let in."""
+        """The sitemaps of a sitemap index that the rules admit."""
         return [
             Found(url, depth, 0, hops, Purpose.SITEMAP, origin)
             for url in sitemaps
@@ -431,20 +446,20 @@ class RunningCrawl:
         ]
 
     def add_seed_origin(self, url: str) -> bool:
-        """An origin that holds a seed: its sitemap is looked for at the usual place. False if it was known."""
+        """Adds an origin that holds a seed: its sitemap is looked for at the usual path. False if it was known."""
         return self._seed_origins.add(urls.origin_of(url))
 
     def too_many(self, found: Sequence[Found]) -> None:
-        """Refuses what lies beyond a bound."""
+        """Refuses the URLs beyond a bound."""
         self.progress.refused[Reason.BUDGET] += len(found)
         for one in found:
             self._frontier.rejected.refused(self.number, Reason.BUDGET, one.url, one.parent)
 
     def count(self, found: int, admission: Admission) -> None:
-        """Counts the URLs, of `found` many, that the frontier did not admit: duplicates, and those over a budget."""
+        """Counts those of `found` URLs that the frontier did not admit: duplicates, and those over a budget."""
         self.progress.refused[Reason.DUPLICATE] += admission.duplicates
         over = found - admission.new - admission.duplicates
         if over > 0:
             self.progress.refused[Reason.BUDGET] += over
             if self.recent_links is not None:
-                self.recent_links.forget()  # there may be room for it later
+                self.recent_links.forget()  # the budget may have room for them later

@@ -1,7 +1,7 @@
-"""Seeds of an engine's crawls: held against the crawl's rules, admitted, and with what was found at them before.
+"""Seeds of an engine's crawls: checked against the crawl's rules and admitted, with what is known of them from before.
 
-Called by `core` on the loop's own thread. What follows for the crawl's record is committed with the seeds, because
-their scope depends on it.
+Called by `core` on the loop's own thread. The resulting changes of the crawl's record are committed with the seeds,
+because their scope depends on it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = Log("weft.engine.crawls.seeding")
 
 
 class Seeding:
-    """Of all crawls of one engine."""
+    """Admits the seeds of all crawls of one engine."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Seeding:
         self._start = start
 
     def revisit(self, tenant: Tenant, visits: Sequence[PastVisit]) -> None:
-        """Keeps what was found at URLs before; where that cannot be written they are asked for as if it were new."""
+        """Keeps the results of earlier visits; if they cannot be written, the URLs are requested as if they were new."""
         if not visits:
             return
         try:
@@ -58,15 +58,18 @@ class Seeding:
             self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
 
     def origins_with(self, tenant: Tenant, seeds: Sequence[str]) -> list[str]:
-        """The origins that the crawl's credentials go to, once it has these seeds; BadInput if they are too many."""
+        """The origins that the crawl's credentials are sent to, once it has these seeds; BadInput if there are too
+        many.
+        """
         known = tenant.record.origins
         if tenant.record.has_opened:
             return known
         return seed_origins(seeds, tenant.fetch.headers, tenant.fetch.auth, known)
 
     def admit(self, tenant: Tenant, seeds: Sequence[str], refused: dict[str, str], more: bool) -> Seeded:
-        """Adds canonical seeds to a crawl; `refused`: those that were no URLs, to which others are added. `more`: the
-        rest of their list follows in other calls, and the crawl does not end before it has come."""
+        """Adds canonical seeds to a crawl; `refused`: seeds that were not valid URLs, to which others are added.
+        `more`: the rest of their list follows in other calls, and the crawl does not end before it has come.
+        """
         self._open(tenant, seeds, more)
         roots = dict.fromkeys(tenant.record.roots)
         found = self._within_rules(tenant, seeds, roots, refused)
@@ -79,14 +82,15 @@ class Seeding:
         self._touch(tenant.number)
         if record.state is CrawlState.OPEN and (seeds or record.keep_open):
             self._start(tenant)
-        elif is_to_be_kept:  # with the seeds: their scope depends on it
+        elif is_to_be_kept:  # committed with the seeds: their scope depends on it
             self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
         few = dict(list(refused.items())[:LISTED_REFUSALS])
         return Seeded(admission.new, admission.duplicates, few)
 
     def _open(self, tenant: Tenant, seeds: Sequence[str], more: bool) -> None:
-        """Credentials go to the origins of the seeds that a crawl begins with. A program may find later ones on pages,
-        which must not decide where a login goes."""
+        """Opens a crawl for its first seeds. Credentials are sent to the origins of these seeds only. A program may
+        find later ones on pages, which must not decide where a login is sent.
+        """
         record = tenant.record
         if record.has_opened:
             return
@@ -99,7 +103,7 @@ class Seeding:
     def _within_rules(
         tenant: Tenant, seeds: Sequence[str], roots: dict[str, None], refused: dict[str, str]
     ) -> list[Found]:
-        """Those that the crawl's rules let in; new roots and refusals are added to what is given."""
+        """The seeds that the crawl's rules admit; new roots and refusals are added to the given collections."""
         found = []
         for seed in seeds:
             url = tenant.rules.rewritten(seed)
