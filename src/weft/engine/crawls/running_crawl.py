@@ -365,7 +365,9 @@ class RunningCrawl:
         """Called before URLs are admitted, some of which may have been left out before; see `tenant`."""
 
     def _led(self, let_in: list[PageLinks], page: Lease) -> None:
-        """Records that a page led to new URLs; if that stops the page's pattern, its links to that pattern are refused."""
+        """Records that a page led to new URLs; if that stops the page's pattern, its links to that pattern are
+        refused.
+        """
         sameness = self.rules.sameness
         if not sameness.record_links(page.url, [url for links in let_in for url in links.urls]):
             return

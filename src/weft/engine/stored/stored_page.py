@@ -1,4 +1,4 @@
-"""A stored page as programs and reports read it: its row, its response decompressed, and what can be read from it."""
+"""A stored page for programs and reports: its row, its decompressed response, and what can be extracted from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _PICTURE = re.compile(rf"{VIEW}\d+:").match
 
 
 class CrawledPage(Page):
-    """A stored page: what a `ParsedPage` is, and its row's facts. `parent` is unknown here: a row has its number."""
+    """A stored page: the attributes of a `ParsedPage`, and the facts of its row. `parent` is unknown here: a row has
+    its number.
+    """
 
     def __init__(
         self,
@@ -34,18 +36,18 @@ class CrawledPage(Page):
             fetched_at=datetime.fromtimestamp(row.fetched_at, UTC), rendered=rendered, screenshot=screenshot,
         )  # fmt: skip
         self.row = row
-        self.damage = ""  # why its body is missing, where what was stored cannot be read any more
-        self.number = 0  # among its crawl's rows, where an engine gives it
-        self.asked_url = row.url  # where redirects have led to it, what was asked for first: where an engine gives it
+        self.damage = ""  # why its body is missing, if the stored bytes cannot be read any more
+        self.number = 0  # the number of its row in the crawl, if an engine provides it
+        self.asked_url = row.url  # if redirects led to it, the URL that was requested first, if an engine provides it
 
     @property
     def title(self) -> str:
-        """The page's title, or nothing."""
+        """The page's title, or an empty text."""
         return self.row.title
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the crawl's rules have read from it, by field; empty without rules."""
+        """The fields that the crawl's rules have extracted; empty without rules."""
         return dict(self._read.get("fields", {}))
 
     @property
@@ -58,7 +60,7 @@ class CrawledPage(Page):
         return json.loads(self.row.fields) if self.row.fields else {}
 
     def formats(self, names: Iterable[str], shape: Shape = MAIN) -> dict[str, Any]:
-        """The page in formats (see docs/extraction.md), made in this process as `page` is."""
+        """The page in formats (see docs/extraction.md), computed in this process as `page` is."""
         return render(self.page, check_formats(names), shape)
 
     def header(self, name: str) -> str | None:
@@ -67,7 +69,7 @@ class CrawledPage(Page):
 
 
 def read_page(stored: StoredPage) -> CrawledPage | None:
-    """A stored page with its body decompressed; None where no response was stored."""
+    """A stored page with its body decompressed; None if no response was stored."""
     http = stored.http
     if http is None:
         return None
@@ -77,8 +79,9 @@ def read_page(stored: StoredPage) -> CrawledPage | None:
 
 
 def as_fetched(stored: StoredPage) -> tuple[FetchResult, str | None]:
-    """A stored response as its transfer had brought it, to be stored once more under another number; and why its body
-    is not whole, in WARC's words."""
+    """A stored response in the form of its transfer's result, to be stored once more under another number; and why its
+    body is incomplete, in WARC's terms.
+    """
     record = stored.record
     assert record is not None, "a row without a response"
     http = record.http()
@@ -90,7 +93,7 @@ def as_fetched(stored: StoredPage) -> tuple[FetchResult, str | None]:
 
 
 def _as_rendered(stored: StoredPage) -> Rendered | None:
-    """What a browser had made of it."""
+    """The part of a stored response that a browser has rendered."""
     if not (html := stored.resource(RENDERED)):
         return None
     views = [one for one in stored.resources if one.headers["warc-target-uri"].startswith(VIEW)]
