@@ -19,9 +19,7 @@ class Notices:
         last_number: Callable[[int], int],
         standing: Callable[[int], object],
     ) -> None:
-        """`number_of`: a crawl's number by name; `last_number`: the last number that was committed of a crawl;
-        `standing`: its snapshot.
-        """
+        """`number_of` a name; the `last_number` that was committed of a crawl; its `standing`."""
         self._number_of = number_of
         self._last_number = last_number
         self._standing = standing
