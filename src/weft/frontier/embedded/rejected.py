@@ -110,7 +110,7 @@ class EmbeddedRejected:
             log_change(reason, authority_of(origin) if origin else queue.key, count)
 
     def close_crawl(self, crawl: int) -> None:
-        """Forgets the rejected items of an ended crawl that have not been fetched by the caller yet."""
+        """Forgets the rejected items of an ended crawl that the caller has not collected yet."""
         self._refusals_kept.pop(crawl, None)
         for rejection in self._rejected:
             if rejection.crawl == crawl:
