@@ -6,7 +6,7 @@ Both sets, by folds: the weights of the kinds of page are fitted on the other fo
 trafilatura, readability-lxml and resiliparse, which then read the same pages; `--pages` writes the ten worst pages of
 each set, side by side with the true text; `--ablation` leaves out one step at a time; `--train` fits the weights on
 all pages and writes them to `src/weft/extract/text/page_kind.json`. Prints one JSON object; exits 1 when WCXB is under
-.87, articles under .96, or a page takes more than 3 ms in the median.
+.88, articles under .96, or a page takes more than 3 ms in the median.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WORST = 10
 # What `--ablation` leaves out, each with what stands in its place.
 STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "comments": (main_text, "_without_comments", lambda *_: ""),
-    "narrowing of articles": (main_text, "narrowed", lambda root, _: root),
+    "narrowing of articles": (main_text, "narrowed", lambda root, *_: root),
     "what precedes an article": (article, "_drop_before", lambda *_: None),
     "what follows it": (article, "_drop_behind", lambda *_: None),
     "captions": (article, "_drop_captions", lambda *_: None),
@@ -45,6 +45,13 @@ STEPS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "paragraphs in links": (article, "_is_linked", lambda *_: False),
     "headed sections": (pruning, "_drop_sections", lambda *_: None),
     "blocks of links": (pruning, "_drop_link_blocks", lambda *_: None),
+    "parts that a reader unfolds": (pruning, "_is_folded", lambda _: False),
+    "lists in the flow of a text": (pruning, "_is_in_flow", lambda _: False),
+    "prose headed more or related": (pruning, "_is_prose_about", lambda *_: False),
+    "lines about cookies": (pruning, "_drop_consent", lambda _: 0),
+    "matter around the paragraphs": (article, "_is_matter", lambda *_: False),
+    "parts sent late": (pruning, "_assembled", lambda document: document),
+    "repeats in prose": (main_text, "repeats_of", lambda _: 0.0),
     "headers of parts": (pruning, "_heads_a_part", lambda header: header.find("h1") is not None),
 }
 
@@ -77,7 +84,7 @@ def main() -> int:
         args.pages.write_text(side_by_side(pages, texts), "utf-8")
     print(json.dumps(report, indent=2))
     ours = report["weft"]
-    good = ours["wcxb"]["f1"] >= 0.87 and ours["aeb"]["f1"] >= 0.96 and ours["cpu_ms"]["median"] <= 3.0
+    good = ours["wcxb"]["f1"] >= 0.88 and ours["aeb"]["f1"] >= 0.96 and ours["cpu_ms"]["median"] <= 3.0
     return 0 if good else 1
 
 

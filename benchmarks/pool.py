@@ -24,6 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,43 @@ def run_weft_journal(function: Callable[[int], int], items: Iterable[int], worke
         yield from (result.value for result in pool.stream({"id": n, "n": n} for n in items))
 
 
+def run_weft_celery(function: Callable[[int], int], items: Iterable[int], workers: int, batch: int) -> Iterator[Any]:
+    """On a hand of a cluster: over a broker on this machine, with journal."""
+    from weft.pipelines import WorkerPool
+
+    with tempfile.TemporaryDirectory() as place, _hand(Path(place), workers) as options:
+        pool = WorkerPool(
+            f"pool:{function.__name__}_item", engine="celery", engine_options=options, batch_size=batch,
+            run_dir=Path(place) / "run", logs=False,
+        )  # fmt: skip
+        yield from (result.value for result in pool.stream({"id": n, "n": n} for n in items))
+
+
+@contextmanager
+def _hand(folder: Path, workers: int) -> Iterator[dict[str, str]]:
+    """A broker and a hand; what the engine must know of them."""
+    from weft.cluster.key import make_key
+    from weft.supervise.redis_server import RedisServer
+
+    server, key_file = RedisServer(folder / "broker"), folder / "cluster.key"
+    server.start()
+    make_key(key_file)
+    command = [
+        sys.executable, "-m", "weft", "worker", "--broker", server.url, "--key-file", str(key_file),
+        "--queues", "batches", "--concurrency", str(workers),
+    ]  # fmt: skip
+    hand = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert hand.stderr is not None
+        while " serves " not in (line := hand.stderr.readline()):
+            assert line, "the hand has ended"
+        yield {"broker": server.url, "cluster_key_file": str(key_file)}
+    finally:
+        hand.kill()
+        hand.wait()
+        server.stop()
+
+
 def run_mp(function: Callable[[int], int], items: Iterable[int], workers: int, batch: int) -> Iterator[Any]:
     """The standard library's older pool."""
     import multiprocessing
@@ -138,6 +176,7 @@ def run_pebble(function: Callable[[int], int], items: Iterable[int], workers: in
 RUNS: dict[str, Run] = {
     "weft": run_weft,
     "weft+journal": run_weft_journal,
+    "weft+celery": run_weft_celery,
     "mp.Pool": run_mp,
     "concurrent.futures": run_futures,
     "loky": run_loky,
@@ -162,6 +201,28 @@ def _one_overhead(name: str, batch: int, count: int) -> float:
         if seen == count:
             ended_s = time.perf_counter()
     return (ended_s - began_s) / count * 1e6
+
+
+def measure_processor(name: str, batch: int, count: int) -> dict[str, float]:
+    """Microseconds of processor time per item, of all processes together, between a tenth and the end of a run."""
+    first, last = count // 10, count - 4 * batch
+    begun = ended = 0.0
+    for seen, _ in enumerate(RUNS[name](trivial, range(count), 1, batch), 1):
+        if seen == first:
+            begun = _processor_s()
+        if seen == last:
+            ended = _processor_s()
+    return {"us": (ended - begun) / (last - first) * 1e6, "best_us": (ended - begun) / (last - first) * 1e6}
+
+
+def _processor_s() -> float:
+    """What this process and all below it have used so far."""
+    ticks = 0
+    for pid in [os.getpid(), *_descendants(os.getpid())]:
+        with suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def measure_speedup(name: str, batch: int, count: int) -> dict[str, float]:
@@ -277,6 +338,7 @@ def measure_million(name: str, batch: int, count: int) -> dict[str, Any]:
 MEASURES: dict[str, Callable[[str, int, int], dict[str, Any]]] = {
     "overhead": measure_overhead,
     "speedup": measure_speedup,
+    "processor": measure_processor,
     "kill": measure_kill,
     "million": measure_million,
 }
@@ -314,6 +376,7 @@ def collect(rounds: int, quick: bool) -> dict[str, Any]:
     """Every measurement, contenders taking turns."""
     python, scale = set_up(), 10 if quick else 1
     rows: dict[str, dict[str, list[Any]]] = {name: {} for name in CONTENDERS}
+    hands: dict[str, dict[str, list[Any]]] = {"weft+journal": {}, "weft+celery": {}}
     for number in range(rounds):
         for name in CONTENDERS:
             less = scale * SLOW.get(name, 1)
@@ -322,11 +385,16 @@ def collect(rounds: int, quick: bool) -> dict[str, Any]:
                     ask(python, "overhead", name, batch, count // less)
                 )
             rows[name].setdefault("speedup", []).append(ask(python, "speedup", name, 8, 1200 // scale))
+        for name, row in hands.items():  # by this interpreter: Celery is not in the peers' environment
+            for batch, count in ((50, 40_000), (1, 2_000)):
+                asked = ask(Path(sys.executable), "overhead", name, batch, count // scale)
+                row.setdefault(f"overhead@{batch}", []).append(asked)
+            row.setdefault("processor", []).append(ask(Path(sys.executable), "processor", name, 50, 40_000 // scale))
         print(f"round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
     for name in CONTENDERS:
         rows[name]["kill"] = [ask(python, "kill", name, 10, 200)]
     million = ask(python, "million", "weft", 50, 1_000_000 // scale)
-    return {"machine": _machine(), "rounds": rounds, "rows": rows, "million": million}
+    return {"machine": _machine(), "rounds": rounds, "rows": rows, "million": million, "hands": hands}
 
 
 def _machine() -> dict[str, Any]:
@@ -345,6 +413,11 @@ def table(found: dict[str, Any]) -> str:
         speedup, bare = _median(row["speedup"], "speedup"), _median(row["speedup"], "bare_speedup")
         cells = [_spread(row["overhead@50"]), _spread(row["overhead@1"])]
         lines.append(f"{name:20}{cells[0]:>16}{cells[1]:>16}{speedup:>12.2f}{bare:>8.2f}   {_fate(row['kill'][0])}")
+    for name, row in found["hands"].items():
+        cells = [_spread(row["overhead@50"]), _spread(row["overhead@1"])]
+        where = "on a hand, over a broker" if name == "weft+celery" else "on this machine"
+        lines.append(f"{name:20}{cells[0]:>16}{cells[1]:>16}{'':20}   the same number of items, {where}")
+        lines.append(f"{'':20}{_spread(row['processor']):>16}   processor time of all processes, batch 50")
     million = found["million"]
     if "varied_mb" in million:
         varied = f"{million['varied_mb']:.1f} MB"

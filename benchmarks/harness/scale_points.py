@@ -155,7 +155,7 @@ LINES = (
     timed("`--recrawl`", "recrawl-busy", FIRST, 10),
     Line("clean stop", longest_stop, goal=5),
     Line("written by a resume and its stop", lambda point: _mb(cost("resume", "written_bytes")(point)), "MB"),
-    Line("memory of a resumed crawl, for a known URL", lambda point: _known(anonymous_bytes(point), point), "B"),
+    Line("memory of a resumed crawl that is no file's", cost("resume", "anonymous_mb"), "MB"),
     Line("frontier on the disk, a known URL", built("frontier_bytes", "known"), "B"),
     Line("frontier, bytes written for one kept", write_amplification, "x"),
     Line("files in the folder", built("files"), "", 500),
@@ -163,10 +163,6 @@ LINES = (
     Line("index, CPU to commit a row", insert_us, "µs"),
     Line("request log, a page", built("log_bytes", "pages"), "B", 13),
 )
-
-
-def _known(size: float | None, point: Point) -> float | None:
-    return None if size is None else size / point["known"]
 
 
 def _mb(size: float | None) -> float | None:

@@ -46,6 +46,8 @@ class FormLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """A login by a form, done before the first page of its host.
 
     `url` is the page with the form; `form` a CSS selector of it, by default the first form that asks for a password.
+    `actions`, in the place of `fields` and `form`, are what a browser does on the page instead: write, click, press,
+    wait and others (docs/rendering.md); a `text` that is secret is a reference, as the values of `fields` are.
     `fields` gives values by the names of the form's controls: `"${env:NAME}"` for a variable of the environment,
     `"${file:PATH}"` for the content of a file. `success` shows that it has worked: a CSS selector, a cookie's name, or
     a pattern of the URL that it leads to; `css:`, `cookie:` or `url:` before it says which. `logged_out` is a CSS
@@ -53,7 +55,8 @@ class FormLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """
 
     url: str
-    fields: dict[str, str]
+    fields: dict[str, str] = {}
+    actions: tuple[dict[str, Any], ...] = ()
     form: str = ""
     success: str = ""
     logged_out: str = ""
@@ -98,7 +101,7 @@ def read_login(given: Mapping[str, Any]) -> FormLogin | NamedLogin:
             raise BadInput(str(error.__cause__)) from None
         text = re.sub(r" - at `\$\.?(.*)`", r" (\1)", str(error))
         raise BadInput(
-            f"{text}: a login has `url`, `fields`, and where needed `form`, `success`, `logged_out`"
+            f"{text}: a login has `url`, `fields` or `actions`, and where needed `form`, `success`, `logged_out`"
         ) from None
 
 
@@ -129,7 +132,15 @@ def absolute(given: Any) -> Any:
 
     if isinstance(given, FormLogin):
         given = given.as_settings()
-    fields = given.get("fields") if isinstance(given, Mapping) else None
+    if not isinstance(given, Mapping):
+        return given
+    if isinstance(actions := given.get("actions"), list | tuple):
+        acted = [
+            {**one, "text": _REFERENCE.sub(made, one["text"])} if isinstance(one, Mapping) and "text" in one else one
+            for one in actions
+        ]
+        given = {**given, "actions": acted}
+    fields = given.get("fields")
     if not isinstance(fields, Mapping):
         return given
     named = {name: _REFERENCE.sub(made, value) if isinstance(value, str) else value for name, value in fields.items()}
@@ -149,6 +160,17 @@ def filled_in(login: FormLogin, environment: Mapping[str, str] | None = None) ->
         return found
 
     return {name: _REFERENCE.sub(value, text) for name, text in login.fields.items()}
+
+
+def filled_actions(login: FormLogin, environment: Mapping[str, str] | None = None) -> tuple[dict[str, Any], ...]:
+    """The actions with their values; `is_plain` marks a text that was written out, which no password may be."""
+    actions = []
+    for action in login.actions:
+        if isinstance(text := action.get("text"), str):
+            one = msgspec.structs.replace(login, fields={"text": text}, actions=())
+            action = {**action, **filled_in(one, environment), "is_plain": not is_reference(text)}
+        actions.append(action)
+    return tuple(actions)
 
 
 def is_reference(text: str) -> bool:
@@ -175,6 +197,8 @@ def _wrong(login: FormLogin) -> str:
             return "`url` must begin with https:// or http://"
     except BadUrl as error:
         return f"`url`: {error}"
+    if login.actions:
+        return _wrong_actions(login) or _wrong_success(login)
     if not login.fields:
         return "`fields` is empty: give the form's fields, as `{user: ${env:SITE_USER}, ...}`"
     if len(login.fields) > MOST_FIELDS:
@@ -187,6 +211,31 @@ def _wrong(login: FormLogin) -> str:
                 f"`fields`: {name} is given as plain text, which would be written down: write ${{env:NAME}} or "
                 "${file:PATH}"
             )
+    return _wrong_success(login)
+
+
+def _wrong_actions(login: FormLogin) -> str:
+    from weft.config.contradictions import MOST_ACTIONS, wrong_action  # most logins have none
+
+    if login.fields or login.form:
+        return "`actions` are done by a browser, `fields` and `form` are sent without one: leave out one of the two"
+    if len(login.actions) > MOST_ACTIONS:
+        return f"`actions` has {len(login.actions)} actions: {MOST_ACTIONS} are the most"
+    for number, action in enumerate(login.actions, 1):
+        why = wrong_action(action)
+        if action.get("type") == "executeJavascript":
+            why = "a login runs no scripts of its own"
+        text, selector = str(action.get("text", "")), str(action.get("selector", ""))
+        if "${" in text and re.sub(_REFERENCE, "", text).count("${"):
+            why = "has a reference that is none: write ${env:NAME} or ${file:PATH}"
+        elif action.get("type") == "write" and _IS_SECRET.search(selector) and not is_reference(text):
+            why = "is given as plain text, which would be written down: write ${env:NAME} or ${file:PATH}"
+        if why:
+            return f"`actions`: action {number}: {why}"
+    return ""
+
+
+def _wrong_success(login: FormLogin) -> str:
     kind, mark, value = login.success.partition(":")
     if mark and kind in ("css", "cookie", "url") and not value.strip():
         return f"`success`: nothing follows {kind}:"

@@ -90,6 +90,15 @@ class Lease(Struct, frozen=True, gc=False):
     request: bytes = b""  # as it was admitted with
 
 
+class HandRoute(Struct, frozen=True, gc=False):
+    """A worker on another machine that is to make a request: it may be under way for `lasts_s` whatever becomes of this
+    process, and its lease lasts for `lease_s`."""
+
+    hand: str
+    lasts_s: float
+    lease_s: float
+
+
 class RenderedPart(Struct, frozen=True, array_like=True):
     """A request that a page made in a browser, or was refused."""
 
@@ -115,7 +124,8 @@ class Rendered(Struct, frozen=True):
     parts: tuple[RenderedPart, ...] = ()
     leads_to: tuple[str, ...] = ()  # where scripts wanted to take the page, which is another site
     console_errors: tuple[str, ...] = ()
-    cookies: tuple[tuple[str, str], ...] = ()  # of the page's host, at the end
+    cookies: tuple[str, ...] = ()  # of the page's host, at the end, as Set-Cookie has them
+    storage: dict[str, str] = {}  # what the page's origin keeps in the browser, where it is in a session
     spent_s: float = 0.0
     ended: float = 0.0  # monotonic: the last request's end
 
@@ -144,7 +154,7 @@ class FetchResult(Struct, frozen=True, gc=False):
 
 
 # Errors of transfers that may succeed another time. Bad certificates and sizes would fail in the same way again.
-RETRYABLE = frozenset({"timeout", "connect", "dns", "reset", "truncated", "protocol", "proxy", "other"})
+RETRYABLE = frozenset({"timeout", "connect", "dns", "reset", "truncated", "protocol", "proxy", "hand", "other"})
 # What a row's error begins with that a later visit may not end with.
 MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
 BROKEN_OFF = frozenset({"truncated", "protocol", "reset", "timeout", "wrong_length"})  # the response is incomplete

@@ -134,11 +134,21 @@ class RenderWishes(Struct, frozen=True, forbid_unknown_fields=True, omit_default
         None
     )
     scrolls: Annotated[int, _about("how often to scroll to the end while the page grows", ge=0, le=20)] = 0
-    screenshot: Annotated[Literal["none", "viewport", "full"], _about("keep a picture of each rendered page")] = "none"
+    screenshot: Annotated[
+        str,
+        _about(
+            "keep a picture of each rendered page: none, viewport, full, or css:SELECTOR for an element",
+            pattern="^(none|viewport|full|css:.+)$", max_length=1000,
+        ),
+    ] = "none"  # fmt: skip
+    viewport: Annotated[
+        str, _about("width and height of what is in view, in pixels", pattern="^[1-9][0-9]{1,3}x[1-9][0-9]{1,3}$")
+    ] = "1280x800"
+    pdf: Annotated[bool, _about("keep each rendered page as a PDF, too")] = False
     mobile: Annotated[bool, _about("show pages as a telephone would")] = False
     actions: Annotated[
         list[dict[str, Any]],
-        _about("click, write, press, scroll, wait, select, screenshot: see docs/rendering.md", max_length=50),
+        _about("click, write, press, scroll, wait, select, screenshot, pdf: see docs/rendering.md", max_length=50),
     ] = []
 
 
@@ -192,6 +202,13 @@ class ScrapeOptions(TypedDict, total=False):
         ),
     ]  # fmt: skip
     render_options: Annotated[RenderWishes, _option({}, "how pages are rendered; needs `render`")]
+    workers: Annotated[
+        Literal["local", "cluster", "prefer-cluster"] | None,
+        _option(
+            None, "which machines ask for the pages: the service's own, workers on others (cluster), or these while "
+            "there are some; left out: what the service is set to",
+        ),
+    ]  # fmt: skip
     login: Annotated[
         LoginName | None, _option(None, "log in first: the name of a login that the service is configured with")
     ]
@@ -315,6 +332,7 @@ class TaskProgress(Struct, frozen=True):
     robots_blocked: Annotated[Count, _about("of the refused")]
     queued: Annotated[Count, _about("at the end: what was left")]
     in_flight: Count
+    need_javascript: Annotated[Count, _about("of the completed: scripts must draw them; see `render`")]
     percent: Annotated[float, Meta(ge=0, le=100)]
 
 

@@ -19,7 +19,8 @@ import pytest
 from browsing import missing as tool_missing
 from built_site import NEEDS_BROWSER, built_site
 from crawling import WEFT, environment, weft, weft_here
-from drawn_site import SITE, THIRD_PARTY, DrawnSite, drawn_site
+from drawn_site import LEAKS, SITE, THIRD_PARTY, DrawnSite, drawn_site
+from fence import OWN, fence
 from pace import patience
 from rendering import belongs_to
 
@@ -84,6 +85,8 @@ def test_auto_renders_exactly_the_pages_of_frameworks_and_scripts(tmp_path: Path
 
 KINDS = ("type=renderer", "weft.fetch.browser.host", "remote-debugging-pipe", "engine")
 CAMPAIGN = [int(number) for number in os.environ.get("WEFT_TEST_RENDER_KILLS", "100,30").split(",")]
+BARRED = ("169.254.169.254", "10.77.0.9", "8.8.8.8:3478")
+NEVER_ASKED = ("fetched-early.test", "www.google-analytics.com")
 
 
 @pytest.mark.parametrize(
@@ -95,23 +98,27 @@ CAMPAIGN = [int(number) for number in os.environ.get("WEFT_TEST_RENDER_KILLS", "
         ),
     ],
 )
-def test_kills_of_anything_leave_each_page_once_and_no_browser(
+def test_kills_of_anything_leave_each_page_once_no_browser_and_nothing_beyond_the_guard(
     links: int, kills: int, kinds: tuple[str, ...], tmp_path: Path
 ) -> None:
-    folder, done, seen = tmp_path / "crawl", 0, set[int]()
-    with drawn_site(links=links) as site:
+    """A process of the browsers' is killed after every few pages; the site's pages try to get out all the while."""
+    folder, done, seen = tmp_path / "crawl", Counter[str](), set[int]()
+    with fence() as net, drawn_site(links=links) as site:
+        targets = [*BARRED, f"{OWN}:{net.port}"]
+        site.leaks = LEAKS.replace("TARGETS", json.dumps(targets)).replace("NAMES", json.dumps(NEVER_ASKED))
+        net.names.clear()  # a server asks for its own
         process = started([*WEFT, *flags(site, folder, render="always")])
         every, requests = max(1, links * 3 // kills), 0
         end = time.monotonic() + patience(60 + 4 * links)
         while process.poll() is None and time.monotonic() < end:
             mine = {pid: text for pid, text in browsers().items() if belongs_to(pid, process.pid)}
             seen |= mine.keys()
-            kind = kinds[done % len(kinds)]
+            kind = kinds[done.total() % len(kinds)]
             pids = [process.pid] if kind == "engine" else [pid for pid, command in mine.items() if kind in command]
             pages = sum("/drawn" in path or "/plain" in path for path in site.paths())
-            if pids and done < kills and pages >= requests:
+            if pids and done.total() < kills and pages >= requests:
                 os.kill(pids[0], signal.SIGKILL)
-                done, requests = done + 1, pages + every
+                done[kind], requests = done[kind] + 1, pages + every
                 if kind == "engine":
                     process.wait()
                     assert_no_orphan(seen, 0)
@@ -120,12 +127,18 @@ def test_kills_of_anything_leave_each_page_once_and_no_browser(
                     assert_no_orphan(seen, process.pid)
             time.sleep(0.1)
         assert process.wait(patience(60)) == 0, process.communicate()[1]
-        assert done == kills
+        assert done.total() == kills
         stored = Counter(row["url"] for row in exported(folder))
         assert set(stored.values()) == {1} and len(stored) == 3 * links + 1
         assert_no_orphan(seen, 0)
+        # Only what was in flight when the whole crawl was killed may be asked for again.
+        asked = Counter(path for path in site.paths() if f"{site.url}{path}" in stored)
+        assert sum(count - 1 for count in asked.values()) <= done["engine"], asked.most_common(3)
+        assert "/data?tried" in site.paths() and site.canary_calls == 0
+        assert (net.calls, net.names, net.sent) == ([], [], 0)  # without a fence of its own: none were counted
         starts = [one.at for one in site.arrived if one.path.startswith(("/drawn", "/plain"))]
         assert all(later - earlier >= 0.19 for earlier, later in pairwise(starts))
+        assert weft("audit", folder).returncode == 0
 
 
 def started(argv: list[str]) -> subprocess.Popen[bytes]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import signal
+import struct
 import time
 import urllib.error
 import urllib.request
@@ -61,6 +63,34 @@ def test_a_task_renders_what_needs_it(service: Served, site: DrawnSite) -> None:
     assert kind == "data:image/png;base64" and base64.b64decode(data).startswith(PNG)
     (page,) = ended(service, {"url": f"{site.url}/drawn1", "max_depth": 0, "formats": ["markdown"]})
     assert "hello" not in str(page["markdown"])
+    task = service.call("/scraping/tasks?limit=1")["tasks"][0]["task_id"]
+    assert service.call(f"/scraping/tasks/{task}/status")["progress"]["need_javascript"] == 1
+
+
+def test_the_dashboard_shows_what_a_browser_has_made(service: Served, site: DrawnSite) -> None:
+    options = {"screenshot": "css:#root", "viewport": "500x400", "pdf": True, "actions": [{"type": "screenshot"}]}
+    order = {"url": f"{site.url}/drawn1", "max_depth": 0, "render": "always", "render_options": options}
+    (page,) = ended(service, order)
+    pictures = [base64.b64decode(str(url).partition(",")[2]) for url in (page["screenshot"], *page["screenshots"])]  # type: ignore[misc]
+    sizes = [struct.unpack(">II", picture[16:24]) for picture in pictures]
+    assert sizes[1] == (500, 400) and sizes[0][1] < 400, "an element, and what is in view"
+    task = service.call("/scraping/tasks?limit=1")["tasks"][0]["task_id"]
+    rows = text_of(service, f"/tasks/{task}/pages")
+    found = re.search(rf"/tasks/{task}/pages/\d+", rows)
+    assert found is not None, rows
+    shown = text_of(service, found[0])
+    for name, begins in (("page.png", PNG), ("1.png", PNG), ("page.pdf", b"%PDF")):
+        assert f"{found[0]}/{name}" in shown
+        with urllib.request.urlopen(f"{service.url}{found[0]}/{name}", timeout=patience(5)) as answer:
+            assert answer.read().startswith(begins)
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        text_of(service, f"{found[0]}/2.png")
+
+
+def text_of(service: Served, path: str) -> str:
+    """A page of the dashboard."""
+    with urllib.request.urlopen(f"{service.url}{path}", timeout=patience(5)) as answer:
+        return str(answer.read().decode())
 
 
 @pytest.mark.parametrize(
@@ -92,8 +122,10 @@ def test_firecrawls_client_gets_pictures_waits_and_acts(service: Served, site: D
         {"type": "click", "selector": "#go"},
         {"type": "wait", "milliseconds": 100},
     ]
+    actions += [{"type": "screenshot", "fullPage": True}, {"type": "pdf"}]
     page = client.scrape(f"{site.url}/form", formats=["markdown"], actions=actions)
-    assert "typed crawler" in (page.markdown or "")
+    assert "typed crawler" in (page.markdown or "") and page.actions is not None
+    assert [len(page.actions[name]) for name in ("screenshots", "pdfs", "scrapes")] == [1, 1, 0]
 
 
 def test_health_says_when_no_browser_can_be_had_and_when_one_can_again(

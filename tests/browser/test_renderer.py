@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from functools import partial
+from typing import cast
 
 import pytest
 from browsing import missing
 from drawn_site import HOSTILE, THIRD_PARTY, DrawnSite, drawn_site
+from pace import patience
 from rendering import BrowserProcess, chromiums, profiles
 
+from weft.config import FetchSection
 from weft.fetch.browser.messages import PartQuestion, RenderedPage, RenderOptions
+from weft.fetch.browser.renderer import RenderingTransport
+from weft.fetch.contract import Transport
+from weft.fetch.dns.resolver import NameCounts
+from weft.records import FetchResult
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +94,22 @@ def test_a_part_that_was_not_judged_cannot_reach_an_address_that_is_refused(
     assert parts and all(not part.outcome.startswith("2") for part in parts)
 
 
+def test_a_browser_has_as_many_pages_as_it_may(browsers: BrowserProcess, site: DrawnSite) -> None:
+    with profiles() as folder:
+        own, came, most = BrowserProcess(folder, pages_per_browser=2), list[RenderedPage](), 0
+        for number in range(8):  # before there is a browser
+            own.begin(f"{site.url}/drawn{number}", site.page("/drawn1"), came.append, left_s=patience(20))
+
+        def has_ended() -> bool:
+            nonlocal most
+            most = max(most, own.link.report.pages)
+            return len(came) == 8
+
+        own.until(has_ended)
+        assert most == 2 and [one.error for one in came] == [""] * 8
+        own.close()
+
+
 def test_a_page_that_hangs_or_dies_costs_itself_alone(browsers: BrowserProcess, site: DrawnSite) -> None:
     came: dict[str, RenderedPage] = {}
     for path in ("/loop", "/crash"):
@@ -96,6 +120,75 @@ def test_a_page_that_hangs_or_dies_costs_itself_alone(browsers: BrowserProcess, 
     browsers.until(lambda: len(came) == 5)
     assert came["/loop"].error == "timeout" and came["/crash"].error in ("crash", "timeout")
     assert [came[f"/drawn{number}"].error for number in range(3)] == ["", "", ""]
+
+
+class AtHand:
+    """A transport that has every page already."""
+
+    free, in_flight, lookups = 1000, 0, NameCounts()
+
+    def __init__(self, html: str) -> None:
+        self._html, self._done = html, list[tuple[object, FetchResult]]()
+
+    def submit(self, url: str, _headers: object, tag: object, **_: object) -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"
+        self._done.append((tag, FetchResult(url, 200, head, self._html.encode(), None, "", 0.0, 0.0, "", b"")))
+
+    def poll(self, _timeout_s: float) -> list[tuple[object, FetchResult]]:
+        done, self._done = self._done, []
+        return done
+
+    def fileno(self) -> int:
+        return os.eventfd(0)
+
+    def timeout_s(self) -> None:
+        return None
+
+    def abort(self, _tag: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class AllWanted:
+    """Every page is to be rendered, and every part may be asked for."""
+
+    def wants(self, _tag: object, _result: FetchResult) -> RenderOptions:
+        return RenderOptions(longest_settle_s=1.0)
+
+    def refusal(self, *_: object) -> str:
+        return ""
+
+    def learn(self, *_: object) -> None: ...
+
+    def storage(self, *_: object) -> None: ...
+
+    def cookies(self, *_: object) -> list[tuple[str, str]]:
+        return []
+
+
+def test_a_page_that_no_browser_has_room_for_is_given_back_and_no_more_are_begun(site: DrawnSite) -> None:
+    if shutil.which("chromium") is None:
+        missing("chromium")
+    section = FetchSection(render="always", allow_private=True)
+    with profiles() as folder:
+        own = BrowserProcess(folder, pages_per_browser=1)
+        assert own.render(f"{site.url}/plain0", "<p>it has started").error == ""
+        transport = RenderingTransport(cast(Transport, AtHand(HOSTILE["/loop"])), own.link, AllWanted(), section)
+        room, until = transport.free, time.monotonic() + 10.0
+        for number in range(3):
+            transport.submit(f"{site.url}/loop", (), number, until=until, filtered=True)
+        assert transport.free == room - 3, "pages that are being fetched will need a browser"
+        ended: list[tuple[str, str]] = []
+
+        def has_ended() -> bool:
+            for _, result in transport.poll(0.1):
+                assert result.rendered is not None
+                ended.append((result.error or "", result.rendered.error))
+            return len(ended) == 3
+
+        own.until(has_ended)
+        assert sorted(ended) == [("", "timeout"), ("aborted", "busy"), ("aborted", "busy")]
+        own.close()
 
 
 def test_actions_are_carried_out_and_one_that_cannot_be_says_why(browsers: BrowserProcess, site: DrawnSite) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "pipelines"))
 import misbehaving
 import pool_functions
+import pool_hands
 
 from weft.errors import BadInput
 from weft.pipelines import Event, Result, Status, WorkerPool
+from weft.supervise.redis_server import RedisServer
 
-ENGINES = ["local"]
+ENGINES = ["local", "celery"]
+CODE = [Path(module.__file__ or "").parent for module in (misbehaving, pool_functions)]
 # item's action -> (status, failure phase, a piece of the error, attempts)
 EXPECTED: dict[str, tuple[str, str | None, str, int]] = {
     "raise": ("failed", "clone", "ValueError: no such branch", 1),
@@ -30,8 +34,18 @@ EXPECTED: dict[str, tuple[str, str | None, str, int]] = {
 
 
 @pytest.fixture(params=ENGINES, scope="module")
-def engine(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def engine(
+    request: pytest.FixtureRequest,
+    shared_server: Callable[[str], RedisServer],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[str]:
+    name = str(request.param)
+    with ExitStack() as stack:
+        if name == "celery":
+            broker = shared_server("redis").url
+            cluster = stack.enter_context(pool_hands.cluster(broker, tmp_path_factory.mktemp("cluster")))
+            cluster.start("--concurrency", "2", path=CODE)
+        yield name
 
 
 class Mixed:
@@ -147,7 +161,7 @@ def test_results_of_items_that_a_resumed_source_leaves_out_are_in_the_total(engi
         assert (counts.total, counts.done) == (got, got)
 
 
-@pytest.mark.parametrize("name", ["lokal", "celery"])
+@pytest.mark.parametrize("name", ["lokal", "ray"])
 def test_an_unknown_engine_is_refused_with_what_works(name: str) -> None:
-    with pytest.raises(BadInput, match=f"no engine '{name}': choose 'local', which runs .* processes of this machine$"):
+    with pytest.raises(BadInput, match=f"no engine '{name}': choose 'local', .* processes of this machine, 'celery'$"):
         WorkerPool(misbehaving.act, engine=name)

@@ -62,7 +62,7 @@ def test_the_help_of_a_crawl_has_groups_and_defaults_and_tuning_is_in_the_long_o
     assert "Redis of the pods:" not in text and "Redis of the pods:" in everything
     for item in keys().values():
         flag = re.escape(item.flag.removeprefix("--"))
-        line = re.compile(rf"^  --(\[no-\])?{flag}\b", re.MULTILINE)
+        line = re.compile(rf"^  (-\w, )?--(\[no-\])?{flag}\b", re.MULTILINE)
         assert bool(line.search(text)) != item.tuning, item.name
         assert line.search(everything), item.name
         if item.default_words not in ("", "off"):

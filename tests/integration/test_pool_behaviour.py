@@ -306,7 +306,7 @@ def test_a_pool_with_nothing_wrong_reports_no_death() -> None:
 def test_a_long_source_of_unknown_length_has_a_log_for_each_worker_and_each_failed_item(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.pipelines.pool.engine.pool_engine.AUTO_EACH", 20)
+    monkeypatch.setattr("weft.pipelines.pool.engine.ledger.AUTO_EACH", 20)
     odd = [{"id": "r", "do": "raise"}, {"id": "k", "do": "kill"}, {"id": "s", "do": "skips"}]
     pool = WorkerPool(misbehaving.act, workers=2, batch_size=4, run_dir=tmp_path)
     results = {result.item_id: result for result in pool.stream(iter([*bystanders(60), *odd, *bystanders(40, 60)]))}
@@ -335,7 +335,7 @@ def test_item_logs_are_kept_as_asked(tmp_path: Path, mode: str | bool, files: in
 def test_a_source_that_is_known_to_be_long_has_no_file_for_an_item(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.pipelines.pool.engine.pool_engine.AUTO_EACH", 20)
+    monkeypatch.setattr("weft.pipelines.pool.engine.ledger.AUTO_EACH", 20)
     WorkerPool(misbehaving.act, workers=1, run_dir=tmp_path).run(bystanders(30))
     assert {path.name.partition("-")[0] for path in (tmp_path / "items").iterdir()} == {"worker"}
 

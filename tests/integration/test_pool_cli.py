@@ -117,6 +117,12 @@ def test_values_json_has_no_words_for_are_shown(shell: Shell) -> None:
         (["misbehaving:act", "--items", "items.jsonl", "--logs", "items.jsonl"], "cannot hold runs"),
         (["misbehaving:act", "--items", "items.jsonl", "--resume", "nope"], "no run 'nope'"),
         (["misbehaving:act"], "missing option '--items'"),
+        (
+            ["misbehaving:act", "--items", "items.jsonl", "--engine", "celery", "--item-timeout", "0"],
+            "with the engine 'celery' an item may take at most 2980 s",
+        ),
+        (["misbehaving:act", "--items", "items.jsonl", "--engine", "celery"], "there is no broker: give its address"),
+        (["misbehaving:act", "--items", "items.jsonl", "--key-file", "k"], "is for an engine on other machines"),
     ],
 )
 def test_bad_usage_is_one_message_and_exit_2_and_leaves_nothing(shell: Shell, args: list[str], message: str) -> None:

@@ -196,7 +196,9 @@ def test_full_disk_ends_the_run_and_what_was_finished_is_not_done_again(tmp_path
     for _ in range(10):
         next(stream)
     full = os.open("/dev/full", os.O_WRONLY)
-    os.dup2(full, stream._engine._delivery._journal._fd)  # type: ignore[attr-defined]
+    links = {fd: str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.exists()}
+    (journal,) = [int(fd.name) for fd, path in links.items() if path == str(tmp_path / "run" / "journal")]
+    os.dup2(full, journal)
     os.close(full)
     with pytest.raises(WeftError, match="No space left"):
         list(stream)

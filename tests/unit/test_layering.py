@@ -31,8 +31,9 @@ MAY = (
 )
 # library -> the only modules or rooms that import it; none: no room for it exists yet
 ONLY: dict[str, tuple[str, ...]] = {
-    "redis": ("frontier/redis/",),
-    "celery": (),
+    "redis": ("frontier/redis/", "cluster/broker.py"),
+    "celery": ("cluster/",),
+    "kombu": ("cluster/",),
     "starlette": ("jobs/api/", "jobs/compat/", "jobs/dashboard/"),
     "jinja2": ("jobs/dashboard/pages.py", "pipelines/builtin/modules/report_page.py"),
     "uvicorn": ("jobs/api/server.py",),

@@ -25,6 +25,7 @@ COMMANDS = {
     "audit": ("weft.cli.reports.audit", "Check every request that was made against robots.txt and its delay."),
     "cancel": ("weft.cli.crawls.control", "Cancel a crawl for good, from another terminal; its pages are kept."),
     "crawl": ("weft.cli.crawls.crawl", "Start or resume a crawl."),
+    "cluster": ("weft.cli.service.cluster", "Make a cluster's key, and show what its workers do."),
     "compose": ("weft.cli.compose", "Write a Docker Compose file for the Redis servers of a crawl's pods."),
     "completion": ("weft.cli.completion", "Print the shell completion script for bash, zsh or fish."),
     "config": ("weft.cli.config", "Show, check and describe the configuration."),
@@ -57,6 +58,7 @@ COMMANDS = {
     "status": ("weft.cli.service.system", "Show the status of the services of `weft up`."),
     "up": ("weft.cli.service.system", "Start all services, and keep them running."),
     "url": ("weft.cli.url", "Show how Weft interprets a URL: canonical form, domain, pod."),
+    "worker": ("weft.cli.service.cluster", "Work for a cluster on this machine."),
     "watch": ("weft.cli.crawls.watch", "Attach the live display to a running crawl."),
     "web": ("weft.cli.web", "Serve a deterministic synthetic web on loopback, with an oracle."),
 }

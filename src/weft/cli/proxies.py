@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from weft.fetch.proxies.live import Live
     from weft.fetch.proxies.probe import ProxyVerdict
     from weft.fetch.proxies.refresh import RefreshJob
+    from weft.system.refresh_engine import Engine
 
 _CLEAR = "\x1b[K"  # to the end of the line
 _config_file = click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
@@ -27,11 +28,16 @@ class ProxiesCommand(ServeCommand):
     """The flags of proxies and of requests."""
 
     all_of = frozenset({"proxy"})
-    groups = {"server": "Where", "proxy": "Proxies", "fetch": "How to ask"}  # noqa: RUF012 - never changed
+    groups = {  # noqa: RUF012 - never changed
+        "server": "Where",
+        "proxy": "Proxies",
+        "fetch": "How to ask",
+        "cluster": "Workers",
+    }
 
 
 def _flags(command: Any) -> Any:
-    return config_flags(command, "service", only=("proxy", "fetch", "data_dir"))
+    return config_flags(command, "service", only=("proxy", "fetch", "data_dir", "cluster"))
 
 
 @click.group()
@@ -44,10 +50,17 @@ def proxies() -> None:
 
 @proxies.command(cls=ProxiesCommand, context_settings={"max_content_width": 120})
 @_config_file
+@click.option(
+    "--engine",
+    type=click.Choice(("auto", "embedded", "celery")),
+    default="auto",
+    show_default=True,
+    help="Who tests them: this process (embedded) or the workers of `weft up --cluster` (celery); auto: they, if well.",
+)
 @_flags
 @output_flags
 @help_all
-def refresh(config_file: str | None, as_json: bool, quiet: bool, **values: Any) -> int:
+def refresh(config_file: str | None, engine: Engine, as_json: bool, quiet: bool, **values: Any) -> int:
     """Collect proxies from their sources, test each, and keep those that pass.
 
     The exit code is 3 if fewer than `min_proxies` have passed.
@@ -55,6 +68,7 @@ def refresh(config_file: str | None, as_json: bool, quiet: bool, **values: Any) 
     from weft.engine.transports.transports import refresh_of
     from weft.fetch.proxies.refresh import KIND
     from weft.jobs.reading.progress import ProgressKeys
+    from weft.system.refresh_engine import chosen_work
 
     config = _loaded(config_file, values)
     folder = Path(config.server.data_dir)
@@ -67,7 +81,8 @@ def refresh(config_file: str | None, as_json: bool, quiet: bool, **values: Any) 
         progress(job)
 
     with closing(keys), closing(progress):
-        done = refresh_of(config.fetch, config.proxy, folder).run(report_progress)
+        refreshing = refresh_of(config.fetch, config.proxy, folder)
+        done = refreshing.run(report_progress, work=chosen_work(engine, config, refreshing))
     enough = done.passed >= config.proxy.least
     if as_json:
         result = {"min_proxies": config.proxy.least, "enough": enough, "progress": keys.get(KIND, done.job_id)}

@@ -7,6 +7,7 @@ key, add a field to a section (`crawl`, `pods`, `service`). Each product has its
 not a flag of `weft crawl`. The spellings of a setting: see `weft.names`.
 """
 
+from weft.config.cluster import ClusterSection
 from weft.config.crawl import (
     ExtractSection,
     FetchSection,
@@ -48,6 +49,7 @@ __all__ = [
     "NOT_KEPT",
     "PATTERNS",
     "SERVICE",
+    "ClusterSection",
     "Config",
     "ExtractSection",
     "FetchSection",

@@ -9,6 +9,7 @@ from string import Formatter
 from typing import Any
 from urllib.parse import urlsplit
 
+from weft.config.crawl import VIEWPORT
 from weft.config.masking import without_login
 from weft.config.pods import PodSpec, numbers
 from weft.config.tree import BLOOM_KEYS, was_given
@@ -19,7 +20,7 @@ MOST_ACTIONS = 50
 # The actions on a page before it is read, with the fields that each needs.
 ACTIONS: Mapping[str, tuple[str, ...]] = {
     "wait": (), "click": ("selector",), "write": ("text",), "press": ("key",), "scroll": (),
-    "select": ("selector", "value"), "screenshot": (), "executeJavascript": ("script",),
+    "select": ("selector", "value"), "screenshot": (), "pdf": (), "executeJavascript": ("script",),
 }  # fmt: skip
 
 
@@ -39,12 +40,28 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
     yield from _header_contradictions(values)
     yield from _host_contradictions(values)
     yield from _render_contradictions(values)
+    yield from _worker_contradictions(values, "workers")
     if values["logins"]:
         yield from _logins_contradictions(values["logins"])
     if values["login"]:
         yield from _login_contradictions(values)
     if values["render"] != "never" and values["politeness_scope"] == "ip":
         yield "render", "a browser's requests are not counted by address: use politeness_scope domain or host"
+
+
+def _worker_contradictions(values: Mapping[str, Any], name: str) -> Iterator[tuple[str, str]]:
+    if values[name] == "local":
+        return
+    if values["proxies"] is not None and "scope" in values:
+        yield name, "workers do not go through proxies: leave out one of the two"
+    if values.get("politeness_scope") == "ip":
+        yield name, "workers look addresses up for themselves: use politeness_scope domain or host"
+    if values.get("pods"):
+        yield name, "pods on Redis ask for their pages themselves: use `num_pods`, or leave workers at local"
+    if not values["broker"]:
+        yield name, "workers are reached through a broker: give its address, `broker`"
+    if not values["cluster_key"] and not values["cluster_key_file"]:
+        yield name, "workers need the cluster's key, `cluster_key_file`: `weft cluster init` makes one"
 
 
 def service_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:  # noqa: ARG001
@@ -55,6 +72,7 @@ def service_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]
     yield from _render_contradictions(values)
     if values["logins"]:
         yield from _logins_contradictions(values["logins"])
+    yield from _worker_contradictions(values, "task_workers")
     for name in ("data_dir", "host"):
         if not values[name].strip():
             yield name, "is empty: write a value, or leave it out"
@@ -101,8 +119,17 @@ def _host_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]
 
 
 def _render_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    given = [name for name in ("render_wait_for", "render_scrolls", "render_mobile", "render_actions") if values[name]]
+    if not re.fullmatch("none|viewport|full|css:.+", values["render_screenshot"]):
+        yield "render_screenshot", "use none, viewport, full, or css:SELECTOR for an element"
+    if not re.fullmatch("[1-9][0-9]{1,3}x[1-9][0-9]{1,3}", values["render_viewport"]):
+        yield "render_viewport", f"use WIDTHxHEIGHT in pixels, as {VIEWPORT}"
+    given = [
+        name
+        for name in ("render_wait_for", "render_scrolls", "render_mobile", "render_pdf", "render_actions")
+        if values[name]
+    ]
     given += ["render_screenshot"] if values["render_screenshot"] != "none" else []
+    given += ["render_viewport"] if values["render_viewport"] != VIEWPORT else []
     if values["render"] == "never":
         for name in given:
             yield name, "pages are not rendered: set render to auto or always, too"

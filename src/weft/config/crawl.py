@@ -8,6 +8,7 @@ from weft import __version__
 from weft.config.section import Count, Help, Port, Positive, Seconds, Section, Texts, Timeout, Tuning
 
 Scope = Literal["any", "domain", "host", "prefix"]
+VIEWPORT = "1280x800"
 
 
 class ScopeSection(Section, frozen=True, kw_only=True):
@@ -131,6 +132,10 @@ class FetchSection(Section, frozen=True, kw_only=True):
     proxy_sticky: Annotated[bool, Tuning("keep using one proxy for a site as long as it works")] = False
     proxy_apart: Annotated[bool, Tuning("never use one proxy for two sites")] = False
     direct_fallback: Annotated[bool, Tuning("request sites directly while no proxy is free")] = False
+    hands: Annotated[
+        Literal["local", "cluster", "prefer-cluster"],
+        Tuning("who requests pages: this machine, workers on others (cluster), or these while there are some"),
+    ] = field(default="local", name="workers")
     render: Annotated[
         Literal["never", "auto", "always"],
         Help("render pages in a browser: never, auto (if needed) or always"),
@@ -142,16 +147,21 @@ class FetchSection(Section, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0, le=100)], Tuning("how often a page is scrolled to its end while it grows")
     ] = 0
     render_screenshot: Annotated[
-        Literal["none", "viewport", "full"],
-        Tuning("store a screenshot of each rendered page: the visible part, or the full page"),
+        str,
+        Tuning(
+            "store a screenshot of each rendered page: the visible part, the full page, or an element (css:SELECTOR)"
+        ),
     ] = "none"
+    render_viewport: Annotated[str, Tuning("width and height of what is in view, in pixels")] = VIEWPORT
+    render_pdf: Annotated[bool, Tuning("keep each rendered page as a PDF, too, of 200 sheets at most")] = False
     render_blocked: Annotated[
-        tuple[Literal["media", "font", "image", "stylesheet"], ...], Tuning("resources that a browser does not load")
-    ] = ("media", "font")
+        tuple[Literal["media", "font", "tracker", "image", "stylesheet"], ...],
+        Tuning("resources that a browser does not load"),
+    ] = ("media", "font", "tracker")
     render_mobile: Annotated[bool, Tuning("render pages as a mobile phone does")] = False
     render_actions: Annotated[
         tuple[dict[str, Any], ...],
-        Tuning("actions on a page before it is read: click, write, press, scroll, wait, select, screenshot"),
+        Tuning("actions on a page before it is read: click, write, press, scroll, wait, select, screenshot, pdf"),
     ] = ()
     max_browsers: Annotated[Annotated[int, Meta(ge=1, le=64)], Tuning("browsers that run at a time")] = 2
     pages_per_browser: Annotated[
@@ -203,11 +213,11 @@ class SpiderSection(Section, frozen=True, kw_only=True):
     on_page: Annotated[
         str | None, Help("function called with each page, which may yield items and requests: FILE.py:NAME")
     ] = None
-    scrapy: Annotated[str | None, Help("a spider of Scrapy's to run as it is: FILE.py[:CLASS] or MODULE[:CLASS]")] = (
+    scrapy: Annotated[str | None, Tuning("a spider of Scrapy's to run as it is: FILE.py[:CLASS] or MODULE[:CLASS]")] = (
         None
     )
-    scrapy_arguments: Annotated[dict[str, str], Help("argument of the Scrapy spider")] = field(default_factory=dict)
-    scrapy_settings: Annotated[dict[str, str], Help("setting of Scrapy, before those of the spider")] = field(
+    scrapy_arguments: Annotated[dict[str, str], Tuning("argument of the Scrapy spider")] = field(default_factory=dict)
+    scrapy_settings: Annotated[dict[str, str], Tuning("setting of Scrapy, before those of the spider")] = field(
         default_factory=dict
     )
     spider_workers: Annotated[
@@ -218,8 +228,8 @@ class SpiderSection(Section, frozen=True, kw_only=True):
         default=30.0, name="callback_seconds"
     )
     callback_memory_mb: Annotated[Positive, Tuning("memory limit of a callback, in megabytes")] = 500
-    max_callback_errors: Annotated[Positive | None, Help("failed callbacks after which the crawl ends")] = None
-    max_items: Annotated[Positive | None, Help("items after which the crawl ends; pages in flight may add some")] = None
+    max_callback_errors: Annotated[Positive | None, Help("callback errors after which it ends")] = None
+    max_items: Annotated[Positive | None, Help("items after which the crawl ends")] = None
 
     @property
     def is_given(self) -> bool:

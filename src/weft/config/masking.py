@@ -14,7 +14,7 @@ def masked(name: str, value: Any) -> Any:
     """A value for display, with secrets replaced by asterisks."""
     if name == "pods":
         return tuple(replace(pod, redis_url=without_login(pod.redis_url)) for pod in value)
-    if name == "redis_url" and value:
+    if name in ("redis_url", "broker") and value:
         return without_login(value)
     if name in SECRET_KEYS and isinstance(value, dict):
         return dict.fromkeys(value, "***")

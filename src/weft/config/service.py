@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from weft.config.cluster import ClusterSection
 from weft.config.crawl import FetchSection, LoginsSection
 from weft.config.proxies import ProxySection
 from weft.config.section import Help, Positive, Seconds, Section, Texts, Timeout, Tuning
@@ -64,13 +65,24 @@ class JobsSection(Section, frozen=True, kw_only=True):
     )
 
 
+class ServiceFetchSection(FetchSection, frozen=True, kw_only=True):
+    """How tasks ask for pages. `workers` are processes of the service here."""
+
+    hands: Annotated[
+        Literal["local", "cluster", "prefer-cluster"],
+        Tuning("who requests pages: this machine, workers on others (cluster), or these while there are some"),
+    ] = field(default="local", name="task_workers")
+
+
 class ServicesSection(Section, frozen=True, kw_only=True):
     """What `weft up` runs; these are flags of `weft up` only."""
 
-    services: Annotated[Texts, Help("what `weft up` keeps running, besides what that needs: redis, engine, api")] = (
-        "engine",
-        "api",
-    )
+    services: Annotated[
+        Texts, Help("what `weft up` keeps running, besides what that needs: redis, celery, engine, api")
+    ] = ("engine", "api")
+    with_cluster: Annotated[
+        bool, Help("also run a Redis, a Celery worker and scheduler, for work that other machines may share")
+    ] = field(default=False, name="cluster")
     crawls: Annotated[
         Texts, Help("configuration files of crawls that `weft up` also runs, each to its end; each needs a `seed_file`")
     ] = ()
@@ -100,8 +112,9 @@ class ServiceConfig(Struct, frozen=True, kw_only=True):
 
     server: ServerSection
     jobs: JobsSection
-    fetch: FetchSection
+    fetch: ServiceFetchSection
     proxy: ProxySection
+    cluster: ClusterSection
     logins: LoginsSection
     services: ServicesSection
     log: ServiceLogSection

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from weft.config.cluster import ClusterSection
 from weft.config.crawl import (
     ExtractSection,
     FetchSection,
@@ -32,6 +33,7 @@ class Config(Struct, frozen=True, kw_only=True):
     politeness: PolitenessSection
     fetch: FetchSection
     proxy: ProxySection
+    cluster: ClusterSection
     limits: LimitsSection
     login: LoginSection
     logins: LoginsSection
@@ -107,6 +109,7 @@ NOT_KEPT = frozenset(
         "data_dirs",
         "log_format",
         "prometheus_host",
+        "cluster_key",
     }
 )
 # Recorded only if a user has set them. Their defaults follow from the data dirs, which may have been moved, and from
@@ -115,7 +118,7 @@ KEPT_IF_GIVEN = frozenset({"log_dir", "num_pods"})
 IN_FILES = frozenset({"extract", "login", "logins"})  # mappings that may be in a file
 PATTERNS = frozenset({"include", "exclude"})
 SECRET_KEYS = frozenset(
-    {"auth", "headers", "redis_password", "pods", "proxy_sources", "scrapy_arguments", "scrapy_settings"}
+    {"auth", "headers", "redis_password", "pods", "proxy_sources", "cluster_key", "scrapy_arguments", "scrapy_settings"}
 )
 
 

@@ -65,10 +65,13 @@ class Settings(TypedDict, total=False):
     proxy_sticky: bool
     proxy_apart: bool
     direct_fallback: bool
+    workers: Literal["cluster", "local", "prefer-cluster"]
     render: Literal["always", "auto", "never"]
     render_wait_for: str | None
     render_scrolls: int
-    render_screenshot: Literal["full", "none", "viewport"]
+    render_screenshot: str
+    render_viewport: str
+    render_pdf: bool
     render_blocked: str | Sequence[str]
     render_mobile: bool
     render_actions: str | Sequence[str]
@@ -86,6 +89,19 @@ class Settings(TypedDict, total=False):
     proxy_test_timeout: float
     proxy_chunk: int
     proxy_parallel_tests: int
+    broker: str | None
+    cluster_key_file: str | None
+    cluster_key: str | None
+    hand_in_flight: int
+    hand_queue_seconds: float
+    hand_slack_seconds: float
+    cluster_bytes: int
+    shared_dir: str | None
+    celery_concurrency: int
+    chunk_seconds: float
+    wait_margin: float
+    progress_poll_seconds: float
+    unknown_timeout_seconds: float
     max_pages: int | None
     max_duration: float | None
     max_pages_per_domain: int | None

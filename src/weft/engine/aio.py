@@ -124,9 +124,7 @@ class AsyncEngine:
 
 
 async def _alone(work: Callable[[], T], ends: Ending) -> T:
-    """Runs a call on a thread of its own: a long wait must not occupy a thread of a shared pool that other
-    calls need.
-    """
+    """Runs a call on a thread of its own: a long wait must not occupy a thread that other calls need."""
     with ThreadPoolExecutor(1) as thread:
         try:
             return await asyncio.get_running_loop().run_in_executor(thread, work)

@@ -29,6 +29,7 @@ from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.steps import crash_point
 from weft.engine.parsing.parsers import Parsers
 from weft.engine.transports.browsers import Browsers
+from weft.engine.transports.hands import Hands
 from weft.engine.transports.transports import Clients, Transports
 from weft.errors import Busy
 from weft.frontier.contract import Frontier, SharedFrontier
@@ -135,16 +136,18 @@ class Fetching(Parts):
         *args: Any,
         outlet: Outlet | None = None,
         loading: Callable[[], bytes] | None = None,
+        is_alone: bool = True,
         **kwargs: Any,
     ) -> None:
-        """`loading`: what a parser child needs to load the user's code."""
+        """`loading`: what a parser child is sent of the user's code. `is_alone`: its one crawl may end it."""
         super().__init__(frontier, *args, **kwargs)
         most = most_in_flight(self.config.fetch.workers)
         # The spool's files are created where the pages are stored: they are unnamed, and that disk must have room
         # anyway.
         self.bodies = Spool(self.config.fetch.body_memory_bytes, self.folder)
         self.browsers = Browsers(self.config.fetch, self.folder / self.slot.name, self.crawls, frontier)
-        clients = Clients(most, self.bodies, self.config.proxy, self.folder, self.browsers.around)
+        self.hands = Hands(self.config.cluster, self.folder, self.slot.name, self.crawls, is_alone=is_alone)
+        clients = Clients(most, self.bodies, self.config.proxy, self.folder, self.browsers.around, self.hands)
         self.transports = Transports(clients, most)
         self._held_up = lambda now: clients.held_up(now) or self.browsers.unusable
         self._flight = Flight(most)
@@ -170,7 +173,8 @@ class Fetching(Parts):
             frontier, self.transports, self.results, self.committer, self.crawls, self.progress, self.suspects,
             self.metrics, owner=owner, step=self.step, flight=self._flight, held_up=self._held_up,
             periodic_tasks=[*periodic_tasks, self._go_on_checking, self.browsers.poll],
-            by_address=self.config.politeness.key_scope == "ip", pressure=outlet.pressure if outlet else None, **how,
+            by_address=self.config.politeness.key_scope == "ip", pressure=outlet.pressure if outlet else None,
+            hands=self.hands, **how,
         )  # fmt: skip
         return self.loop
 
@@ -178,6 +182,7 @@ class Fetching(Parts):
         """Closes the parts after the loop has ended."""
         self.work.begin("storing the last pages", state="draining")
         self.transports.shut()
+        self.hands.close()
         self.browsers.close()
         self.results.close()
         self.committer.close()

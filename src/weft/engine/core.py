@@ -88,7 +88,7 @@ class Core:
         )
         self._parts = parts = Fetching(
             self._frontier, config, SLOT, self._progress, corpus_id=engine_id, data_dirs=[data_dir],
-            work=work, metrics=folder.metrics,
+            work=work, metrics=folder.metrics, is_alone=False,
         )  # fmt: skip
         self._step, self._store, self._transports, self._results = (
             parts.step,

@@ -62,6 +62,7 @@ class CrawlSnapshot(Struct, frozen=True, kw_only=True):
     set_aside: int = 0  # queued URLs that an edit has excluded: they come back when it is taken back
     requests: int = 0
     retries: int = 0
+    need_javascript: int = 0  # pages that scripts must draw, whether they were rendered or not
     body_bytes: int = 0
     memory_bytes: int = 0  # with a limit: an upper bound of its memory now, see engine/crawls/memory.py
     rate: float = 0.0  # pages per second, recently

@@ -16,6 +16,7 @@ from functools import partial
 import msgspec
 
 from weft import urls
+from weft.config import Config
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.assembly import Parts
 from weft.engine.crawls.limits import limits_of
@@ -166,7 +167,7 @@ def resume_crawl(
         progress,
         seeds,
         politeness=config.politeness,
-        book=None if transports is None else RobotsBook(frontier.sites, config.fetch.user_agent()),
+        book=None if transports is None else _book(frontier, config, description),
         transport=None if transports is None else transports.open(config.fetch),
         open_transport=None if transports is None else transports.open,
         extraction=extraction_of(config.extract),
@@ -180,6 +181,14 @@ def resume_crawl(
         log.warning("the index was mended", lost_and_queued_again=lost, read_back=read_back)
     restore_links(crawl)
     return crawl
+
+
+def _book(frontier: Frontier, config: Config, description: Description | None) -> RobotsBook:
+    """A delay that a spider brings along may be too short for the public; one that somebody gave is taken as given."""
+    least_s = 0.0
+    if description is not None and config.politeness.delay_s == description.settings.get("delay"):
+        least_s = description.least_public_delay_s
+    return RobotsBook(frontier.sites, config.fetch.user_agent(), least_public_delay_s=least_s)
 
 
 def read_lost(frontier: SharedFrontier, store: PageStore, crawl: RunningCrawl, work: LongWork) -> int:

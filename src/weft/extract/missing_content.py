@@ -19,6 +19,7 @@ from weft.extract.turbo import Document, Element, nodes
 FEW_WORDS = 25  # of "please enable JavaScript to run this app", in any wording
 MENU_WORDS = 60  # of a shell that has its menu and footer, and nothing between them
 MENU_LINKS = 40
+FEW_LINKS = 3
 OWN_WORDS = 3  # besides menu and footer, of a shell: a name
 MOST_NODES, MOST_DEPTH = 5000, 50
 _SCRIPT = re.compile(r"java\s?script", re.IGNORECASE)
@@ -61,6 +62,11 @@ def lack_of(page: ParsedPage, *, redirected: bool = False) -> Lack | None:
     if page.hrefs:
         return None
     return _without_links(page, document)
+
+
+def may_be_shell(page: ParsedPage) -> bool:
+    """`is_shell` for each page of a crawl: one with more than a few links is not looked at, since that would cost."""
+    return len(page.hrefs) <= FEW_LINKS and is_shell(page)
 
 
 def is_shell(page: ParsedPage) -> bool:

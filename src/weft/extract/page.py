@@ -28,7 +28,7 @@ from weft.extract.text import markdown as _markdown
 from weft.extract.text.main_text import Content
 from weft.extract.text.markdown import Links
 from weft.extract.text.page_kind import PageKind
-from weft.extract.text.withheld import Withheld, withheld
+from weft.extract.text.withheld import Withheld, is_wall, withheld
 from weft.extract.turbo import Document, Element, without_templates
 
 MAX_BYTES = 2 * 1024 * 1024
@@ -137,7 +137,7 @@ class ParsedPage:
         """The text the page is about, as plain lines; of what is no HTML, all its text."""
         if self._document is None:
             return self.text
-        return _main.main_text(self._document, self.visible_text, self.stated)
+        return "" if is_wall(self.content, self.offered_text) else self.offered_text
 
     @lazy
     def markdown(self) -> str:
@@ -158,6 +158,8 @@ class ParsedPage:
         """The Markdown with its links, with their text alone, or with neither."""
         if self._document is None:
             return self.text
+        if is_wall(self.content, self.offered_text):
+            return ""
         headline = self.content.headline if self.content is not None else ""
         repeats = _main.repeats_of(self.content)
         written = _markdown.markdown(self.content_root, self.base, links, headline, self._document, repeats)
@@ -166,7 +168,7 @@ class ParsedPage:
     @lazy
     def language(self) -> str | None:
         """The two letters (ISO 639-1) of the page's language."""
-        return _language.language(self._document, self.main_text)
+        return _language.language(self._document, self.offered_text or self.text)
 
     @lazy
     def meta(self) -> Meta:
@@ -214,6 +216,11 @@ class ParsedPage:
         return _main.visible_text(self.content)
 
     @lazy
+    def offered_text(self) -> str:
+        """The main text, or the question for consent that a page has in its place."""
+        return _main.main_text(self._document, self.visible_text, self.stated) if self._document is not None else ""
+
+    @lazy
     def stated(self) -> str:
         """What the JSON-LD says beyond that, on a page that shows little of it."""
         return _main.stated_beside(self._document, self.visible_text) if self._document is not None else ""
@@ -226,7 +233,9 @@ class ParsedPage:
     @property
     def comments(self) -> str:
         """What readers wrote below the page's own text; empty in a forum, where it is the main text."""
-        return self.content.comments if self.content is not None else ""
+        if self._document is None or self.content is None:
+            return ""
+        return self.content.comments or _main.comments_beside(self._document, self.content)
 
     @property
     def page_kind(self) -> PageKind | None:
@@ -236,7 +245,7 @@ class ParsedPage:
     @property
     def withheld(self) -> Withheld | None:
         """Why the page shows less than it has: a question for consent, or a payment; None where it does not say so."""
-        return withheld(self._document, self.content, self.main_text) if self._document is not None else None
+        return withheld(self._document, self.content, self.offered_text) if self._document is not None else None
 
     @property
     def described(self) -> dict[str, str | float | None]:

@@ -34,7 +34,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from weft.config import PolitenessSection
-from weft.records import Found, Lease, Purpose, Reason, RenderedPart
+from weft.records import Found, HandRoute, Lease, Purpose, Reason, RenderedPart
 
 
 class Item(Struct, frozen=True, gc=False):
@@ -104,6 +104,9 @@ class Slots(Struct, frozen=True, gc=False):
 
     unknown: int  # sites that have never answered, or not the last time
     slow: int
+
+
+Router = Callable[[Lease], HandRoute | None]
 
 
 class EndedLease(Struct, frozen=True, gc=False):
@@ -272,8 +275,9 @@ class LeasesPart(Protocol):
     effect.
     """
 
-    def claim(self, owner: str, limit: int, slots: Slots | None = None) -> list[Lease]:
-        """Leases items that are due; durable before it returns. `slots`: the share of slow and unknown sites."""
+    def claim(self, owner: str, limit: int, slots: Slots | None = None, route: Router | None = None) -> list[Lease]:
+        """Leases for items that are due; durable before it returns. `slots`: what sites that hang may have of them.
+        `route` says which of them a worker on another machine shall make (the embedded frontier alone)."""
 
     def next_due(self) -> float | None:
         """When `claim` may next return something; None if nothing is scheduled."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from weft.config import FetchSection, JobsSection, ProxySection, ServiceConfig
+from weft.config import ClusterSection, FetchSection, JobsSection, ProxySection, ServiceConfig
 from weft.config.contradictions import wrong_action
 from weft.credentials import exact_host, exact_name
 from weft.engine.crawls.tenant import MOST_TRAPPED
@@ -61,9 +61,12 @@ def engine_settings(config: ServiceConfig) -> dict[str, Any]:
         name: getattr(config.proxy, attribute)
         for attribute, name in zip(ProxySection.__struct_fields__, ProxySection.__struct_encode_fields__, strict=True)
     }
+    names = zip(ClusterSection.__struct_fields__, ClusterSection.__struct_encode_fields__, strict=True)
+    cluster = {name: getattr(config.cluster, attribute) for attribute, name in names}
     return (
         fetch
         | proxy
+        | cluster
         | {
             "proxies": None,  # a task sets them if it wants them
             "logins": config.logins.logins,
@@ -125,6 +128,18 @@ def check_rendering(spec: TaskSpec, config: ServiceConfig) -> None:
         raise BadInput(f"render: this service cannot render pages: {trouble}")
 
 
+def check_workers(spec: TaskSpec, config: ServiceConfig) -> None:
+    """BadInput for an order that wants workers where none can be had, or that cannot go through them."""
+    if spec.workers in ("", "local"):
+        return
+    if spec.proxies:
+        raise BadInput("workers: workers do not go through proxies: leave out one of the two")
+    if not config.cluster.broker or not (config.cluster.key or config.cluster.key_file):
+        raise BadInput(
+            "workers: this service has none; leave the field out, or start it with `broker` and a cluster key"
+        )
+
+
 def check_login(spec: TaskSpec, config: ServiceConfig) -> None:
     """Raises BadInput if a task names a login that this service does not have."""
     if spec.login and spec.login not in config.logins.logins:
@@ -158,7 +173,9 @@ def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str
     if spec.login:
         settings["login"] = {"name": spec.login}  # by name: the engine has the credentials, which may change
     if spec.proxies:
-        settings["proxies"] = proxies
+        settings |= {"proxies": proxies, "workers": "local"}
+    elif spec.workers:
+        settings["workers"] = spec.workers
     if spec.extract:
         settings["extract"] = spec.extract
     if spec.render:
@@ -174,10 +191,12 @@ def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str
 def progress_of(snapshot: CrawlSnapshot) -> tuple[JobProgress, dict[str, int]]:
     """The progress of a crawl, and its failures and refusals by class, from one snapshot."""
     left = snapshot.left if snapshot.state is CrawlState.ENDED else snapshot.queued
-    return counted(snapshot.ends, left + snapshot.set_aside, snapshot.in_flight)
+    return counted(snapshot.ends, left + snapshot.set_aside, snapshot.in_flight, snapshot.need_javascript)
 
 
-def counted(ends: Mapping[str, int], queued: int, in_flight: int) -> tuple[JobProgress, dict[str, int]]:
+def counted(
+    ends: Mapping[str, int], queued: int, in_flight: int, need_javascript: int = 0
+) -> tuple[JobProgress, dict[str, int]]:
     """The progress and classes of URLs that have ended, from `CrawlSnapshot.ends`."""
     outcomes: Counter[UrlOutcome] = Counter()
     classes: Counter[str] = Counter()
@@ -188,6 +207,7 @@ def counted(ends: Mapping[str, int], queued: int, in_flight: int) -> tuple[JobPr
         if (kind := error_class(int(status), error)) is not None:
             classes[str(kind)] += count
     progress = JobProgress(
+        need_javascript=need_javascript,
         completed=outcomes[UrlOutcome.COMPLETED],
         gone=outcomes[UrlOutcome.GONE],
         failed=outcomes[UrlOutcome.FAILED],

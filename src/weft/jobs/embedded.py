@@ -28,6 +28,7 @@ from weft.jobs.crawls import (
     check_login,
     check_proxies,
     check_rendering,
+    check_workers,
     counted,
     crawl_settings,
     finish_of,
@@ -148,6 +149,7 @@ class EmbeddedJobService:
         check_formats(submission.spec)
         check_proxies(submission.spec, proxies_of(self._config))
         check_rendering(submission.spec, self._config)
+        check_workers(submission.spec, self._config)
         check_login(submission.spec, self._config)
         return urls
 

@@ -144,6 +144,7 @@ class JobProgress(Struct, frozen=True, kw_only=True):
     robots_blocked: int = 0  # a subset of `refused`
     queued: int = 0  # at the end of the task: URLs that were left
     in_flight: int = 0
+    need_javascript: int = 0  # of the completed: scripts must draw them, whether a browser had them or not
 
     @property
     def discovered(self) -> int:
@@ -202,6 +203,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     webhook: dict[str, Any] | None = None
     render: str = ""  # never, auto, always; empty: the service's default
     render_options: dict[str, Any] = {}  # see scraping.RenderWishes
+    workers: str = ""  # local, cluster, prefer-cluster; empty: what the service is set to
     proxies: bool = False  # all requests go through the service's proxies
     login: str = ""  # the name of one of the service's logins
     is_batch: bool = False  # fetch only the given URLs; more may be appended

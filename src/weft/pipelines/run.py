@@ -28,16 +28,25 @@ from weft.pipelines.output.stats import RunStats
 from weft.pipelines.output.writer import OrderedWriter, plain_row
 from weft.pipelines.pool import shared_config
 from weft.pipelines.pool.api import Stream, WorkerPool
-from weft.pipelines.pool.contract import LOCAL
 from weft.pipelines.pool.durability.runs import RunDirectory
 from weft.pipelines.pool.failure import describe
 from weft.pipelines.pool.record import Result, Status
+from weft.pipelines.pool.settings import LOCAL
 from weft.pipelines.pool.target import CallableTarget
 from weft.pipelines.pool.view import NoView, View
 from weft.pipelines.run_facts import RunFacts
 from weft.pipelines.sources import open_source
 from weft.pipelines.spec.definition import Pipeline, is_callable
-from weft.pipelines.spec.plan import Plan, import_from, make_plan, module_file, outside_reads
+from weft.pipelines.spec.plan import (
+    PLAN_FOLDERS,
+    Plan,
+    import_from,
+    make_plan,
+    module_file,
+    outside_reads,
+    stage_callables,
+    stage_files,
+)
 from weft.pipelines.stage import CollectContext
 from weft.telemetry import Log
 
@@ -55,6 +64,8 @@ class RunOptions(msgspec.Struct, frozen=True):
     workers: int | None = None
     batch_size: int | None = None
     engine: str | None = None
+    engine_options: dict[str, str] = {}
+    """What the engine is told beyond the pool's settings, a broker's address say."""
     cache: Path | None = None
     item_logs: bool | str | None = None
     """One of the pool's ITEM_LOGS; None: what the pipeline says."""
@@ -203,7 +214,7 @@ class PipelineRun:
         return RunFacts(
             self.directory.run_id, pipeline.name, str(pipeline.path.absolute()), run_facts.now_text(), str(output),
             options.settings, options.items, options.directory, options.only, options.fresh, options.from_stage,
-            pipeline.spec.item_name,
+            pipeline.spec.item_name, options.engine,
         )  # fmt: skip
 
     def _settled(self, plan: Plan) -> Plan:
@@ -237,7 +248,9 @@ class PipelineRun:
             RUNNER, workers=workers, run_dir=self.directory.path, resume=self._resumed,
             logs=self._pipeline.spec.item_logs if options.item_logs is None else options.item_logs,
             config=self._plan.plain(), engine=engine, items_folder=self._pipeline.spec.item_name,
-            values=CachedValues(self._cache, self._step), **settings,
+            values=CachedValues(self._cache, self._step), callables=stage_callables(self._pipeline),
+            code_files=stage_files(self._pipeline), folders={name: getattr(self._plan, name) for name in PLAN_FOLDERS},
+            engine_options=options.engine_options, **settings,
         )  # fmt: skip
 
     def run(self, make_view: Callable[[], View] = NoView) -> RunSummary:

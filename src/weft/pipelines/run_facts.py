@@ -40,6 +40,8 @@ class RunFacts(msgspec.Struct):
     fresh: bool = False
     from_stage: str | None = None
     item_name: str = ITEMS
+    engine: str | None = None
+    """Another one than the pipeline's."""
     finished: bool = False
     seconds: float = 0.0
     by_status: dict[str, int] = {}

@@ -282,7 +282,10 @@ def _settings(spider: Spider) -> dict[str, object]:
     value, render = spider.settings, render_of(spider.render)
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise BadInput(f"settings: {value!r:.80} is not accepted; use a mapping of a crawl's settings")
-    return {"render": render, **value} if render else dict(value)
+    own: dict[str, object] = {"render": render} if render else {}
+    if spider.workers is not None:
+        own["workers"] = spider.workers
+    return own | value
 
 
 def _login(value: object) -> dict[str, object]:

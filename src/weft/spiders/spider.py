@@ -46,6 +46,7 @@ class Spider:
     settings: Mapping[str, Any] = {}  # any setting of a crawl; the command line and the environment override it
     login: FormLogin | Mapping[str, Any] | None = None  # what it logs in with; see `weft.FormLogin`
     render: str | None = None  # have a browser draw the pages: auto (those that scripts must draw) or always
+    workers: str | None = None  # which machines ask for the pages: local, cluster or prefer-cluster
     follow = False  # follow the links of all pages by scope, as `weft crawl` does, besides what is yielded
 
     def __init__(self) -> None:

@@ -48,9 +48,10 @@ class Graph:
             self._services.append(service)
 
     def named(self, name: str) -> list[Kept]:
-        """The service of that name, or those of that group: `api` is `api0` and `api1`, too."""
+        """The service of that name, or those of that group: `api` is `api0` and `api1`, too, and `celery` is
+        `celery_worker` and `celery_beat`."""
         exact = [one for one in self._services if one.name == name]
-        return exact or [one for one in self._services if one.name.rstrip("0123456789") == name]
+        return exact or [one for one in self._services if group_of(one.name) == name]
 
     def with_needs(self, services: Iterable[Kept]) -> list[Kept]:
         """These, and all that they need, in order of dependency."""
@@ -96,6 +97,11 @@ class Graph:
         if isinstance(service, Service) and service.pid is None:
             return True
         return all(other.has_ended or all(need is not service for need in other.needs) for other in self._services)
+
+
+def group_of(name: str) -> str:
+    """The group that a service belongs to, by its name."""
+    return "celery" if name.startswith("celery_") else name.rstrip("0123456789")
 
 
 def state_of(service: Kept) -> str:

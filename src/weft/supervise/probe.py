@@ -22,9 +22,17 @@ log = Log("weft.supervise.probe")
 class HealthProbe:
     """Asks again and again, on a thread that begins with the first look at an answer, until it is closed."""
 
-    def __init__(self, ask: Callable[[], HealthReport], *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`ask` may take its time, and has a limit for it."""
+    def __init__(
+        self,
+        ask: Callable[[], HealthReport],
+        *,
+        every_s: float = EVERY_S,
+        soon_s: float = SOON_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`ask` may take its time, and has a limit for it. `soon_s`: between two questions while it is not healthy."""
         self._ask = ask
+        self._every_s, self._soon_s = every_s, soon_s
         self._clock = clock
         self._answer: tuple[float, HealthReport] | None = None  # when it was asked for, and what came
         self._over = threading.Event()
@@ -50,7 +58,7 @@ class HealthProbe:
                 log.error("a probe failed", exc_info=True)
                 report = HealthReport(ServiceHealth.FAILING, f"{type(error).__name__}: {error}")
             self._answer = asked_s, report
-            self._over.wait(EVERY_S if report == HEALTHY else SOON_S)
+            self._over.wait(self._every_s if report == HEALTHY else self._soon_s)
 
 
 class Patience:

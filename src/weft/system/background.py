@@ -29,6 +29,7 @@ from weft.supervise.leftovers import MARK
 from weft.supervise.process import set_name
 from weft.system import control, extras
 from weft.system import state as kept
+from weft.system.services import wanted
 from weft.system.state import SystemState
 from weft.system.supervisor import SIGNALS, Supervisor
 from weft.telemetry import Log, LogFormat, Slot, log_to_file
@@ -46,7 +47,7 @@ def up(config: ServiceConfig, watch: Callable[[SystemState], None]) -> tuple[Sys
     Where a supervisor is at work already nothing is started: its services are waited for.
     """
     data_dir = Path(config.server.data_dir)
-    extras.check(config, config.services.services)  # before there is a folder
+    extras.check(config, wanted(config))  # before there is a folder
     while True:
         try:
             lock = kept.acquire_lock(data_dir)

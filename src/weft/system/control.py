@@ -18,6 +18,7 @@ import msgspec
 from weft.engine.process.channel import Connection, Gone, socket_path
 from weft.errors import BadInput, Busy, WeftError
 from weft.supervise import leftovers
+from weft.supervise.graph import group_of
 from weft.supervise.held import Adopted
 from weft.supervise.process import birth, boot_id, has_ended
 from weft.supervise.redis_server import end_leftovers
@@ -114,7 +115,7 @@ def wait_until_up(data_dir: Path, watch: Callable[[SystemState], None], name: st
         answered_at = time.monotonic()
         watch(state)
         exact = [row for row in state.services if name in (None, row.name)]
-        wanted = exact or [row for row in state.services if row.name.rstrip("0123456789") == name]
+        wanted = exact or [row for row in state.services if group_of(row.name) == name]
         for row in wanted:
             if row.state == "failed" and (name is not None or state.is_up):  # else its supervisor ends, and says why
                 raise WeftError(f"{row.name} was given up: {row.last_error}; `weft logs {row.name}` has more")

@@ -24,10 +24,11 @@ from weft.fetch.browser.chromium import find_chromium, sandbox_trouble
 from weft.frontier.clock import FOLDER, MachineClock, UnusableClock, default_path
 from weft.frontier.redis.connection import RedisSettings, Unreachable, connect, inspect
 from weft.supervise.redis_server import find_program
-from weft.system import control, doctor_machine
+from weft.system import control, doctor_cluster, doctor_machine
 from weft.system import extras as optional
 from weft.system.finding import CheckState, Finding
 from weft.system.redis import startable
+from weft.system.services import wanted
 
 LEAST_PYTHON = (3, 11)
 LEAST_FILES, GOOD_FILES = 1024, 4096
@@ -44,6 +45,7 @@ def examine(config: ServiceConfig) -> Iterator[Finding]:
     yield kernel()
     yield from extras(config)
     yield redis(config)
+    yield from doctor_cluster.broker(config)
     yield from doctor_machine.overcommit(_has_redis_here(config))
     yield api_port(config)
     yield from doctor_machine.api_keys(config)
@@ -80,7 +82,7 @@ def kernel() -> Finding:
 
 def extras(config: ServiceConfig) -> Iterator[Finding]:
     """The optional parts: those that the settings need are problems where they are missing."""
-    needed = optional.needed(config, config.services.services)
+    needed = optional.needed(config, wanted(config))
     for extra, requirements in sorted(optional.packages().items()):
         missing = optional.missing(requirements)
         if not missing:
@@ -92,7 +94,7 @@ def extras(config: ServiceConfig) -> Iterator[Finding]:
 
 def redis(config: ServiceConfig) -> Finding:
     """A server that is named, else a program that can be started."""
-    needed = CheckState.PROBLEM if "redis" in config.services.services else CheckState.WARNING
+    needed = CheckState.PROBLEM if "redis" in wanted(config) else CheckState.WARNING
     if config.services.redis_url is not None:
         return _redis_server(config, needed)
     return redis_program(needed)
@@ -102,7 +104,7 @@ def _has_redis_here(config: ServiceConfig) -> bool:
     """Whether a server on this machine is or will be used."""
     url = config.services.redis_url
     if url is None:
-        return "redis" in config.services.services
+        return "redis" in wanted(config)
     return urlsplit(url).hostname in (None, "localhost", "127.0.0.1", "::1")
 
 

@@ -39,7 +39,9 @@ def missing(names: Collection[str]) -> list[str]:
 def needed(config: ServiceConfig, services: Collection[str]) -> set[str]:
     """The extras without which these services cannot run."""
     extras = {"serve"} if "api" in services else set()
-    if "redis" in services and (config.services.redis_url or not _has_server()):
+    if "celery" in services:
+        extras.add("cluster")  # a server and a client are in it
+    elif "redis" in services and (config.services.redis_url or not _has_server()):
         extras.add("redis")
     return extras
 

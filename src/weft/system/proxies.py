@@ -21,6 +21,7 @@ from weft.fetch.proxies.pool import read_list, written_at
 from weft.fetch.proxies.refresh import KIND, UNDER_WAY, RefreshJob, cut_off, is_under_way, last_job, new_id
 from weft.jobs.crawls import proxies_of
 from weft.jobs.reading.progress import ProgressKeys
+from weft.system.celery import CeleryServices
 from weft.system.state import ProxyRow
 from weft.telemetry import Log
 
@@ -41,7 +42,10 @@ class _Counted(msgspec.Struct, frozen=True):
 class ProxyKeeping:
     """Its methods may be called from any thread."""
 
-    def __init__(self, config: ServiceConfig) -> None:
+    def __init__(self, config: ServiceConfig, celery: Callable[[], CeleryServices | None] = lambda: None) -> None:
+        """`celery`: the workers that test them, while there are some."""
+        self._celery = celery
+        self._over = threading.Event()
         self._section, self._least = config.proxy, config.proxy.least
         self._refresh = refresh_of(config.fetch, config.proxy, Path(config.server.data_dir))
         self._can_test = config.proxy.test_url is not None and bool(self._refresh.sources)
@@ -70,7 +74,7 @@ class ProxyKeeping:
             return self._job_id
 
     def _begin(self, work: Callable[[str], None], job_id: str) -> None:
-        self._job_id = job_id
+        self._job_id, self._over = job_id, threading.Event()
         self._thread = threading.Thread(target=work, args=(job_id,), name="proxy refresh", daemon=True)
         self._thread.start()
 
@@ -108,6 +112,10 @@ class ProxyKeeping:
             time.sleep(POLL_S)
         return True
 
+    def close(self) -> None:
+        """Waits for no workers any more."""
+        self._over.set()
+
     def turn(self) -> None:
         """To be called now and then: begins a refresh if too few are usable, or their test is old."""
         now = time.monotonic()
@@ -116,13 +124,22 @@ class ProxyKeeping:
         self._next_turn = now + TURN_S
         written = written_at(self._refresh.live)
         age_s = math.inf if written is None else time.time() - written / 1e9
-        if age_s >= self._section.refresh_s or (age_s >= self._section.pause_s and self.usable() < self._least):
+        if self._is_due(age_s):
             self._next_turn = now + max(TURN_S, self._section.pause_s)
             self.trigger()
         elif (job := self.job()) is not None and job != self._noted:  # of another process
             with self._mutex:
                 if not self._is_running():
                     self._begin(self._follow, job.job_id)
+
+    def _is_due(self, age_s: float) -> bool:
+        """By age, or by scheduler where there is one; and when too few are usable."""
+        if age_s >= self._section.pause_s and self.usable() < self._least:
+            return True
+        celery = self._celery()
+        if celery is None or not celery.scheduler.healthy or not celery.worker.healthy:
+            return age_s >= self._section.refresh_s
+        return celery.wants_refresh() and age_s >= self._section.pause_s
 
     def counts(self) -> ProxyCounts | None:
         """For metrics; None: the service has none."""
@@ -179,7 +196,9 @@ class ProxyKeeping:
 
     def _run(self, job_id: str) -> None:
         try:
-            self._refresh.run(self._note, job_id)
+            celery = self._celery()
+            work = celery.refresh_work(self._refresh, self._over) if celery is not None else None
+            self._refresh.run(self._note, job_id, work)
         except Busy:  # another process was first: its result is as good
             self._follow(job_id)
         except WeftError as error:

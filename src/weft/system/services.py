@@ -5,6 +5,7 @@ program that is missing, a Redis that cannot be used. How it is started, how its
 is the service's own (`supervise/service.py`).
 
     redis    our own server in DATA_DIR/redis, or one that runs already; needs nothing
+    celery   a worker and scheduler; needs redis
     engine   runs all tasks; needs nothing
     api      the workers that answer requests, and the runner in one of them; needs the engine
     crawl-NAME   a crawl of the configuration, until it has finished; needs nothing
@@ -16,15 +17,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from weft.cluster.supervised.children import SCHEDULER_LOG, WORKER_LOG
 from weft.config import ServiceConfig
 from weft.crawl.processes.service import DeclaredCrawl, declared_crawls
 from weft.jobs.processes.services import ENGINE_LOG, Api, engine_of, worker_log
 from weft.supervise.graph import Kept
 from weft.supervise.redis_server import end_leftovers
 from weft.supervise.service import Service
+from weft.system.celery import CeleryServices
 from weft.system.redis import redis_of
 
 # What other rooms show on the dashboard, which knows none of them: see jobs/dashboard/panels.py.
+CLUSTER = ("redis", "celery")  # what `--cluster` adds
 PANELS = ("weft.crawl.machine:MachineCrawls",)
 
 
@@ -35,6 +39,7 @@ class Made:
     services: Sequence[Kept]
     url: str = ""
     close: Callable[[], None] = lambda: None
+    celery: CeleryServices | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,11 @@ def declared(config: ServiceConfig, environment: Mapping[str, str]) -> dict[str,
         service, url, close = redis_of(config.services, folder, redis_log, environment)
         return Made((service,), url, close)
 
+    def celery(made: Mapping[str, Made]) -> Made:
+        (needed,) = made["redis"].services
+        services = CeleryServices(config, needed, environment)
+        return Made((services.worker, services.scheduler), close=services.close, celery=services)
+
     def engine(_: Mapping[str, Made]) -> Made:
         return Made((engine_of(config, environment),))
 
@@ -70,6 +80,7 @@ def declared(config: ServiceConfig, environment: Mapping[str, str]) -> dict[str,
     crawls = declared_crawls(config.services.crawls)
     declarations = (
         Declaration("redis", redis, (redis_log,), clean_up=lambda: end_leftovers(folder)),
+        Declaration("celery", celery, (log_dir / WORKER_LOG, log_dir / SCHEDULER_LOG), needs=("redis",)),
         Declaration("engine", engine, (log_dir / ENGINE_LOG,)),
         Declaration("api", api, workers, needs=("engine",)),
         *(Declaration(one.name, _made_of(one, environment), one.logs) for one in crawls),
@@ -79,7 +90,13 @@ def declared(config: ServiceConfig, environment: Mapping[str, str]) -> dict[str,
 
 def wanted(config: ServiceConfig) -> list[str]:
     """What `weft up` runs: the services that are named, and all crawls."""
-    return [*config.services.services, *(one.name for one in declared_crawls(config.services.crawls))]
+    cluster = [name for name in CLUSTER if has_cluster(config) and name not in config.services.services]
+    return [*cluster, *config.services.services, *(one.name for one in declared_crawls(config.services.crawls))]
+
+
+def has_cluster(config: ServiceConfig) -> bool:
+    """Whether a broker and what works over it shall run."""
+    return config.services.with_cluster or "celery" in config.services.services
 
 
 def _made_of(crawl: DeclaredCrawl, environment: Mapping[str, str]) -> Callable[[Mapping[str, Made]], Made]:

@@ -35,9 +35,10 @@ from weft.supervise.notify import ServiceManager
 from weft.supervise.service import Service, ServiceHealth
 from weft.system import extras
 from weft.system import state as kept
+from weft.system.celery import CeleryServices, with_cluster
 from weft.system.proxies import ProxyKeeping
 from weft.system.recorder import Recorder
-from weft.system.services import Declaration, Made, declared, wanted
+from weft.system.services import Declaration, Made, declared, has_cluster, wanted
 from weft.system.sites import SiteScrapers
 from weft.system.state import SystemState
 from weft.system.supervisor_metrics import Figures
@@ -90,7 +91,7 @@ class Supervisor(SiteScrapers):
         self._mark = ""
         self._declared: dict[str, Declaration] = {}
         self._wanted = wanted(self.config)
-        self._proxies = ProxyKeeping(self.config)
+        self._proxies = ProxyKeeping(self.config, self._celery)
         self._figures = Figures(self.data_dir / ENGINE / "metrics")
         self._manager = ServiceManager()  # `run` asks who has started this process; inside a program nobody
 
@@ -117,6 +118,8 @@ class Supervisor(SiteScrapers):
         try:
             self._mark = kept.mark_of(self._lock)
             name, _, value = self._mark.partition("=")
+            if has_cluster(self.config):
+                self.config = with_cluster(self.config)
             self._declared = declared(self.config, {name: value})
             self._control = ChannelServer(socket_path(self.data_dir, kept.SOCKET), self._command, at_once=VERBS)
         except BaseException:
@@ -141,6 +144,7 @@ class Supervisor(SiteScrapers):
         self._manager.stopping()
         try:
             self._close_sites()
+            self._proxies.close()
             self.stop_all()
         finally:
             self._over.set()
@@ -194,6 +198,8 @@ class Supervisor(SiteScrapers):
         """Has a service run, and what it needs. True when it is healthy, otherwise an error says why it is not; one
         that is healthy is left as it is."""
         with self._mutex:
+            if name == "celery":
+                self._have_cluster()
             self._make([name])
             needed = self._graph.with_needs(self._graph.named(name))
             self._begin_again([service for service in needed if service.has_ended and not service.healthy])
@@ -203,6 +209,18 @@ class Supervisor(SiteScrapers):
     def start_redis(self) -> bool:
         """The same for Redis."""
         return self.start("redis")
+
+    def start_celery(self) -> bool:
+        """The same for Celery: the worker and scheduler, and the Redis that they need."""
+        return self.start("celery")
+
+    def is_celery_alive(self) -> bool:
+        """Ping and heartbeat of the worker came back, and scheduler sends."""
+        return self.is_alive("celery")
+
+    def restart_celery_if_dead(self) -> bool:
+        """`restart_if_dead` for Celery."""
+        return self.restart_if_dead("celery")
 
     def start_all(self, names: Sequence[str] | None = None) -> None:
         """All of the configuration's, at the same time; or of these."""
@@ -317,6 +335,18 @@ class Supervisor(SiteScrapers):
         hint = f"; did you mean {near!r}?" if near else ":"
         raise BadInput(f"no service {name!r}{hint} there are {', '.join(self._declared)}")
 
+    def _celery(self) -> CeleryServices | None:
+        made = self._made.get("celery")
+        return None if made is None else made.celery
+
+    def _have_cluster(self) -> None:
+        """Settings without a cluster get one when Celery is started all the same."""
+        if not has_cluster(self.config):
+            services = msgspec.structs.replace(self.config.services, with_cluster=True)
+            self.config = with_cluster(msgspec.structs.replace(self.config, services=services))
+            name, _, value = self._mark.partition("=")
+            self._declared = declared(self.config, {name: value})
+
     def _make(self, names: Iterable[str]) -> None:
         """Makes those that are not there yet, and what they need; none of them is started before all are made."""
         new: dict[str, Made] = {}
@@ -402,7 +432,8 @@ class Supervisor(SiteScrapers):
             try:
                 select.select([self._control], [], [], POLL_S)
                 self._proxies.turn()
-                self._figures.turn(self._proxies.counts())
+                celery = self._celery()
+                self._figures.turn(self._proxies.counts(), celery.metrics if celery is not None else None)
                 with self._mutex:
                     self._graph.turn()
                     self._control.turn()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from weft.extract import page as page_module
 from weft.extract.kind import BodyKind
 from weft.extract.page import MAX_BYTES, ParsedPage, extract
+from weft.extract.text import main_text
 
 URL = "https://site.test/dir/page?q=1"
 
@@ -143,7 +144,7 @@ TOKENS = st.sampled_from(
 def test_no_markup_raises_whatever_is_asked(tokens: list[str], content_type: str | None) -> None:
     read = extract("".join(tokens).encode("utf-8", "surrogatepass"), URL, content_type)
     names = [name for name, value in vars(ParsedPage).items() if isinstance(value, page_module.lazy)]
-    assert len(names) == 13
+    assert len(names) == 14
     for name in names:
         getattr(read, name)
 
@@ -169,3 +170,9 @@ def test_without_references_only_they_are_missing() -> None:
     assert (without.title, without.canonical, without.noindex) == ("T", "http://h.example/c", True)
     assert [link.href for link in without.links] == ["/a"]
     assert without.main_text == with_them.main_text
+
+
+def test_what_a_crawl_needs_of_a_page_is_read_without_its_main_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main_text, "content_of", lambda *_: pytest.fail("the main text was looked for"))
+    read = extract(b"<title>T</title><main><p>Text <a href=/a>A</a></main>", URL, "text/html")
+    assert (read.title, read.hrefs, [link.href for link in read.links]) == ("T", ["/a"], ["/a"])

@@ -7,14 +7,16 @@ import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from weft.engine.loop.fetcher.robots import RobotsBook
 from weft.engine.user_code.calls import CLOSED, FAILURE, ITEMS, PAGE, START, Call, CallResult, Code, Description
 from weft.engine.user_code.sources import SCRAPY_MAKER
 from weft.errors import BadInput
+from weft.frontier.contract import RobotsRecord, SitesPart
 from weft.spiders.scrapy.runner import ScrapyRunner, make
 from weft.spiders.scrapy.values import decode_value, encode_value
 
@@ -94,19 +96,38 @@ def test_settings_are_mapped(made: Any) -> None:
     assert described.notes == ["without effect in Weft: AUTOTHROTTLE_ENABLED (docs/from-scrapy.md)"]
 
 
-@pytest.mark.parametrize(
-    ("host", "delay", "wanted"),
-    [("example.com", 0, 1.0), ("example.com", 3, 3.0), ("10.1.2.3", 0, 0.0), ("localhost", 0.1, 0.1)],
-)  # fmt: skip
-def test_a_delay_is_taken_as_given_on_private_hosts_alone(made: Any, host: str, delay: float, wanted: float) -> None:
-    runner = made(f"start_urls = ['http://{host}/']\ncustom_settings = {{'DOWNLOAD_DELAY': {delay}}}")
-    assert runner.describe().settings["delay"] == wanted
-    private = made(f"start_urls = ['http://{host}/']", ROBOTSTXT_OBEY="False")
+@pytest.mark.parametrize("host", ["example.com", "10.1.2.3", "localhost"])
+def test_robots_txt_may_be_disregarded_on_private_hosts_alone(made: Any, host: str) -> None:
+    runner = made(f"start_urls = ['http://{host}/']", ROBOTSTXT_OBEY="False", DOWNLOAD_DELAY="0")
     if host == "example.com":
         with pytest.raises(BadInput, match="ROBOTSTXT_OBEY"):
-            private.describe()
+            runner.describe()
     else:
-        assert not private.describe().obeys_private_robots
+        described = runner.describe()
+        assert not described.obeys_private_robots
+        assert (described.settings["delay"], described.least_public_delay_s) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("origin", "text", "wanted"),
+    [
+        ("http://127.0.0.1:8080", "", None),
+        ("http://192.168.1.2", "Crawl-delay: 3", 3.0),
+        ("https://example.com", "", 1.0),
+        ("https://example.com", "Crawl-delay: 0.2", 1.0),
+        ("https://example.com", "Crawl-delay: 3", 3.0),
+    ],
+)
+def test_a_short_delay_of_the_spider_holds_on_private_hosts_alone(origin: str, text: str, wanted: float | None) -> None:
+    told: list[float | None] = []
+
+    class Sites:
+        def robots_known(self, _origin: str, _record: RobotsRecord, crawl_delay_s: float | None) -> None:
+            told.append(crawl_delay_s)
+
+    book = RobotsBook(cast(SitesPart, Sites()), "Weft/1", least_public_delay_s=1.0)
+    book.learn(origin, RobotsRecord("ok", f"User-agent: *\n{text}\n".encode(), 0.0))
+    assert told == [wanted]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,14 @@ import msgspec
 
 from weft.cli.pipelines import pipeline_runs
 from weft.cli.pipelines.pool_display import RunView, phases
-from weft.cli.pipelines.running import LATEST, item_log_flags, stdout_to_stderr, terminate_like_interrupt
+from weft.cli.pipelines.running import (
+    LATEST,
+    engine_flags,
+    engine_options,
+    item_log_flags,
+    stdout_to_stderr,
+    terminate_like_interrupt,
+)
 from weft.cli.terminal.output import output_flags, print_document, print_json, printable
 from weft.errors import BadConfig, BadInput
 from weft.pipelines import catalogue, run_facts
@@ -157,7 +164,7 @@ def schema() -> None:
     metavar="[RUN_ID]",
     help="Continue an interrupted run: the latest of this pipeline, or the given one.",
 )
-@click.option("--engine", metavar="NAME", help="What runs the items. [default: local]")
+@engine_flags
 @click.option("--set", "settings", metavar="STAGE.KEY=VALUE", multiple=True, help="A setting, for this run.")
 @click.option("--items", metavar="FILE", help="Another items file, for this run.")
 @click.option("--out", "directory", metavar="DIR", help="Another output directory, for this run.")
@@ -171,7 +178,9 @@ def run(name: str, resume: str | None, as_json: bool, quiet: bool, **options: An
     Exits with 0 when every item succeeded, 1 when some did not, 2 when it could not start, 130 when interrupted; then
     --resume continues. With --only the rows go to the run's own directory, and the output stays as it is.
     """
+    beside = engine_options(options)
     asked = RunOptions(
+        engine_options=beside,
         **{key: value for key, value in options.items() if key not in ("only", "settings")},
         only=list(options["only"]),
         settings=list(options["settings"]),
@@ -211,7 +220,7 @@ def _as_before(asked: RunOptions, facts: run_facts.RunFacts) -> RunOptions:
             )
     return msgspec.structs.replace(
         asked, only=facts.only, fresh=facts.fresh, from_stage=facts.from_stage, settings=facts.settings,
-        items=facts.items, directory=facts.directory,
+        items=facts.items, directory=facts.directory, engine=asked.engine or facts.engine,
     )  # fmt: skip
 
 

@@ -19,7 +19,14 @@ import click
 import msgspec
 
 from weft.cli.pipelines.pool_display import RunView, failure_line, sentence
-from weft.cli.pipelines.running import LATEST, item_log_flags, stdout_to_stderr, terminate_like_interrupt
+from weft.cli.pipelines.running import (
+    LATEST,
+    engine_flags,
+    engine_options,
+    item_log_flags,
+    stdout_to_stderr,
+    terminate_like_interrupt,
+)
 from weft.cli.terminal.output import output_flags, print_document
 from weft.errors import BadInput, WeftError
 from weft.pipelines.pool import shared_config
@@ -28,7 +35,7 @@ from weft.pipelines.pool.durability.runs import RunDirectory
 from weft.pipelines.pool.events import PoolCounts
 from weft.pipelines.pool.items import Feeder, check_items, count_lines, read_items
 from weft.pipelines.pool.record import Result
-from weft.pipelines.pool.settings import PoolSettings, worker_count
+from weft.pipelines.pool.settings import LOCAL, PoolSettings, worker_count
 from weft.pipelines.pool.target import CallableTarget
 from weft.supervise import process
 
@@ -45,6 +52,7 @@ class Manifest(msgspec.Struct):
     items: str
     out: str
     settings: dict[str, Any]
+    engine: str = LOCAL
     finished: bool = False
     counts: PoolCounts | None = None
     journal_bytes: int = 0
@@ -102,6 +110,7 @@ def pool(ctx: click.Context) -> None:
 )
 @click.option("--config", metavar="FILE", help="YAML or JSON that every item gets as context.config.")
 @click.option("--ordered", is_flag=True, help="Results in the order of the items.")
+@engine_flags
 @click.option("--logs", metavar="DIR", default="logs", show_default=True, help="Where runs are kept.")
 @item_log_flags
 @click.option(
@@ -118,10 +127,11 @@ def run(function: str, as_json: bool, quiet: bool, **options: Any) -> int:
     FUNCTION is called as function(item, context) in a worker process. Exits with 0 when every item succeeded, 1 when
     some did not, 130 when interrupted; then --resume continues.
     """
+    beside = engine_options(options)
     directory, manifest = _prepare(_full_name(function), options)
     began_s = time.monotonic()
     try:
-        _run(directory, manifest, options, quiet=quiet)
+        _run(directory, manifest, options, beside, quiet=quiet)
     except BadInput:
         if options["resume"] is None:
             shutil.rmtree(directory.path, ignore_errors=True)  # nothing was started
@@ -237,12 +247,13 @@ def _prepare(function: str, options: dict[str, Any]) -> tuple[RunDirectory, Mani
     if options["resume"] is not None:
         directory, manifest = _to_resume(root, options["resume"], function, items)
         manifest.out = _out_path(options, directory) if options["out"] or not manifest.out else manifest.out
+        manifest.engine = options["engine"] or manifest.engine
         _warn_of_changes(directory, manifest)
         return directory, manifest
-    PoolSettings(**_settings(options) | {"workers": worker_count(options["workers"])})
+    PoolSettings(**_settings(options) | {"workers": worker_count(options["workers"], options["engine"] or LOCAL)})
     directory = RunDirectory.create(root)
     manifest = Manifest(directory.run_id, function, items, _out_path(options, directory), _settings(options))
-    manifest.items_stamp = _stamp(items)
+    manifest.items_stamp, manifest.engine = _stamp(items), options["engine"] or LOCAL
     _save(directory, manifest)
     return directory, manifest
 
@@ -308,10 +319,14 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _run(directory: RunDirectory, manifest: Manifest, options: dict[str, Any], *, quiet: bool) -> None:
+def _run(
+    directory: RunDirectory, manifest: Manifest, options: dict[str, Any], beside: dict[str, str], *, quiet: bool
+) -> None:
     """Runs to the end or to an interruption; the manifest records which."""
     pool = WorkerPool(
         manifest.function,
+        engine=manifest.engine,
+        engine_options=beside,
         run_dir=directory.path,
         logs=options["item_logs"] or "auto",
         resume=bool(options["resume"]),

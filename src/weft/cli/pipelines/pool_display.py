@@ -22,7 +22,7 @@ from weft.cli.terminal.live import (
     say,
     showing,
 )
-from weft.pipelines.pool.engine.pool_engine import WorkerView
+from weft.pipelines.pool.engine.run_request import WorkerView
 from weft.pipelines.pool.events import PoolCounts
 from weft.pipelines.pool.record import Result, Status
 from weft.pipelines.pool.view import WatchedStream

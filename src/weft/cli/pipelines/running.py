@@ -32,6 +32,26 @@ def item_log_flags(command: AnyCommand) -> AnyCommand:
     )(command)
 
 
+def engine_flags(command: AnyCommand) -> AnyCommand:
+    """`--engine NAME`, and what an engine on other machines must know."""
+    command = click.option(
+        "--key-file",
+        "--cluster-key-file",
+        metavar="FILE",
+        help="With --engine celery: the cluster's key (WEFT_CLUSTER_KEY_FILE).",
+    )(command)
+    command = click.option("--broker", metavar="URL", help="With --engine celery: the broker (WEFT_BROKER).")(command)
+    return click.option(
+        "--engine", metavar="NAME", help="What runs the items: local, or celery for other machines. [default: local]"
+    )(command)
+
+
+def engine_options(options: dict[str, Any]) -> dict[str, str]:
+    """What was given to `engine_flags` beside the engine; it is taken out of the options."""
+    given = {"broker": options.pop("broker"), "cluster_key_file": options.pop("key_file")}
+    return {name: value for name, value in given.items() if value}
+
+
 @contextmanager
 def terminate_like_interrupt() -> Iterator[None]:
     """Makes SIGTERM end a run as Ctrl-C does: cleanly, and resumable."""

@@ -85,6 +85,8 @@ def _print_summary(report: Report, since: float, *, with_crawls: bool) -> None:
     if report.deleted and report.deleted_until >= since:
         what = f"{report.deleted:,} requests until {iso(report.deleted_until)}, which retention has deleted"
         click.echo(f"  not covered by this proof: {what}")
+    for hand, count in list(report.hands.items())[:MOST_CRAWLS]:
+        click.echo(printable(f"  by worker {hand}: {count:,} requests"))
     if report.cut_off:
         click.echo(f"  cut off by a kill before robots.txt could reject them: {report.cut_off:,}")
     for count, what in (
@@ -145,9 +147,11 @@ def _facts(report: Report) -> dict[str, Any]:
             ],
         }
     )
+    by_worker = {"workers": report.hands} if report.hands else {}
     return {
         "requests": report.requests,
         "parts": report.parts,
+        **by_worker,
         "sites": report.sites,
         "cut_off": report.cut_off,
         "unreadable": report.unreadable,

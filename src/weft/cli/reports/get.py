@@ -13,6 +13,13 @@ from weft.cli.crawls.suggestions import resume
 from weft.cli.reports.folders import report_in, which_crawl
 from weft.cli.terminal.output import output_flags, print_document, printable, visible
 
+# What a browser makes of a page, and how a crawl has it made.
+_DRAWN = {
+    "rendered": "had it; crawl with `--render`",
+    "screenshot": "taken a picture of it; crawl with `--render` and `--render-screenshot`",
+    "pdf": "printed it; crawl with `--render` and `--render-pdf`",
+}
+
 
 @click.command()
 @click.argument("crawl_dir", metavar="DIR")
@@ -27,6 +34,7 @@ from weft.cli.terminal.output import output_flags, print_document, printable, vi
               help="What becomes of links in Markdown: kept, their text alone, or neither.")  # fmt: skip
 @click.option("--rendered", "what", flag_value="rendered", help="The page after rendering in a browser, with `render`.")
 @click.option("--screenshot", "what", flag_value="screenshot", help="Its screenshot, a PNG.")
+@click.option("--pdf", "what", flag_value="pdf", help="The page as a PDF, with `render_pdf`.")
 @click.option("--links", "what", flag_value="links", help="The page's links, one a line.")
 @which_crawl
 @output_flags
@@ -93,11 +101,10 @@ def get(
             click.echo(visible(page.body.decode("utf-8", "replace")))
         else:
             click.echo(page.body, nl=False)
-    elif what in ("rendered", "screenshot") and page is not None:
-        kept = page.rendered if what == "rendered" else page.screenshot
+    elif what in _DRAWN and page is not None:
+        kept = {"rendered": page.rendered, "screenshot": page.screenshot, "pdf": page.drawn.pdf}[what]
         if not kept:
-            setting = "`--render`" if what == "rendered" else "`--render` and `--render-screenshot`"
-            raise BadInput(f"{url}: it was not rendered; crawl with {setting}")
+            raise BadInput(f"{url}: no browser has {_DRAWN[what]}")
         if as_json:
             print_document(facts | {f"{what}_base64": b64encode(kept).decode()})
         else:

@@ -20,7 +20,13 @@ MOST_CRAWLS = 20  # crawls that are listed
 
 
 @click.command()
-@click.argument("crawl_dirs", metavar="DIR...", nargs=-1, required=True)
+@click.argument("crawl_dirs", metavar="[DIR...]", nargs=-1)
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    help="Instead of DIR: a crawl's settings, whose pods on Redis are asked, those of other nodes too.",
+)
 @which_crawl
 @click.option(
     "--top", metavar="N", default=10, show_default=True, type=click.IntRange(0), help="How many hosts to list."
@@ -31,6 +37,7 @@ MOST_CRAWLS = 20  # crawls that are listed
 @output_flags
 def stats(
     crawl_dirs: tuple[str, ...],
+    config_file: str | None,
     crawl: str | None,
     more: tuple[str, ...],
     top: int,
@@ -43,6 +50,11 @@ def stats(
     DIR is the data dir of `weft crawl`, of an engine or of a service, also while they run. For several crawls it shows
     each and their sum, unless --crawl names one.
     """
+    if config_file is not None:
+        _show_live_pods(config_file, given=bool(crawl_dirs or more or crawl or changed), as_json=as_json)
+        return
+    if not crawl_dirs:
+        raise click.UsageError("Missing argument 'DIR...' (or --config FILE, for pods on Redis).")
     with report_in(crawl_dirs, more) as report:
         folder = report.folder
         if changed:
@@ -54,6 +66,35 @@ def stats(
         print_document(facts)
     else:
         click.echo(printable(_text(facts, "" if report.is_engines else resume(folder.data_dirs))))
+
+
+def _show_live_pods(file: str, *, given: bool, as_json: bool) -> None:
+    """Of all nodes; `given`: a data dir, or what is read from one, was named as well."""
+    import os
+
+    import msgspec
+
+    from weft.config import load
+    from weft.crawl.pods.live_pods import live_pods
+
+    if given:
+        raise click.UsageError("--config asks the pods' servers: leave out DIR, --crawl and --changes.")
+    live = live_pods(load(file, os.environ, is_judged=False).config)
+    answering = [pod for pod in live.pods if not pod.error]
+    if as_json:
+        sums = {name: sum(getattr(pod, name) for pod in answering) for name in ("queued", "seen", "leased")}
+        pods = {"of": len(live.pods), "answering": len(answering), "imbalance": round(live.imbalance, 3)}
+        print_document(sums | {"pods": pods | {"hot": list(live.hot), "each": msgspec.to_builtins(live.pods)}})
+        return
+    lines = [
+        f"pods       {len(answering)} of {len(live.pods)} answer; longest queue over mean: {live.imbalance:.2f}",
+        f"  {'pod':>5} {'queued':>12} {'seen':>13} {'sites':>11} {'leased':>9} {'to parse':>9}  server",
+    ]
+    for pod in live.pods:
+        counts = f"{pod.queued:>12,} {pod.seen:>13,} {pod.sites:>11,} {pod.leased:>9,} {pod.to_parse:>9,}"
+        row = f"  {pod.pod:>5} {pod.error or f'{counts}  {pod.server}'}"
+        lines.append(row + ("  hot" if pod.pod in live.hot else ""))
+    click.echo(printable("\n".join(lines)))
 
 
 def _show_changes(folder: CrawlFolder, as_json: bool) -> None:
@@ -154,6 +195,7 @@ def _text(facts: dict[str, Any], continue_command: str) -> str:
         f"rate       {facts['pages_per_s']:,.1f} pages/s over {clock(facts['elapsed_s'])}",
         f"statuses   {listed('statuses', 'no response')}",
         f"errors     {listed('errors')}",
+        *_drawn(facts),
         f"left out   {listed('refused')}",
         f"types      {listed('content_types', 'no type')}",
         f"depths     {', '.join(f'{depth}: {count:,}' for depth, count in list(facts['depths'].items())[:12])}",
@@ -181,6 +223,17 @@ def _crawl_lines(crawls: list[dict[str, Any]]) -> list[str]:
         lines.append(f"  {one['crawl']:{width}}  {counts}  {one['state']}{note}")
     more = len(listed) - MOST_CRAWLS
     return [*lines, f"  ... and {more:,} more (--json has all, --crawl NAME shows one)"] if more > 0 else lines
+
+
+def _drawn(facts: dict[str, Any]) -> list[str]:
+    """What browsers had, at what cost, and the pages that still need one."""
+    drawn, lines = facts["rendered"], []
+    if pages := drawn["pages"]:
+        each = f"{drawn['seconds'] / pages:,.1f} s and {drawn['parts'] / pages:,.1f} requests for parts each"
+        lines.append(f"rendered   {pages:,} pages, {each}")
+    if (unread := facts["need_javascript"] - pages) > 0:
+        lines.append(f"javascript {unread:,} pages need it, and were not rendered")
+    return lines
 
 
 def _waiting(facts: dict[str, Any]) -> list[str]:

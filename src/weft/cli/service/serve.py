@@ -20,6 +20,7 @@ class ServeCommand(SettingsCommand):
         "jobs": "Tasks",
         "fetch": "How to request pages",
         "proxy": "Proxies",
+        "cluster": "Other machines",
         "log": "Logs",
     }
 

@@ -41,7 +41,8 @@ class UpCommand(ServeCommand):
 @output_flags
 @help_all
 def up(config_file: str | None, foreground: bool, as_json: bool, quiet: bool, **values: Any) -> int:
-    """Start all services, and keep them running: the engine and the API; Redis with --services.
+    """Start all services, and keep them running: the engine and the API; with --cluster Redis, a Celery worker and its
+    scheduler, too.
 
     \b
     weft up                      returns when all services are healthy
@@ -55,10 +56,11 @@ def up(config_file: str | None, foreground: bool, as_json: bool, quiet: bool, **
     from weft.system.background import LOG
     from weft.system.background import up as bring_up
     from weft.system.recorder import digest
+    from weft.system.services import wanted
 
     config = load_service(config_file, flags=given(values, "service"))
-    if config.services.redis_url is not None and "redis" not in config.services.services:
-        click.echo("weft: redis_url is not used: add `redis` to `services` (--services redis,engine,api)", err=True)
+    if config.services.redis_url is not None and "redis" not in wanted(config):
+        click.echo("weft: redis_url is not used: add --cluster, or `redis` to `services`", err=True)
     if foreground:
         return _in_foreground(config, as_json, quiet)
     try:
@@ -181,7 +183,7 @@ def restart(service: str, data_dir: str | None, config_file: str | None, as_json
 def logs(
     service: str, data_dir: str | None, config_file: str | None, count: int, follow: bool, as_json: bool, quiet: bool
 ) -> int:
-    """Print the end of a service's log: redis, engine, api, or the supervisor's own."""
+    """Print the end of a service's log: redis, celery, engine, api, or the supervisor's own."""
     from weft.errors import BadInput
     from weft.system.logs import files_of
 

@@ -31,6 +31,7 @@ GROUPS = {
     "politeness": "How to treat a site",
     "fetch": "How to request pages",
     "proxy": "Proxies",
+    "cluster": "Other machines",
     "pods": "Pods and processes",
     "redis": "Redis of the pods",
     "log": "Logs and metrics",

@@ -119,11 +119,12 @@ def distribution(folder: CrawlFolder) -> Distribution:
         shares.append(PodShare(pod, pages, rows, queued, seen, sites, source))
     pages_of = [share.pages for share in shares]
     queued_of = [share.queued or 0 for share in shares]
-    hot = {shares[at].pod for at in (*_hot(pages_of), *_hot(queued_of))}
-    return Distribution(tuple(shares), imbalance(pages_of), imbalance(queued_of), tuple(sorted(hot)))
+    hottest = {shares[at].pod for at in (*hot(pages_of), *hot(queued_of))}
+    return Distribution(tuple(shares), imbalance(pages_of), imbalance(queued_of), tuple(sorted(hottest)))
 
 
-def _hot(counts: Sequence[int]) -> list[int]:
+def hot(counts: Sequence[int]) -> list[int]:
+    """The indexes of those that have HOT times the mean."""
     mean = sum(counts) / len(counts)
     return [at for at, figure in enumerate(counts) if mean and figure >= HOT * mean]
 

@@ -190,7 +190,7 @@ class AuditJudge:
         self._own = {known: one for known, one in self._own.items() if known[:2] != (pod, opening.slot)}
         for key, (request, _, _) in list(self._open.items()):
             if opening.new_boot or (self._pod_of[key], request.slot) == (pod, opening.slot):
-                self._cut_off(key, request.at)
+                self._cut_off(key, request.at + request.lasts_s)  # a hand may have sent it until its deadline
         if opening.new_boot:
             self._forget_clocks()
 
@@ -224,6 +224,8 @@ class AuditJudge:
         if needed > self.longest_delay_s:
             self.longest_delay_s = needed
         self._asked.add(request.key)
+        if request.hand:
+            self._report.hands[request.hand] = self._report.hands.get(request.hand, 0) + 1
         self._report.requests += not request.is_part
         self._report.parts += request.is_part
         if violations:
@@ -321,6 +323,8 @@ class AuditJudge:
 
     def _violation(self, kind: str, request: RequestStart, detail: str) -> Violation:
         crawl = self._crawls.get(request.crawl) if self._has_several else None
+        if request.hand:
+            detail += f", by worker {request.hand}"
         return Violation(kind, request.url, request.key, request.wall, detail, crawl.name if crawl else "")
 
     def _robots_then(self, request: RequestStart, pod: int) -> Robots | None:

@@ -45,6 +45,7 @@ class Report(Struct):
     kinds: dict[str, int] = {}  # of all violations
     violations: list[Violation] = []  # the first MOST_LISTED
     closest: list[tuple[float, float, str]] = []  # smallest margins: seconds waited, seconds required, URL
+    hands: dict[str, int] = {}  # requests that workers on other machines were to make, by worker
     crawls: dict[str, CrawlCount] = {}  # of a folder with several, by name
     covers: tuple[float, float] | None = None  # times of the first and the last request that were read
     deleted: int = 0  # requests that retention has deleted
@@ -85,11 +86,14 @@ def combine_reports(reports: Iterable[Report]) -> Report:
         keep_earliest(whole)
         whole.closest += one.closest
         losses |= set(one.losses)
+        for hand, count in one.hands.items():
+            whole.hands[hand] = whole.hands.get(hand, 0) + count
         for crawl, counts in one.crawls.items():
             of_crawl = whole.crawls.setdefault(crawl, CrawlCount())
             of_crawl.requests += counts.requests
             of_crawl.violations += counts.violations
     whole.kinds = dict(sorted(whole.kinds.items()))
+    whole.hands = dict(sorted(whole.hands.items()))
     whole.crawls = dict(sorted(whole.crawls.items()))
     whole.closest = sorted(whole.closest, key=_margin)[:WORST]
     whole.losses = sorted(losses, key=lambda loss: (loss.file, loss.since, loss.why))

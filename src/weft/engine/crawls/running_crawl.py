@@ -195,9 +195,11 @@ class RunningCrawl:
         assert self._transport is not None
         return self._transport
 
-    def transport_of(self, spec: RequestSpec | None) -> Transport:
+    def transport_of(self, spec: RequestSpec | None, *, needs_browser: bool = False) -> Transport:
         """The transport of one request: one for a browser may need another transport than the crawl's."""
-        if spec is not None and spec.render not in ("", "never") and self._rendering is not None:
+        if spec is not None and spec.render not in ("", "never"):
+            needs_browser = True
+        if needs_browser and self._rendering is not None:
             return self._rendering.transport() or self.transport
         return self.transport
 
@@ -261,6 +263,18 @@ class RunningCrawl:
         if len(self._shares) > MOST_JARS:
             self._shares.popitem(last=False)
         return share
+
+    def sends_secrets(self, lease: Lease) -> bool:
+        """Whether a request may carry a cookie, a login or another credential, or a body that may hold one."""
+        url, spec = lease.url, self.spider.spec_of(lease) if self.spider is not None and lease.request else None
+        if lease.purpose is Purpose.LOGIN or self.session is not None or (spec is not None and not spec.is_plain):
+            return True
+        origin = urls.origin_of(url)
+        own = spec is not None and (spec.headers or spec.cookies)
+        if origin in self._challenged or self.credentials.headers_for(origin) or own:
+            return True
+        path, share = url[url.index("/", 8) :].partition("?")[0], self._share_of(spec)
+        return bool(share and share.jar.header(urls.host_of(url), path, url.startswith("https:"), time.time()))
 
     def cookies_for(self, url: str, now: float) -> str:
         """The Cookie header for a page, as a browser is given it."""

@@ -44,9 +44,7 @@ class Seeding:
         self._start = start
 
     def revisit(self, tenant: Tenant, visits: Sequence[PastVisit]) -> None:
-        """Keeps the results of earlier visits; if they cannot be written, the URLs are requested as if they
-        were new.
-        """
+        """Keeps the results of earlier visits; if that fails, the URLs are requested as if they were new."""
         if not visits:
             return
         try:

@@ -38,7 +38,7 @@ _ENGINES = frozenset(
         "logins",
     }
 )
-_ENGINES_SECTIONS = frozenset({"proxy"})
+_ENGINES_SECTIONS = frozenset({"proxy", "cluster"})
 _SHARED = frozenset({"store", "log_dir", "log_level", "log_format"})
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 _encode_as_given = msgspec.json.Encoder(enc_hook=str).encode  # keeps the order of fields: it is the order of rules

@@ -265,6 +265,7 @@ class Tenant(RunningCrawl):
             set_aside=at.set_aside,
             requests=status.requests,
             retries=status.retries,
+            need_javascript=status.shells,
             body_bytes=status.body_bytes,
             memory_bytes=0 if record.memory_bytes is None else self._url_bytes + at.leased * PAGE_BYTES,
             rate=(status.pages - samples[0][1]) / span_s if span_s > 0 else 0.0,

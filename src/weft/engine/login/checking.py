@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from weft.config import Config, LoginsSection
 from weft.engine.login.pages import check_login
+from weft.engine.transports.browsers import browser_trouble
 from weft.errors import BadInput
-from weft.logins import FormLogin, filled_in, login_of
+from weft.logins import FormLogin, filled_actions, filled_in, login_of
 
 
 def checked_login(config: Config, named: LoginsSection | None = None) -> FormLogin | None:
@@ -16,6 +17,9 @@ def checked_login(config: Config, named: LoginsSection | None = None) -> FormLog
     if login is not None:
         check_login(login)
         filled_in(login)
+        filled_actions(login)
+        if login.actions and (trouble := browser_trouble(config.fetch)):
+            raise BadInput(f"login: its actions need a browser: {trouble}")
     return login
 
 
@@ -27,5 +31,6 @@ def check_logins(section: LoginsSection) -> None:
             assert login is not None
             check_login(login)
             filled_in(login)
+            filled_actions(login)
         except BadInput as error:
             raise BadInput(f"logins: {name}: {error}") from None

@@ -10,7 +10,7 @@ guard as any other, and is in the request log. Pages of the site are held until 
 What must stay true:
 - The form goes to the login's own origin, or its upgrade to https on the same host and port, and so do the cookies that
   follow; those that are for the whole domain go to its other hosts by the same scheme and port. They are in no other
-  jar, and in memory alone: a resume logs in again.
+  jar, and in memory alone: a resume logs in again. So is what a browser that logs in keeps besides (its local storage).
 - Sending a form again is harmless: it makes a session and nothing else. One that was cut off is sent again.
 - Every state ends: a login that fails, or does not help, pauses the crawl, and resuming the crawl begins anew.
 """
@@ -27,12 +27,12 @@ from weft.credentials import with_upgrade
 from weft.engine.login.pages import LoginFault, SentForm, form_to_send, has_worked, why_not
 from weft.engine.loop.fetcher.verdict import VerdictKind, backoff_s
 from weft.errors import BadInput, BadUrl
-from weft.extract.page import ParsedPage
+from weft.extract.page import ParsedPage, extract
 from weft.fetch.cookies import CookieJar
 from weft.fetch.headers import Head
 from weft.frontier.contract import LoginsPart
-from weft.logins import FormLogin, filled_in
-from weft.records import FetchResult, Lease
+from weft.logins import FormLogin, filled_actions, filled_in
+from weft.records import FetchResult, Lease, Purpose, Rendered
 from weft.telemetry import Log
 
 TRIES = 3
@@ -81,6 +81,7 @@ class LoginSession:
         self.login = login
         self.step = LoginStep.OUT
         self.jar = CookieJar(urls.domain)
+        self._storage: dict[str, dict[str, str]] = {}  # by origin: what a browser keeps besides cookies
         self._url = urls.seed(login.url)
         self._origin = urls.origin_of(self._url)
         self._own = frozenset(with_upgrade(self._origin))
@@ -156,6 +157,24 @@ class LoginSession:
             return {"method": "POST", "body": self._sent.body}
         return {}
 
+    def actions(self) -> tuple[dict[str, Any], ...]:
+        """What a browser does on the login's page; with the secrets in it, for this request alone."""
+        return filled_actions(self.login)
+
+    def storage_for(self, url: str) -> dict[str, str] | None:
+        """What the session keeps in the browser for a page's origin; None where the page is in no session."""
+        if not self.login.actions or urls.origin_of(url) not in self._own:
+            return None
+        return self._storage.get(urls.origin_of(url), {})
+
+    def keep_storage(self, lease: Lease, rendered: Rendered, asked_at: float) -> None:
+        """Keeps what a page of the session has in the browser: in memory, and for its own origin alone."""
+        is_step = lease.purpose is Purpose.LOGIN and self.is_current(lease)
+        origin = urls.origin_of(lease.url)
+        is_own = not rendered.error and origin in self._own
+        if is_own and (is_step or (self.step is LoginStep.IN and asked_at >= self._since)):
+            self._storage[origin] = rendered.storage
+
     def headers(self, lease: Lease, now: float) -> list[Header]:
         """The session's cookies for a request, and what a browser sends with a form."""
         found = list[Header]()
@@ -192,6 +211,8 @@ class LoginSession:
             ):
                 why = f"{result.error}: {result.detail}" if result.error else f"HTTP {result.status}"
                 self.fail(f"{lease.url} gives no page ({why})", wait_s=head.retry_after_s(now) or 0.0)
+            elif self.step is LoginStep.FORM and self.login.actions and kind is not VerdictKind.REDIRECT:
+                self._handle_acted(lease, result, now)
             elif self.step is LoginStep.FORM:
                 self._handle_form(lease, kind, head, read)
             else:
@@ -254,7 +275,7 @@ class LoginSession:
 
     def _begin(self, wait_s: float = 0.0) -> None:
         self.step, self._hops = LoginStep.FORM, 0
-        self.jar = CookieJar(urls.domain)
+        self.jar, self._storage = CookieJar(urls.domain), {}
         self._ask(self._url, wait_s)
 
     def _ask(self, url: str, wait_s: float = 0.0) -> None:
@@ -302,6 +323,22 @@ class LoginSession:
             page = read()
             if not has_worked(self.login, page, lease.url, self._before, self.jar.values()):
                 raise LoginFault(why_not(self.login, page, result.status))
+        self._succeed(now)
+
+    def _handle_acted(self, lease: Lease, result: FetchResult, now: float) -> None:
+        """A browser has done what logs in, and is where that led."""
+        rendered = result.rendered
+        if rendered is None:
+            raise LoginFault(f"{lease.url} was not given to a browser: it is no HTML page, or there is no browser")
+        if rendered.error:
+            raise LoginFault(f"the browser could not log in at {lease.url}: {rendered.detail or rendered.error}")
+        page = extract(rendered.html, rendered.url, "text/html; charset=utf-8", references=False)
+        kept = self.jar.values() | {f"storage {name}": value for name, value in rendered.storage.items()}
+        if not has_worked(self.login, page, rendered.url, {}, kept):
+            raise LoginFault(why_not(self.login, page, result.status))
+        self._succeed(now)
+
+    def _succeed(self, now: float) -> None:
         self._sent, self._about = None, ""
         self.step, self._tries, self._since = LoginStep.IN, 0, now
         log.info("logged in", url=self._url)

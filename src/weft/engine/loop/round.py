@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.parser.discovered_links import DiscoveredLinks
 from weft.engine.loop.parser.handoff import Handoff
@@ -61,9 +63,13 @@ class Round:
         """Adds an ended transfer."""
         self._cooled.append(ended)
 
-    def asked(self, crawl: int, parts: Iterable[RenderedPart]) -> None:
-        """Counts the requests that a rendered page made for its parts."""
-        self._asked.append((crawl, [part for part in parts if part.was_sent]))
+    def asked(self, lease: Lease, parts: Iterable[RenderedPart]) -> None:
+        """A rendered page has requested parts of itself. A script of a login's page may send in a query what was typed:
+        it is not written down."""
+        sent = [part for part in parts if part.was_sent]
+        if lease.purpose is Purpose.LOGIN:
+            sent = [msgspec.structs.replace(part, url=part.url.partition("?")[0]) for part in sent]
+        self._asked.append((lease.crawl, sent))
 
     def links(self, crawl: RunningCrawl, lease: Lease, links: list[str]) -> None:
         """Adds the links of a page, as `AdmissionRules.candidates` returns them."""

@@ -18,6 +18,7 @@ from weft.extract.charset import Source, as_text
 from weft.extract.kind import BodyKind
 from weft.extract.links import Link
 from weft.extract.metadata import Json, Meta
+from weft.extract.missing_content import may_be_shell
 from weft.extract.page import ParsedPage, extract
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ class Extracted(msgspec.Struct, array_like=True, gc=False):
     truncated: bool
     capped: bool
     asked: Asked
-    body: bytes = b""  # set by a parent that wants `html`; it is never sent back
+    is_shell: bool = False  # whether scripts must draw it; of a page whose links are wanted
+    body: bytes = b""  # set by the parent that wants `html`; it never crosses
 
     @property
     def html(self) -> str:
@@ -226,6 +228,7 @@ def read(request: ParseRequest, runner: Runner | None = None) -> Extracted:
     return Extracted(
         page.url, page.kind, page.charset, page.charset_source, page.title, page.base, page.canonical, page.refresh,
         page.noindex, page.nofollow, page.truncated, page.capped, asked,
+        "hrefs" in request.wanted and may_be_shell(page),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from weft.store.contract import StoredPage
 from weft.store.warc.warc_records import PRINTED, RENDERED, VIEW
 
 _PICTURE = re.compile(rf"{VIEW}\d+:").match
+_NOT_DRAWN = Rendered()
 
 
 class CrawledPage(Page):
@@ -28,17 +29,18 @@ class CrawledPage(Page):
         row: Row,
         headers: tuple[tuple[str, str], ...],
         body: bytes,
-        rendered: bytes = b"",
-        screenshot: bytes = b"",
+        drawn: Rendered = _NOT_DRAWN,
     ) -> None:
         super().__init__(
             row.url, body, status=row.status, headers=headers, depth=row.depth,
-            fetched_at=datetime.fromtimestamp(row.fetched_at, UTC), rendered=rendered, screenshot=screenshot,
+            fetched_at=datetime.fromtimestamp(row.fetched_at, UTC), rendered=drawn.html,
+            screenshot=drawn.screenshot or next(iter(drawn.pictures), b""),
         )  # fmt: skip
         self.row = row
-        self.damage = ""  # why its body is missing, if the stored bytes cannot be read any more
-        self.number = 0  # the number of its row in the crawl, if an engine provides it
-        self.asked_url = row.url  # if redirects led to it, the URL that was requested first, if an engine provides it
+        self.drawn = drawn  # all that a browser made of it
+        self.damage = ""  # why its body is missing, where what was stored cannot be read any more
+        self.number = 0  # among its crawl's rows, where an engine gives it
+        self.asked_url = row.url  # where redirects have led to it, what was asked for first: where an engine gives it
 
     @property
     def title(self) -> str:
@@ -75,7 +77,7 @@ def read_page(stored: StoredPage) -> CrawledPage | None:
         return None
     encoding = http.content_encoding
     body = decode(http.body, encoding, 1 << 31).body if encoding else http.body
-    return CrawledPage(stored.row, http.headers, body, stored.resource(RENDERED), stored.resource(VIEW))
+    return CrawledPage(stored.row, http.headers, body, _as_rendered(stored) or _NOT_DRAWN)
 
 
 def as_fetched(stored: StoredPage) -> tuple[FetchResult, str | None]:

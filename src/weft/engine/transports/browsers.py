@@ -35,7 +35,7 @@ from weft.fetch.contract import Transport
 from weft.fetch.decode import decode
 from weft.fetch.headers import Head
 from weft.frontier.contract import Frontier
-from weft.records import FetchResult, Lease, RenderedPart
+from weft.records import FetchResult, Lease, Purpose, RenderedPart
 from weft.supervise.child import RestartPolicy
 from weft.supervise.service import HEALTHY, Command, HealthReport, Service, ServiceHealth
 from weft.telemetry import Log
@@ -164,11 +164,14 @@ class PartJudge:
         crawl = self._crawl(tag)
         if crawl is None or not isinstance(tag, Lease):
             return None
-        render, actions = crawl.rendering(tag)
-        if render == "never":
-            return None
         head = Head(result.head)
         if "html" not in head.content_type()[0]:
+            return None
+        if tag.purpose is Purpose.LOGIN and crawl.session is not None:
+            own = RenderOptions(mobile=crawl.fetch.render_mobile, blocked=crawl.fetch.render_blocked)
+            return msgspec.structs.replace(own, actions=crawl.session.actions())
+        render, actions = crawl.rendering(tag)
+        if render == "never":
             return None
         if render == "auto" and not self._needs_it(crawl, result, head):
             return None
@@ -209,6 +212,11 @@ class PartJudge:
             record = robots_txt.record_of(result, time.time(), crawl.politeness.robots_ttl_s)
             crawl.book.learn(crawl.book.about(origin), record or robots_txt.unreachable(result, time.time()))
 
+    def storage(self, tag: object, url: str) -> dict[str, str] | None:
+        """What the page's origin has kept for the crawl's session there."""
+        crawl = self._crawl(tag)
+        return None if crawl is None or crawl.session is None else crawl.session.storage_for(url)
+
     def cookies(self, tag: object, url: str) -> list[tuple[str, str]]:
         """The cookies of the crawl's jar for a page."""
         crawl = self._crawl(tag)
@@ -241,12 +249,16 @@ def _profiles_of(folder: Path) -> Path:
 def options_of(section: FetchSection) -> RenderOptions:
     """The rendering options of a crawl."""
     wait = section.render_wait_for
+    width, _, height = section.render_viewport.partition("x")
     return RenderOptions(
         wait_for=float(wait) if wait is not None and _is_number(wait) else wait,
         scrolls=section.render_scrolls,
         screenshot="" if section.render_screenshot == "none" else section.render_screenshot,
         actions=tuple(section.render_actions),
+        pdf=section.render_pdf,
         mobile=section.render_mobile,
+        width=int(width),
+        height=int(height),
         blocked=tuple(section.render_blocked),
         allow_scripts=True,  # the operator of a crawl may; the service decides what its callers may
     )

@@ -15,6 +15,7 @@ import msgspec
 
 from weft.bodies import Spool
 from weft.config import FetchSection, ProxySection
+from weft.engine.transports.hands import Hands
 from weft.fetch.contract import Done, Transport
 from weft.fetch.curl.client import Client, Refusal
 from weft.fetch.dns.resolver import NameCounts
@@ -35,8 +36,11 @@ class Clients:
         proxy: ProxySection,
         folder: Path,
         browsers: Callable[[Transport, FetchSection], Transport],
+        hands: Hands,
     ) -> None:
-        """`folder`: where tested proxies are stored. `browsers` wraps a transport in one that renders."""
+        """`folder`: where proxies that have passed their test are written down. `browsers` puts a transport that
+        renders around another one."""
+        self._hands = hands
         self._browsers = browsers
         self._handles, self._spool = handles, spool
         self._proxy, self._folder = proxy, folder
@@ -47,6 +51,8 @@ class Clients:
     def __call__(self, section: FetchSection) -> Transport:
         """Opens a client for these settings. Missing: it needs a browser, and none is installed."""
         inner = self._client(section)
+        if section.hands != "local":
+            inner = self._hands.around(inner, section, self._handles)
         return inner if section.render == "never" else self._browsers(inner, section)
 
     def _client(self, section: FetchSection) -> Transport:
@@ -65,8 +71,8 @@ class Clients:
         )  # fmt: skip
 
     def held_up(self, now: float) -> str:
-        """Why requests through proxies cannot be sent, and what helps; empty while they can."""
-        return next((why for pool in self._needed if (why := pool.held_up(now))), "")
+        """Why requests through proxies or workers cannot go out, and what helps; empty while they can."""
+        return next((why for pool in self._needed if (why := pool.held_up(now))), "") or self._hands.held_up()
 
     def counts(self, now: float) -> ProxyCounts | None:
         """The counts of proxies; None if none are configured."""
@@ -128,8 +134,10 @@ class Transports:
 
     @property
     def free(self) -> int:
-        """How many transfers may be started now."""
-        return self._slots - self.in_flight if self._only is None else self._only.free
+        """Transfers that may be begun now."""
+        if len(self._transports) == 1:
+            return next(iter(self._transports.values())).free
+        return self._slots - self.in_flight
 
     def lookups(self) -> NameCounts:
         """The counts of DNS lookups over all transports."""

@@ -147,12 +147,13 @@ class Description(Struct, frozen=True):
     hears_failures: bool = False
     hears_end: bool = False
     callbacks: list[str] = []
-    digest: str = ""  # of the source: reveals whether the code has changed
-    has_pipelines: bool = False  # committed items go through them before they are written to any output
-    reads_requests: bool = False  # it gets the bodies of its requests back
-    obeys_private_robots: bool = True  # if not, robots.txt is ignored on hosts whose names are private
-    feeds: list[FeedSpec] = []  # files that it writes items to
-    notes: list[str] = []  # advice for the user before it runs
+    digest: str = ""  # of the source: says whether the code has changed
+    has_pipelines: bool = False  # committed items go through them before they are written anywhere
+    reads_requests: bool = False  # it is given the bodies of its requests back
+    least_public_delay_s: float = 0.0  # where the delay is the code's own: to hosts that are not private by their name
+    obeys_private_robots: bool = True  # else robots.txt forbids nothing on hosts that are private by their name
+    feeds: list[FeedSpec] = []  # files that it wants its items in
+    notes: list[str] = []  # what its user should know before it runs
 
 
 class Runner(Protocol):

@@ -15,7 +15,7 @@ from weft.extract.metadata import json_ld
 from weft.extract.text.article import CORE_SHARE, THREAD_SHARE, narrowed, paragraphs
 from weft.extract.text.lines import without_repeats
 from weft.extract.text.page_kind import Judgement, PageKind, judged
-from weft.extract.text.pruning import Pruned, pruned_content, size_of
+from weft.extract.text.pruning import Pruned, comments_in, pruned_content, size_of
 from weft.extract.text.stated import stated_text
 from weft.extract.turbo import LAYOUT, Document, Element
 
@@ -47,6 +47,7 @@ class Content:
     comments: str  # what readers wrote; empty where that is the page itself
     headline: str  # of an article, whose text begins with its first paragraph
     consent_chars: int  # of questions for consent, which were removed
+    has_comments: bool  # in the tree, be they taken out or kept as the page itself
 
 
 def content_of(document: Document, url: str) -> Content | None:
@@ -63,7 +64,7 @@ def content_of(document: Document, url: str) -> Content | None:
     if found and kind.kind in _NARROWED and kind.certainty >= LIKELY:
         headline = _headline(root)
         root = narrowed(root, found, THREAD_SHARE if kind.kind is PageKind.FORUM else CORE_SHARE)
-    return Content(root, kind, comments, headline, pruned.consent_chars)
+    return Content(root, kind, comments, headline, pruned.consent_chars, bool(pruned.comments))
 
 
 def _headline(root: Element) -> str:
@@ -90,6 +91,15 @@ def _without_comments(pruned: Pruned, kind: Judgement) -> str:
     return without_repeats("\n\n".join(texts))
 
 
+def comments_beside(document: Document, content: Content) -> str:
+    """What readers wrote outside the element that holds the content; empty where the content has the comments."""
+    if content.has_comments or content.kind.kind is PageKind.FORUM:
+        return ""
+    body = document.find("body")
+    elements = comments_in(body) if body is not None else []
+    return without_repeats("\n\n".join(element.to_text(LAYOUT) for element in elements))
+
+
 def visible_text(content: Content | None) -> str:
     """The text of a page's content, as a reader sees it."""
     return without_repeats(content.root.to_text(LAYOUT), repeats_of(content)) if content is not None else ""
@@ -111,11 +121,11 @@ def stated_beside(document: Document, text: str) -> str:
     stated = sum(len(script.text) for script in document.select(_LINKED_DATA))
     if not stated or (len(text) >= SHORT_CHARS and stated < STATED_FACTOR * len(text)):
         return ""
-    found = stated_text(json_ld(document))
-    if len(text) >= SHORT_CHARS and len(found) < STATED_FACTOR * len(text):
+    texts = stated_text(json_ld(document))
+    if len(text) >= SHORT_CHARS and len(texts) < STATED_FACTOR * len(text):
         return ""
     visible = " ".join(text.split())
-    return "\n\n".join(one for one in found.split("\n\n") if " ".join(one.split()) not in visible)
+    return "\n\n".join(one for one in texts.split("\n\n") if " ".join(one.split()) not in visible)
 
 
 def _excerpt(document: Document) -> str:

@@ -197,6 +197,16 @@ def _pruned(element: Element) -> Pruned:
     return Pruned(root, _outermost(root, named[_Name.COMMENTS][:MAX_COMMENTS]), consent_chars)
 
 
+def comments_in(body: Element) -> list[Element]:
+    """The elements of a page that call themselves comments, outer ones alone, as copies without forms."""
+    root: Element = copy.deepcopy(body)
+    for form in [form for form in root.find_all("form") if form.select_one(_ENTRY)]:
+        form.decompose()
+    root.remove(_JUNK)
+    comments = [one for one in _named(root)[_Name.COMMENTS] if one.tag not in _NEVER]
+    return _outermost(root, comments[:MAX_COMMENTS])
+
+
 def _drop_consent(root: Element) -> int:
     """Drops lines that tell of cookies whatever they are called; returns how many characters they had."""
     text = root.text

@@ -43,15 +43,17 @@ class Withheld(StrEnum):
 
 def withheld(document: Document, content: Content | None, text: str) -> Withheld | None:
     """What a page holds its text back for; None where nothing says that it does."""
-    if len(text) <= WALL_CHARS and _asks_for_consent(content, text):
+    if is_wall(content, text):
         return Withheld.CONSENT
     if len(text) <= STUB_CHARS and _is_paid(document):
         return Withheld.PAYWALL
     return None
 
 
-def _asks_for_consent(content: Content | None, text: str) -> bool:
+def is_wall(content: Content | None, text: str) -> bool:
     """Whether most of what a page shows is a question for consent."""
+    if len(text) > WALL_CHARS:
+        return False
     if content is not None and content.consent_chars > len(text):
         return True
     return len(_CONSENT.findall(text)) >= 2

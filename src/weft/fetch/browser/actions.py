@@ -13,6 +13,7 @@ from weft.fetch.browser.devtools import DevtoolsPipe
 from weft.fetch.browser.messages import RenderOptions
 
 MOST_PX = 20_000
+MOST_SHEETS = 200
 SELECTOR_S = 10.0  # how long an action waits for its element
 MOST_ACTIONS = 50
 MOST_WAIT_S = 60.0
@@ -21,6 +22,10 @@ _KEYS = {
     "Enter": (13, "\r"), "Tab": (9, "\t"), "Escape": (27, ""), "Backspace": (8, ""), "Delete": (46, ""),
     "ArrowUp": (38, ""), "ArrowDown": (40, ""), "ArrowLeft": (37, ""), "ArrowRight": (39, ""), "Space": (32, " "),
     "Home": (36, ""), "End": (35, ""), "PageUp": (33, ""), "PageDown": (34, ""),
+}  # fmt: skip
+_PAPERS = {  # in inches
+    "A3": (11.7, 16.54), "A4": (8.27, 11.7), "A5": (5.83, 8.27), "Letter": (8.5, 11.0), "Legal": (8.5, 14.0),
+    "Tabloid": (11.0, 17.0),
 }  # fmt: skip
 _FIND = "document.querySelector({selector})"
 _CENTRE = """(() => {{ const one = document.querySelector({selector}); if (!one) return null;
@@ -31,6 +36,7 @@ _CENTRE = """(() => {{ const one = document.querySelector({selector}); if (!one)
 _SELECT = """(() => {{ const one = document.querySelector({selector}); if (!one) return null;
   one.value = {value}; one.dispatchEvent(new Event("input", {{bubbles: true}}));
   one.dispatchEvent(new Event("change", {{bubbles: true}})); return one.value === {value} }})()"""
+_HIDES_TEXT = "document.activeElement instanceof HTMLInputElement && document.activeElement.type === 'password'"
 _HEIGHT = "document.documentElement ? document.documentElement.scrollHeight : 0"
 
 
@@ -55,6 +61,7 @@ class PageActions:
         self._settle = settle
         self._options = options
         self.pictures: list[bytes] = []
+        self.pdf = b""
 
     async def evaluate(self, expression: str) -> Any:
         """A value from the page, worked out where its scripts cannot interfere."""
@@ -116,6 +123,15 @@ class PageActions:
         box = {"x": left, "y": top, "width": max(1, min(width, MOST_PX)), "height": max(1, min(height, MOST_PX))}
         return await self._capture(True, {"clip": {**box, "scale": 1}})
 
+    async def printed(self, *, paper: str = "Letter", is_landscape: bool = False) -> bytes:
+        """The page as a PDF, of its first sheets."""
+        width, height = _PAPERS[paper]
+        made = await self._pipe.call(
+            "Page.printToPDF", self._session, printBackground=True, pageRanges=f"1-{MOST_SHEETS}",
+            landscape=is_landscape, paperWidth=width, paperHeight=height,
+        )  # fmt: skip
+        return b64decode(made["data"])
+
     async def _capture(self, is_beyond: bool, clip: dict[str, Any]) -> bytes:
         taken = await self._pipe.call(
             "Page.captureScreenshot", self._session, format="png", captureBeyondViewport=is_beyond, **clip
@@ -150,6 +166,8 @@ class PageActions:
         if "selector" in action:
             await self._element(str(action["selector"]))
             await self.evaluate(_FIND.format(selector=json.dumps(str(action["selector"]))) + ".focus()")
+        if action.get("is_plain") and await self.evaluate(_HIDES_TEXT):
+            raise ActionFailed("it is a password, and is given as plain text: write ${env:NAME}")
         await self._pipe.call("Input.insertText", self._session, text=str(action["text"]))
 
     async def _press(self, action: dict[str, Any]) -> None:
@@ -184,6 +202,12 @@ class PageActions:
     async def _screenshot(self, action: dict[str, Any]) -> None:
         self.pictures.append(await self.picture(is_full=bool(action.get("fullPage"))))
 
+    async def _print(self, action: dict[str, Any]) -> None:
+        paper = str(action.get("format", "Letter"))
+        if paper not in _PAPERS:
+            raise ActionFailed(f"{paper!r} is no paper: use one of {', '.join(_PAPERS)}")
+        self.pdf = await self.printed(paper=paper, is_landscape=action.get("landscape") is True)
+
     async def _script(self, action: dict[str, Any]) -> None:
         if not self._options.allow_scripts:
             raise ActionFailed("scripts of callers are off: `allow_scripts` permits them")
@@ -203,5 +227,6 @@ _ACTIONS: dict[str, Callable[[PageActions, dict[str, Any]], Awaitable[None]]] = 
     "scroll": PageActions._scroll,
     "select": PageActions._select,
     "screenshot": PageActions._screenshot,
+    "pdf": PageActions._print,
     "executeJavascript": PageActions._script,
 }

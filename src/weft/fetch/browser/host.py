@@ -21,7 +21,9 @@ from collections import Counter, deque
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from weft.fetch.browser.chromium import ChromiumTree
 from weft.fetch.browser.devtools import DevtoolsError, DevtoolsPipe
@@ -51,6 +53,7 @@ START_S = 30.0
 LATE_START_S = 6.0  # after which it is reported that the first browser does not start
 FAILED_STARTS = 3
 RETRY_START_S = 10.0
+LEAST_S = 2.0  # with less time than this left no page is given to a browser
 HARD_BYTES = 2 << 30  # above an idle browser: it is killed at once
 
 
@@ -74,9 +77,11 @@ class BrowserSlot:
     def __init__(self, tree: ChromiumTree) -> None:
         self.tree = tree
         self.tabs: dict[str, RenderTab] = {}  # by context
-        self.pages = 0  # that run
+        self.pages = 0  # that it was given, and has not ended
         self.rendered = 0
         self.is_retiring = False
+        self.is_reserved = False  # for the one page that it has
+        self.died_of = "the browser has ended"
         self.idle_since = time.monotonic()
         self.base_bytes = 0  # what it took before its first page
         self.bytes = 0
@@ -93,7 +98,6 @@ class BrowserSlot:
 
     async def render(self, tab: RenderTab) -> RenderedPage:
         """One page of it."""
-        self.pages += 1
         self.rendered += 1
         self._opening.append(tab)
         work = asyncio.ensure_future(tab.render())
@@ -103,13 +107,11 @@ class BrowserSlot:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
             if not work.done() or (gone.done() and work.exception() is not None):
                 work.cancel()
-                raise BrowserGone("the browser has ended", is_own=self.killed_for is tab)
+                raise BrowserGone(self.died_of, is_own=self.killed_for is tab)
             return work.result()
         finally:
             gone.cancel()
             await self._release(tab)
-            self.pages -= 1
-            self.idle_since = time.monotonic()
 
     async def _release(self, tab: RenderTab) -> None:
         """Closes a page; a browser that does not do so is killed."""
@@ -157,6 +159,18 @@ class BrowserSlot:
         tab.attach(session, target)
 
 
+class WaitingOrder(NamedTuple):
+    """A page that no browser has had room for yet."""
+
+    order: RenderOrder
+    until: float
+
+    @property
+    def left_s(self) -> float:
+        """The time that it still has."""
+        return self.until - time.monotonic()
+
+
 class BrowserHost:
     """All browsers of an engine."""
 
@@ -166,7 +180,7 @@ class BrowserHost:
         self._proxy = GuardProxy()
         self._slots: list[BrowserSlot] = []
         self._starting = 0
-        self._waiting: deque[RenderOrder] = deque()
+        self._waiting: deque[WaitingOrder] = deque()
         self._running: dict[int, asyncio.Task[None]] = {}
         self._questions: dict[tuple[int, int], asyncio.Future[str]] = {}
         self._names: dict[tuple[tuple[str, str], ...], AwaitedNames] = {}
@@ -188,10 +202,10 @@ class BrowserHost:
         """A message of the engine."""
         match message:
             case RenderOrder():
-                self._waiting.append(message)
+                self._waiting.append(WaitingOrder(message, time.monotonic() + message.left_s))
                 self._next()
             case CancelRender(number):
-                self._waiting = deque(order for order in self._waiting if order.number != number)
+                self._waiting = deque(one for one in self._waiting if one.order.number != number)
                 if (task := self._running.get(number)) is not None:
                     task.cancel()
             case PartVerdict(number, question, refused):
@@ -216,29 +230,43 @@ class BrowserHost:
         """Gives waiting orders to browsers that have room."""
         while self._waiting:
             if self._unusable and time.monotonic() < self._unusable_until:
-                order = self._waiting.popleft()
-                self._tell(RenderedPage(order.number, error="browser", detail=self._unusable))
+                order = self._waiting.popleft().order
+                self._send(RenderedPage(order.number, error="browser", detail=self._unusable))
                 continue
-            slot = self._free_slot()
+            if self._waiting[0].left_s < LEAST_S:
+                order = self._waiting.popleft().order
+                self._deaths["busy"] += 1
+                self._send(RenderedPage(order.number, error="busy", detail="no browser had room for it in time"))
+                continue
+            slot = self._free_slot(is_alone=self._waiting[0].order.is_alone)
             if slot is None:
                 is_enough = self._starting * self._settings.pages_per_browser >= len(self._waiting)
                 if not is_enough and len(self._slots) + self._starting < self._settings.max_browsers:
                     self._starting += 1
                     self._keep(self._start())
                 return
-            order = self._waiting.popleft()
+            waiting = self._waiting.popleft()
+            order = msgspec.structs.replace(waiting.order, left_s=min(waiting.order.page_s, waiting.left_s))
+            slot.is_reserved = order.is_alone
+            slot.pages += 1  # now: many are given out before the first of them runs
             task = asyncio.ensure_future(self._render(slot, order))
             self._running[order.number] = task
-            task.add_done_callback(partial(self._ended, order.number))
+            task.add_done_callback(partial(self._ended, slot, order.number))
 
-    def _ended(self, number: int, _task: asyncio.Task[None]) -> None:
+    def _ended(self, slot: BrowserSlot, number: int, _task: asyncio.Task[None]) -> None:
         self._running.pop(number, None)
+        slot.pages -= 1
+        slot.is_reserved = False
+        slot.idle_since = time.monotonic()
+        self._tidy(slot)
+        self._next()
 
-    def _free_slot(self) -> BrowserSlot | None:
+    def _free_slot(self, *, is_alone: bool) -> BrowserSlot | None:
+        most = 1 if is_alone else self._settings.pages_per_browser
         usable = [
             slot
             for slot in self._slots
-            if not slot.is_retiring and not slot.pipe.gone.is_set() and slot.pages < self._settings.pages_per_browser
+            if not (slot.is_retiring or slot.is_reserved or slot.pipe.gone.is_set()) and slot.pages < most
         ]
         # A second browser is started only when the first ones are busy.
         return min(usable, key=lambda slot: slot.pages, default=None)
@@ -282,7 +310,7 @@ class BrowserHost:
             self._question += 1
             answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             self._questions[order.number, self._question] = answer
-            self._tell(PartQuestion(order.number, self._question, url, kind, is_page))
+            self._send(PartQuestion(order.number, self._question, url, kind, is_page))
             return await answer
 
         settings = self._settings
@@ -307,9 +335,7 @@ class BrowserHost:
                 self._questions.pop(key).cancel()
             self._progress = time.monotonic()
             self._rendered += not page.error
-            self._tell(page)
-            self._tidy(slot)
-            self._next()
+            self._send(page)
 
     def _failed(
         self, order: RenderOrder, tab: RenderTab, kind: str, detail: str, *, uncounted: bool = False
@@ -357,7 +383,7 @@ class BrowserHost:
                 measured = now
                 await self._measure()
             self._next()
-            self._tell(self._report(now))
+            self._send(self._report(now))
 
     async def _measure(self) -> None:
         """Reads what the browsers take; in a thread, since the kernel walks their pages for it."""
@@ -366,13 +392,14 @@ class BrowserHost:
             if slot.bytes - slot.base_bytes > HARD_BYTES:
                 self._deaths["memory"] += 1
                 tabs = list(slot.tabs.values())
+                slot.died_of = f"its browser took more than {HARD_BYTES >> 30} GB of memory"
                 slot.end(tabs[0] if len(tabs) == 1 else None)
             elif not slot.pages:
                 self._tidy(slot)
 
     def _report(self, now: float) -> BrowserReport:
         busy = sum(slot.pages for slot in self._slots)
-        longest = max((order.left_s for order in self._waiting), default=0.0)
+        longest = max((one.order.left_s for one in self._waiting), default=0.0)
         working = not (busy or self._waiting) or now - self._progress < max(90.0, longest)
         if not busy and not self._waiting:
             self._progress = now
@@ -385,7 +412,7 @@ class BrowserHost:
         is_late = self._starting and not self._slots and now - self._start_began > LATE_START_S
         return self._unusable or ("Chromium takes long to start, or cannot" if is_late else "")
 
-    def _tell(self, message: ToEngine) -> None:
+    def _send(self, message: ToEngine) -> None:
         self._writer.write(packed(message))
 
     def _keep(self, work: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -21,13 +21,12 @@ class RenderOptions(Struct, frozen=True, omit_defaults=True):
     longest_settle_s: float = 10.0
     scrolls: int = 0  # how often to scroll to the end while the page grows
     actions: tuple[dict[str, Any], ...] = ()
-    screenshot: Literal["", "viewport", "full"] | dict[str, str] = ""  # {"element": SELECTOR}
+    screenshot: str = ""  # viewport, full, or css:SELECTOR for that element
     pdf: bool = False
     mobile: bool = False
     width: int = 1280
     height: int = 800
-    blocked: tuple[str, ...] = ("media", "font")  # kinds of parts that are not loaded
-    block_trackers: bool = True
+    blocked: tuple[str, ...] = ("media", "font", "tracker")  # kinds of parts that are not loaded
     allow_scripts: bool = False  # whether actions may run JavaScript of the caller
 
 
@@ -40,13 +39,16 @@ class RenderOrder(Struct, frozen=True, tag="render"):
     headers: list[tuple[str, str]]
     body: bytes  # decoded
     user_agent: str
-    left_s: float  # until it must be over
+    left_s: float  # until it must be over, the wait for a browser included
     options: RenderOptions
+    page_s: float = 60.0  # in a browser, at most
+    is_alone: bool = False  # no other page beside it: one of those that its last browser had has killed that
     allow_private: bool = False
     loopback_only: bool = False
     tls_verify: bool = True
     resolve: dict[str, str] = {}
     cookies: list[tuple[str, str]] = []  # of the page's host
+    storage: dict[str, str] | None = None  # what its origin has kept for a session; None: it is in none
     part_headers: dict[str, str] = {}  # sent with parts, too: harmless ones
     max_bytes: int = 10 << 20  # of the rendered page, and of all its parts times ten
 
@@ -90,7 +92,7 @@ class RenderedPage(Struct, frozen=True, tag="rendered"):
     """What became of an order. With an `error` there is no page; its parts were requested all the same."""
 
     number: int
-    error: str = ""  # timeout, crash, too_large, browser, cancelled
+    error: str = ""  # timeout, crash, too_large, browser, cancelled; busy: no browser had room for it in time
     detail: str = ""
     url: str = ""  # where the page was at its end
     html: bytes = b""
@@ -101,7 +103,8 @@ class RenderedPage(Struct, frozen=True, tag="rendered"):
     parts: list[PartAge] = []
     leads_to: list[str] = []  # where the page's frame wanted to go, which is another site
     console_errors: list[str] = []
-    cookies: list[tuple[str, str]] = []  # of the page's host, at the end
+    cookies: list[str] = []  # of the page's host, at the end, as Set-Cookie has them
+    storage: dict[str, str] = {}  # what the page's origin keeps, where it is in a session
     spent_s: float = 0.0
     uncounted: bool = False  # it failed because of another page in its browser: try it again, as if it never was
 

@@ -49,6 +49,8 @@ from weft.records import FetchResult, Rendered, RenderedPart
 MARGIN_S = 4.0  # before `until`: what the browser process needs to say that it was too late
 LEAST_S = 3.0  # with less time than this left no page is given to a browser
 ROBOTS_S = 5.0  # for the robots.txt of a host that a page wants a part of
+LATE_S = 2.0  # before `until`: a result that comes with the lease's end would meet the page's next try
+UNKNOWN_PAGES = 8
 MOST_TRIES = 3  # of a page whose browser died because of another one
 _CHUNK = 1 << 20
 CUT_OFF = "cut off"  # the outcome of a part that is not known
@@ -66,6 +68,9 @@ class RenderJudge(Protocol):
 
     def learn(self, tag: object, origin: str, result: FetchResult) -> None:
         """A robots.txt that was asked for; afterwards `refusal` has an answer."""
+
+    def storage(self, tag: object, url: str) -> dict[str, str] | None:
+        """What the page's origin has kept for the session that the page is in; None where it is in none."""
 
     def cookies(self, tag: object, url: str) -> list[tuple[str, str]]:
         """What the crawl's jar has for the page."""
@@ -206,7 +211,7 @@ class RenderLink:
         if page.tries > MOST_TRIES or left_s < LEAST_S:
             page.on_done(RenderedPage(page.order.number, error="browser", detail="its browser has died"))
             return
-        page.order = msgspec.structs.replace(page.order, left_s=left_s)
+        page.order = msgspec.structs.replace(page.order, left_s=left_s, is_alone=page.tries == MOST_TRIES)
         self.render(page)
 
     def _send(self, message: ToHost) -> None:
@@ -242,7 +247,8 @@ class RenderingTransport:
         self._link = link
         self._judge = judge
         self._section = section
-        self._until: dict[object, float] = {}
+        self._until: dict[object, float] = {}  # of pages that are being fetched
+        self._fetched = self._given = 0  # pages, and those of them that were given to a browser
         self._rendering: dict[object, Rendering] = {}
         self._robots: dict[str, _RobotsTag] = {}
         self._done: Done = []
@@ -253,8 +259,11 @@ class RenderingTransport:
 
     @property
     def free(self) -> int:
-        """Transfers that may be submitted now: none while the browsers have enough to do for a while."""
-        return max(0, min(self._inner.free, 4 * self._link.capacity - len(self._rendering)))
+        """Transfers that may be submitted now: none while the browsers have enough to do for a while. What is being
+        fetched counts by the share of pages that a browser has had, as far as is known."""
+        share = 1.0 if self._section.render == "always" else (self._given + 1) / (self._fetched + UNKNOWN_PAGES)
+        coming = len(self._rendering) + int(share * len(self._until))
+        return max(0, min(self._inner.free, 4 * self._link.capacity - coming))
 
     @property
     def in_flight(self) -> int:
@@ -343,6 +352,7 @@ class RenderingTransport:
             self._robots_came(tag, result)
             return
         until = self._until.pop(tag, None)
+        self._fetched += until is not None
         options = None
         if until is not None and result.error is None and 200 <= result.status < 300:
             options = self._judge.wants(tag, result)
@@ -354,9 +364,10 @@ class RenderingTransport:
             self._finish(tag, result, Rendered(error="timeout", detail="no time was left for it"))
             return
         page = Rendering(
-            self._order(tag, result, options, min(left_s, self._section.total_timeout_s)), result, tag, until,
+            self._order(tag, result, options, left_s), result, tag, until,
             lambda message: self._rendered(tag, message), lambda question: self._asked(tag, question),
         )  # fmt: skip
+        self._given += 1
         self._rendering[tag] = page
         self._link.render(page)
 
@@ -368,16 +379,22 @@ class RenderingTransport:
             body = decode(body, encoding, limit).body
         return RenderOrder(
             0, result.url, result.status, list(head.items()), body, section.user_agent(), left_s, options,
+            page_s=section.total_timeout_s,
             allow_private=section.allow_private, loopback_only=not section.email, tls_verify=section.tls_verify,
             resolve=dict(section.resolve), cookies=self._judge.cookies(tag, result.url),
+            storage=self._judge.storage(tag, result.url),
             part_headers=harmless(section.headers),
             max_bytes=limit,
         )  # fmt: skip
 
     def _rendered(self, tag: object, message: RenderedPage) -> None:
         page = self._rendering.pop(tag, None)
-        if page is not None:
-            self._finish(tag, page.result, _as_record(message, page.made))
+        if page is None:
+            return
+        result = page.result
+        if message.error == "busy":  # nothing is wrong with it: it is asked for again when there is room
+            result = msgspec.structs.replace(result, error="aborted")
+        self._finish(tag, result, _as_record(message, page.made))
 
     def _finish(self, tag: object, result: FetchResult, rendered: Rendered) -> None:
         self._done.append((tag, msgspec.structs.replace(result, rendered=rendered)))
@@ -385,7 +402,7 @@ class RenderingTransport:
     def _end_late(self) -> None:
         """A browser process that does not answer, however that may be, holds no page beyond its time."""
         now = time.monotonic()
-        for tag in [tag for tag, page in self._rendering.items() if now > page.until]:
+        for tag in [tag for tag, page in self._rendering.items() if now > page.until - LATE_S]:
             page = self._rendering.pop(tag)
             self._link.cancel(page.order.number)
             late = RenderedPage(page.order.number, error="timeout", detail="no browser has answered")
@@ -429,7 +446,8 @@ def _as_record(message: RenderedPage, parts: Sequence[RenderedPart]) -> Rendered
     return Rendered(
         message.error, message.detail, message.url, message.html, message.title, message.screenshot,
         tuple(message.pictures), message.pdf, tuple(parts), tuple(message.leads_to), tuple(message.console_errors),
-        tuple(message.cookies), message.spent_s, max((part.ended for part in parts if part.was_sent), default=0.0),
+        tuple(message.cookies), message.storage, message.spent_s,
+        max((part.ended for part in parts if part.was_sent), default=0.0),
     )  # fmt: skip
 
 

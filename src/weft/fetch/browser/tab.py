@@ -7,8 +7,9 @@ at their beginning. The page's own document is answered from the order; each par
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -21,10 +22,10 @@ from weft.fetch.browser.devtools import DevtoolsError, DevtoolsPipe
 from weft.fetch.browser.messages import PartAge, RenderedPage, RenderOrder
 from weft.fetch.browser.proxy import ProxyPass
 
-MOST_PICTURE_PX = 20_000
 MOST_NAVIGATIONS = 5  # of the page's own frame, after the first
 MOST_CONSOLE = 50
-_NOTICE = "weft"
+MOST_KEPT_CHARS = 1 << 20  # of an origin's storage
+OF_ELEMENT = "css:"  # before the selector of a screenshot
 Ask = Callable[[str, str, bool], Awaitable[str]]
 # Headers of the page that say something about the transfer, or have the browser request or keep more than the page.
 _LEFT_OUT = frozenset(
@@ -58,6 +59,9 @@ for (const name of ["Navigator", "WorkerNavigator"]) try { delete globalThis[nam
 try { Object.defineProperty(navigator, "serviceWorker", {value: undefined, configurable: false}) } catch {}
 """
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
+# A page that has emptied its storage, as a logout does, keeps it empty.
+_STORE = """try { if (location.origin === ORIGIN && !localStorage.length)
+  for (const [name, value] of Object.entries(KEPT)) localStorage.setItem(name, value) } catch {}"""
 _HTML = """(() => { const type = document.doctype;
   const kind = type ? new XMLSerializer().serializeToString(type) : "";
   const root = document.documentElement; return root ? kind + root.outerHTML : kind })()"""
@@ -116,6 +120,7 @@ class RenderTab:
         self._loaded = False
         self._is_answered = False  # the page's document was given to the browser
         self._navigations = 0
+        self._navigation = ""  # the browser's number of the last one that was permitted
         self._parts: list[_PartState] = []
         self._sent = 0
         self._open: dict[str, _PartState] = {}  # by the browser's number of the request
@@ -229,6 +234,7 @@ class RenderTab:
         self._end(params["requestId"], "")
 
     def _failed_part(self, _session: str, params: dict[str, Any]) -> None:
+        self._loaded |= params["requestId"] == self._navigation  # the page stays as it was
         self._end(params["requestId"], params.get("blockedReason") or params.get("errorText", "failed"))
 
     def _lifecycle(self, session: str, params: dict[str, Any]) -> None:
@@ -260,7 +266,7 @@ class RenderTab:
 
     async def _decide(self, session: str, params: dict[str, Any]) -> None:
         request, number = params["request"], params["requestId"]
-        url, kind = request["url"] + request.get("urlFragment", ""), params.get("resourceType", "Other")
+        url, kind = request["url"] + request.get("urlFragment", ""), _kind_of(params)
         is_own = kind == "Document" and params.get("frameId") == self._frame and session == self.session
         try:
             if is_own and not self._is_answered:
@@ -272,6 +278,8 @@ class RenderTab:
                 reason = "Aborted" if is_own else "BlockedByClient"
                 await self._pipe.call("Fetch.failRequest", session, requestId=number, errorReason=reason)
             else:
+                if is_own:  # another document: it is there when that one was loaded
+                    self._loaded, self._navigation = False, params.get("networkId", number)
                 await self._send(session, params, url, kind)
         except DevtoolsError:
             self._end(params.get("networkId", number), "gone")  # its target has gone
@@ -292,7 +300,11 @@ class RenderTab:
         options = self._order.options
         if kind not in _WANTED or kind in {_KINDS.get(name, name) for name in options.blocked}:
             return "kind"
-        if not is_own and options.block_trackers and any(host == one or host.endswith(f".{one}") for one in _TRACKERS):
+        if (
+            not is_own
+            and "tracker" in options.blocked
+            and any(host == one or host.endswith(f".{one}") for one in _TRACKERS)
+        ):
             return "tracker"
         if not self._may_use(method, url, kind):
             return f"method {method[:10]}"
@@ -396,6 +408,13 @@ class RenderTab:
                 "Network.setCookies", self.session,
                 cookies=[{"name": name, "value": value, "url": order.url} for name, value in order.cookies],
             )  # fmt: skip
+        if order.storage:
+            await call(
+                "Page.addScriptToEvaluateOnNewDocument", self.session,
+                source=_STORE.replace("ORIGIN", json.dumps(urls.origin_of(order.url))).replace(
+                    "KEPT", json.dumps(order.storage)
+                ),
+            )  # fmt: skip
         went = await call("Page.navigate", self.session, url=order.url)
         if (error := went.get("errorText")) and not self._is_answered:
             raise RenderFailed("browser", str(error))
@@ -403,7 +422,8 @@ class RenderTab:
     async def _settle(self) -> None:
         """Until the page was loaded and has requested nothing for a while, or has had its time."""
         options = self._order.options
-        until = time.monotonic() + options.longest_settle_s
+        self._moved = time.monotonic()  # what an action has begun may not have requested anything yet
+        until = self._moved + options.longest_settle_s
         while (now := time.monotonic()) < until:
             quiet_s = now - self._moved
             if self._loaded and not self._open and quiet_s >= options.settle_s:
@@ -429,26 +449,37 @@ class RenderTab:
             title=str(title)[:1000],
             screenshot=await self._picture(actions) if options.screenshot else b"",
             pictures=actions.pictures,
-            pdf=await self._pdf() if options.pdf else b"",
+            pdf=await actions.printed() if options.pdf else actions.pdf,
             parts=self.parts(),
             leads_to=self._leads_to,
             console_errors=self._console,
             cookies=await self._cookies(),
+            storage=await self._storage(actions, str(url)),
         )
 
     async def _picture(self, actions: PageActions) -> bytes:
         wanted = self._order.options.screenshot
-        if isinstance(wanted, dict):
-            return await actions.picture_of(wanted["element"])
-        return await actions.picture(is_full=wanted == "full")
+        if not wanted.startswith(OF_ELEMENT):
+            return await actions.picture(is_full=wanted == "full")
+        try:
+            return await actions.picture_of(wanted.removeprefix(OF_ELEMENT))
+        except ActionFailed as why:
+            raise RenderFailed("action", f"screenshot: {why}") from None
 
-    async def _pdf(self) -> bytes:
-        printed = await self._pipe.call("Page.printToPDF", self.session, printBackground=True)
-        return b64decode(printed["data"])
+    async def _cookies(self) -> list[str]:
+        kept = await self._pipe.call("Storage.getCookies", browserContextId=self.context)
+        host = _host(self._order.url)
+        return [_set_cookie(one) for one in kept.get("cookies", []) if is_sent_to(host, one["domain"])]
 
-    async def _cookies(self) -> list[tuple[str, str]]:
-        kept = await self._pipe.call("Network.getCookies", self.session, urls=[self._order.url])
-        return [(one["name"], one["value"]) for one in kept.get("cookies", [])]
+    async def _storage(self, actions: PageActions, url: str) -> dict[str, str]:
+        """What the origin of the page keeps in the browser, for the pages of its session that come after it."""
+        if self._order.storage is None or urls.origin_of(url) != urls.origin_of(self._order.url):
+            return {}
+        with suppress(ActionFailed):
+            kept = await actions.evaluate("Object.entries(localStorage)")
+            if sum(len(name) + len(value) for name, value in kept) <= MOST_KEPT_CHARS:
+                return {str(name): str(value) for name, value in kept}
+        return {}
 
 
 _HANDLERS: dict[str, Callable[[RenderTab, str, dict[str, Any]], None]] = {
@@ -465,6 +496,22 @@ _HANDLERS: dict[str, Callable[[RenderTab, str, dict[str, Any]], None]] = {
 }
 
 
+def is_sent_to(host: str, domain: str) -> bool:
+    """Whether a cookie of a domain is one of a host: a domain without a dot before it is that host alone."""
+    return domain == host or (domain.startswith(".") and f".{host}".endswith(domain))
+
+
+def _set_cookie(cookie: dict[str, Any]) -> str:
+    """A cookie as a response sets it: with all that limits where it is sent."""
+    parts = [f"{cookie['name']}={cookie['value']}", f"Path={cookie['path']}"]
+    if cookie["domain"].startswith("."):
+        parts.append(f"Domain={cookie['domain']}")
+    if not cookie.get("session", True):
+        parts.append(f"Max-Age={max(0, int(cookie['expires'] - time.time()))}")
+    parts += [word for word, name in (("Secure", "secure"), ("HttpOnly", "httpOnly")) if cookie.get(name)]
+    return "; ".join(parts)
+
+
 def _with(page: RenderedPage, **changes: Any) -> RenderedPage:
     import msgspec
 
@@ -475,6 +522,13 @@ def _method_of(request: dict[str, Any]) -> str:
     """A request's method; that of the request behind it for a preflight."""
     headers = {name.lower(): value for name, value in request.get("headers", {}).items()}
     return str(headers.get("access-control-request-method") or request.get("method", "GET"))
+
+
+def _kind_of(params: dict[str, Any]) -> str:
+    """What a request is for. One made in advance has the kind of a script's own: a header alone tells them apart."""
+    headers = {name.lower(): value for name, value in params["request"].get("headers", {}).items()}
+    is_early = "prefetch" in headers.get("sec-purpose", headers.get("purpose", ""))
+    return "Prefetch" if is_early else params.get("resourceType", "Other")
 
 
 def _host(url: str) -> str:

@@ -24,10 +24,10 @@ from weft.errors import BadInput, Busy, WeftError
 from weft.fetch.curl.client import Client, Refusal
 from weft.fetch.proxies import live as live_file
 from weft.fetch.proxies.counts import ProxyCounts
-from weft.fetch.proxies.entry import Proxy
-from weft.fetch.proxies.live import FILE, LiveFile
+from weft.fetch.proxies.live import FILE
 from weft.fetch.proxies.probe import Probe, ProxyVerdict, get
 from weft.fetch.proxies.sources import Collected, collect
+from weft.fetch.proxies.tally import ProxyTally, publish
 from weft.files import is_locked, replace_file, try_lock
 from weft.records import FetchResult
 from weft.telemetry import Log
@@ -35,7 +35,6 @@ from weft.telemetry import Log
 KIND = "proxy_refresh"
 UNDER_WAY = ("DISPATCHED", "PROCESSING")
 LOCK_WAIT_S = 0.2  # `is_under_way` holds the lock for a moment
-MOST_REASONS = 20  # why proxies failed
 LIST_SECONDS = 30.0  # for a list that is asked for
 log = Log("weft.fetch.proxies")
 
@@ -73,10 +72,10 @@ class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str]
     failures: dict[str, int]  # how many failed, by what
     examples: dict[str, str]  # the first proxy that failed so
-    seconds: float
+    seconds: float = 0.0
 
 
-Told = Callable[[RefreshJob], None]
+Watch = Callable[[RefreshJob], None]
 
 
 class Refresh:
@@ -94,75 +93,67 @@ class Refresh:
         self.sources = list(sources)
         self.counts = counts or ProxyCounts()
         self.live = live
-        self._section, self._fetch, self._refusal = section, fetch, refusal
+        self.section, self.fetch, self._refusal = section, fetch, refusal
 
-    def run(self, told: Told = lambda _: None, job_id: str = "") -> Refreshed:
-        """Collects and tests; Busy while another one runs, BadInput for what the user can correct."""
-        probe = Probe(self._section, self._fetch, self._refusal)
+    def run(self, watch: Watch = lambda _: None, job_id: str = "", work: Work | None = None) -> Refreshed:
+        """Collects and tests; Busy while another one runs, BadInput for what the user can correct. `work`: who does
+        it, this process unless given."""
+        self.probe()
         if not self.sources:
             raise BadInput("there is nowhere to take proxies from: set `proxies` or `proxy_sources`")
         with _lock(self.live):
             began = datetime.now(UTC)
-            job = _Told(RefreshJob(job_id=job_id or new_id(), started_at=began.isoformat()), self.live, told)
+            job = RefreshReport(RefreshJob(job_id=job_id or new_id(), started_at=began.isoformat()), self.live, watch)
             try:
-                return self._refreshed(probe, job, began)
+                done = (work or self._work_here)(job)
             except WeftError as error:
                 ended = datetime.now(UTC)
-                job.tell(status="FAILED", error=str(error), completed_at=ended.isoformat())
+                job.update(status="FAILED", error=str(error), completed_at=ended.isoformat())
                 self.counts.refreshed("FAILED", (ended - began).total_seconds())
                 raise
+            took_s = (datetime.now(UTC) - began).total_seconds()
+            self.counts.refreshed("COMPLETE", took_s, done.passed, done.tested - done.passed)
+            log.info("proxies tested", tested=done.tested, passed=done.passed, rejected=done.rejected)
+            return msgspec.structs.replace(done, seconds=round(took_s, 3))
 
-    def _refreshed(self, probe: Probe, job: _Told, began: datetime) -> Refreshed:
+    def probe(self) -> Probe:
+        """Tests proxies as the settings say; BadInput where they do not say with what."""
+        return Probe(self.section, self.fetch, self._refusal)
+
+    def collect(self) -> Collected:
+        """All proxies of the sources; BadInput where there is none."""
         found = collect(self.sources, self._get)
         if not found.proxies:
             raise BadInput(f"no proxy was found: {'; '.join(found.problems[:3]) or 'the sources are empty'}")
+        return found
+
+    def _work_here(self, job: RefreshReport) -> Refreshed:
+        found, probe = self.collect(), self.probe()
         expected = probe.expect()
-        passed, failed = self._test(probe.run(found.proxies, expected), found, job)
-        if not passed and not expected.answers:
-            raise WeftError(f"{self._section.test_url}: answers nobody, directly or by a proxy; the old list stays")
-        now = datetime.now(UTC)
-        kept = LiveFile(
-            tested_at=now.isoformat(), tested=len(found.proxies), proxies=tuple(verdict.live() for verdict in passed)
-        )
-        live_file.write(self.live, kept)
-        job.tell(status="COMPLETE", result_count=len(passed), completed_at=now.isoformat())
-        took_s = (now - began).total_seconds()
-        self.counts.refreshed("COMPLETE", took_s, len(passed), len(found.proxies) - len(passed))
-        log.info("proxies tested", tested=len(found.proxies), passed=len(passed), rejected=found.rejected)
-        failed = dict(sorted(failed.items(), key=lambda one: -len(one[1]))[:MOST_REASONS])
-        return Refreshed(
-            job_id=job.job.job_id, tested=len(found.proxies), passed=len(passed), duplicates=found.duplicates,
-            rejected=found.rejected, problems=found.problems,
-            failures={why: len(some) for why, some in failed.items()},
-            examples={why: some[0].name for why, some in failed.items()}, seconds=round(took_s, 3),
-        )  # fmt: skip
+        tested = self._test(probe.run(found.proxies, expected), found, job)
+        tested.answers = expected.answers
+        at = publish(self.live, tested, self.section.test_url)
+        job.update(status="COMPLETE", result_count=len(tested.passed), completed_at=at)
+        return refreshed(job.job.job_id, found, tested)
 
-    def _test(
-        self, verdicts: Iterator[ProxyVerdict], found: Collected, job: _Told
-    ) -> tuple[list[ProxyVerdict], dict[str, list[Proxy]]]:
-        """Those that have passed, the fastest first, and the others by what they failed with.
-
-        A chunk is complete when each of its proxies has a verdict.
-        """
-        size = self._section.chunk
+    def _test(self, verdicts: Iterator[ProxyVerdict], found: Collected, job: RefreshReport) -> ProxyTally:
+        """A chunk is complete when each of its proxies has a verdict."""
+        size = self.section.chunk
         chunk_of = {proxy.url: number // size for number, proxy in enumerate(found.proxies)}
         left = Counter(chunk_of.values())
-        job.tell(status="PROCESSING", total_chunks=len(left))
-        passed, failed = list[ProxyVerdict](), dict[str, list[Proxy]]()
+        job.update(status="PROCESSING", total_chunks=len(left))
+        tested = ProxyTally()
         for verdict in verdicts:
-            if verdict.why:
-                failed.setdefault(reason_of(verdict), []).append(verdict.proxy)
-            else:
-                passed.append(verdict)
+            tested.add(verdict)
             chunk = chunk_of[verdict.proxy.url]
             left[chunk] -= 1
             if not left[chunk]:
-                job.tell(completed_chunks=job.job.completed_chunks + 1, result_count=len(passed))
-        return sorted(passed, key=lambda verdict: verdict.latency_s), failed
+                job.update(completed_chunks=job.job.completed_chunks + 1, result_count=len(tested.passed))
+        return tested
 
     def _get(self, urls: Sequence[str]) -> list[FetchResult]:
         limits = msgspec.structs.replace(
-            self._fetch, total_timeout_s=LIST_SECONDS, max_body_bytes=live_file.LARGEST_BYTES, accept=("*/*",)
+            self.fetch, total_timeout_s=LIST_SECONDS, max_body_bytes=live_file.LARGEST_BYTES, accept=("*/*",)
         )
         client = Client(limits, refusal=self._refusal, handles=min(16, len(urls)))
         try:
@@ -171,17 +162,32 @@ class Refresh:
             client.close()
 
 
-class _Told:
-    """A job that is written down and told as it goes."""
+def refreshed(job_id: str, found: Collected, tested: ProxyTally) -> Refreshed:
+    """What came of a refresh."""
+    reasons = tested.reasons
+    return Refreshed(
+        job_id=job_id, tested=tested.tested, passed=len(tested.passed), duplicates=found.duplicates,
+        rejected=found.rejected, problems=found.problems,
+        failures={why: failed.count for why, failed in reasons.items()},
+        examples={why: failed.example for why, failed in reasons.items()},
+    )  # fmt: skip
 
-    def __init__(self, job: RefreshJob, live: Path, told: Told) -> None:
-        self.job, self._path, self._told = job, live.with_name(f"{KIND}.json"), told
-        self.tell()
 
-    def tell(self, **changes: object) -> None:
+class RefreshReport:
+    """A job that is written down, and reported, as it proceeds."""
+
+    def __init__(self, job: RefreshJob, live: Path, watch: Watch) -> None:
+        self.job, self._path, self._watch = job, live.with_name(f"{KIND}.json"), watch
+        self.update()
+
+    def update(self, **changes: object) -> None:
+        """Writes down what has changed."""
         self.job = msgspec.structs.replace(self.job, **changes)
         replace_file(self._path, msgspec.json.encode(self.job))
-        self._told(self.job)
+        self._watch(self.job)
+
+
+Work = Callable[[RefreshReport], Refreshed]
 
 
 def last_job(live: Path) -> RefreshJob | None:
@@ -216,11 +222,6 @@ def _written(live: Path) -> RefreshJob | None:
 def new_id() -> str:
     """For a job."""
     return secrets.token_hex(8)
-
-
-def reason_of(verdict: ProxyVerdict) -> str:
-    """Why it failed, without what is different for each proxy."""
-    return verdict.why.removeprefix(f"{verdict.proxy.name}: ").replace(verdict.proxy.host, "HOST")[:100]
 
 
 @contextmanager

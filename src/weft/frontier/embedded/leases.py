@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from weft.errors import DiskFull
-from weft.frontier.contract import End, Ended, EndedLease, Item, Slots, Wanted
+from weft.frontier.contract import End, Ended, EndedLease, Item, Router, Slots, Wanted
 from weft.frontier.durability.checkpoint import OpenItem
 from weft.frontier.embedded.choosing import Choice, machine_key
 from weft.frontier.embedded.durability import EmbeddedDurability
@@ -69,15 +69,15 @@ class EmbeddedLeases:
     def __len__(self) -> int:
         return len(self._live)
 
-    def claim(self, owner: str, limit: int, slots: Slots | None = None) -> list[Lease]:
-        """Leases items that are due; they are in the request log before it returns."""
+    def claim(self, owner: str, limit: int, slots: Slots | None = None, route: Router | None = None) -> list[Lease]:
+        """Leases for what is due, in the request log before it returns, with the hands that shall make them."""
         now = self._now()
         self._turns.limit(slots)
         self._expire(now)
         self._sites.tidy(now)
         self._queues.swapping.swap_in_due(limit, now, is_stuck=not self._turns.has_room(Responsiveness.UNKNOWN))
         with self._machine.locked() as may_claim:
-            leases = self._claim(owner, limit, now) if may_claim else []
+            leases = self._claim(owner, limit, now, route) if may_claim else []
         if leases:
             try:
                 self._base.journal.save_history()
@@ -164,7 +164,7 @@ class EmbeddedLeases:
 
     # ── claiming ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _claim(self, owner: str, limit: int, now: float) -> list[Lease]:
+    def _claim(self, owner: str, limit: int, now: float, route: Router | None) -> list[Lease]:
         leases: list[Lease] = []
         next_queue, item_at = self._choice.next_queue, self._choice.item_at
         while len(leases) < limit:
@@ -179,7 +179,7 @@ class EmbeddedLeases:
                 if kept.may_have_been_sent or kept.data is None:
                     self._reject(*chosen, kept)
                 else:
-                    leases.append(self._lease(*chosen, owner, now, kept.data))
+                    leases.append(self._lease(*chosen, owner, now, kept.data, route))
                 self._queues.schedule(queue.site)
         return leases
 
@@ -188,7 +188,9 @@ class EmbeddedLeases:
         reason = Reason.UNKNOWN_OUTCOME if kept.may_have_been_sent else Reason.LOST_REQUEST
         self._rejected.add(item, queue.crawl, reason, "")
 
-    def _lease(self, queue: SiteQueue, item: Item, owner: str, now: float, request: bytes) -> Lease:
+    def _lease(
+        self, queue: SiteQueue, item: Item, owner: str, now: float, request: bytes, route: Router | None
+    ) -> Lease:
         site, section = queue.site, queue.crawl.section
         delay_s = site.clock.delay_s(section)
         lease = Lease(
@@ -196,6 +198,9 @@ class EmbeddedLeases:
             item.about, item.offsite, item.attempt, owner, self.epoch, now + section.lease_s, delay_s,
             request,
         )  # fmt: skip
+        by_hand = route(lease) if route is not None else None
+        if by_hand is not None:
+            lease = msgspec.structs.replace(lease, deadline=now + by_hand.lease_s)
         live = self._live[item.item] = LiveLease(lease, site, queue, item)
         self._turns.out[live.rank] += 1
         site.clock.started(now)
@@ -204,6 +209,8 @@ class EmbeddedLeases:
         site.out += 1
         site.served += 1
         self._note_start(live, now)
+        if by_hand is not None:
+            self._machine.expect(0.0, by_hand.lease_s)
         queue.served_at = now
         if len(self._queues.crawls) > 1:  # a single crawl must not wait a turn when another is added
             self._queues.fairness.served(queue.crawl)
@@ -212,7 +219,11 @@ class EmbeddedLeases:
             queue.flight += 1
             queue.crawl.flight += 1
             queue.crawl.mark_leased(item, True)
-        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section), item.url, lease.crawl)
+        hand, lasts_s = (by_hand.hand, by_hand.lasts_s) if by_hand is not None else ("", 0.0)
+        self._requests.start(
+            item.item, now, site.key, delay_s, site.clock.places(section), item.url, lease.crawl, hand=hand,
+            lasts_s=lasts_s,
+        )  # fmt: skip
         return lease
 
     def _claim_slot(self, wanted: Wanted, may_ask: bool) -> bool:
@@ -262,7 +273,7 @@ class EmbeddedLeases:
 
     def _note_start(self, state: LiveLease, now: float) -> None:
         state.noted = machine_key(state.site, state.clock)
-        self._machine.started(state.noted, now, state.queue.crawl.section.lease_s)
+        self._machine.started(state.noted, now, state.lease.deadline - now)
 
     # ── ending ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

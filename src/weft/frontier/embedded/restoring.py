@@ -125,6 +125,8 @@ class EmbeddedRecovery:
         folder, not_before = self._base.folder / "requests", now - longest - LONGEST_SILENCE_S
         recent = last_requests(folder, not_before, now, self._base.alive, longest_delay_s=longest)
         self._clocks.asked = recent.ended
+        if recent.lasts_s and self._clocks.not_before:  # hands may still send what an earlier boot gave them
+            self._clocks.not_before += recent.lasts_s
         missing = self.missing_log_bytes
         self.unreadable_requests = recent.unreadable
         if recent.unreadable or missing:

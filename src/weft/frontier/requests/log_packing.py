@@ -84,7 +84,7 @@ class BlockHeader(Struct, array_like=True):
 class Texts(Struct, array_like=True):
     """Texts that repeat in all blocks."""
 
-    forms: bytes  # delay, slots and crawl of requests
+    forms: bytes  # delay, slots and crawl of requests; of those that hands make also the hand and how long it may take
     statuses: bytes
     settings: bytes  # lines C
     current: int  # how many of them are older than the last opening
@@ -221,7 +221,7 @@ class Packer:
         # For each open request its block, its number among the block's starts (-1: in an earlier part) and its time.
         self._open: dict[bytes, tuple[int, int, int]] = {b"%d" % item: (at, -1, 0) for item, at in carried.items()}
         self._pairs: dict[tuple[bytes, bytes], tuple[int, int]] = {}
-        self._forms: dict[tuple[bytes, bytes, bytes], tuple[int, int]] = {}  # with the crawl
+        self._forms: dict[tuple[bytes, ...], tuple[int, int]] = {}  # with the crawl
         self._statuses: dict[bytes, int] = {}
         self._robots: list[RobotsKnown] = []
         self._robots_of: dict[bytes, list[int]] = {}  # by origin, without its trust
@@ -260,11 +260,13 @@ class Packer:
 
     def _start(self, text: bytes) -> None:
         _, item, at_text, wall_text, key, delay, places, url, *rest = text.split(_SPLIT)
-        (crawl,) = rest or (b"0",)
+        crawl = rest[0] if rest else b"0"
+        by_hand = rest[1:]
         at, wall, path_at, number = _micros(at_text), _micros(wall_text), url.index(b"/", 8), int(item)
         if at > _MOST or wall > _MOST or not -_MOST < number < _MOST:
             raise ValueError("out of range")
-        form, owner = self._forms.get((delay, places, crawl)) or self._new_form(delay, places, crawl)
+        form_key = (delay, places, crawl, *by_hand)
+        form, owner = self._forms.get(form_key) or self._new_form(form_key)
         pair = key, url[:path_at]
         bucket, pair_number = self._pairs.get(pair) or self._new_pair(pair)
         block, is_page = self._blocks[bucket], item[:1] != b"-"
@@ -287,11 +289,16 @@ class Packer:
         if wall > self._last_wall:
             self._last_wall = wall
 
-    def _new_form(self, delay: bytes, places: bytes, crawl: bytes) -> tuple[int, int]:
+    def _new_form(self, form: tuple[bytes, ...]) -> tuple[int, int]:
+        delay, places, crawl, *by_hand = form
         delay_s, number = float(delay), int(crawl)
         int(places)
-        self._longest_delay_s = max(self._longest_delay_s, delay_s)
-        made = self._forms[delay, places, crawl] = len(self._forms), number
+        lasts_s = 0.0
+        if by_hand:
+            _hand, lasts = by_hand
+            lasts_s = float(lasts)
+        self._longest_delay_s = max(self._longest_delay_s, delay_s + lasts_s)
+        made = self._forms[form] = len(self._forms), number
         return made
 
     def _new_pair(self, pair: tuple[bytes, bytes]) -> tuple[int, int]:

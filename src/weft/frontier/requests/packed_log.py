@@ -190,7 +190,7 @@ class LogPart:
         only_requests: bool,
     ) -> Iterator[Line]:
         texts = self._texts()
-        forms = [(float(delay), int(places), int(crawl)) for delay, places, crawl in _rows(texts.forms)]
+        forms = self._forms(texts)
         statuses = texts.statuses.decode().split("\n")
         items = _items(body)
         ats, of = unpacked_steps(body.ats), unpacked_ints(body.pairs)
@@ -215,9 +215,9 @@ class LogPart:
                 item, at, lead, pair, form, path = next(starts)
                 count += 1
                 if not chosen or chosen[count - 1]:
-                    (key, origin), (delay_s, places, crawl) = pairs[pair], forms[form]
-                    wall = (at + lead) / 1e6
-                    yield RequestStart(item, at / 1e6, wall, key, delay_s, places, origin + path, slot, crawl)
+                    (key, origin), (delay_s, places, crawl, hand, lasts_s) = pairs[pair], forms[form]
+                    wall, url = (at + lead) / 1e6, origin + path
+                    yield RequestStart(item, at / 1e6, wall, key, delay_s, places, url, slot, crawl, hand, lasts_s)
             elif only_requests and kind != log_packing.BOOT:
                 next(notes)
             elif kind == log_packing.ROBOTS:
@@ -228,6 +228,14 @@ class LogPart:
                 yield settings[next(notes)]
             else:
                 yield self.index.boots[next(notes)]
+
+    def _forms(self, texts: log_packing.Texts) -> list[tuple[float, int, int, str, float]]:
+        """What many requests have in common: delay, slots, crawl, hand, and how long that may take."""
+        forms = list[tuple[float, int, int, str, float]]()
+        for delay, places, crawl, *by_hand in _rows(texts.forms):
+            hand, lasts = by_hand or ("", "0")
+            forms.append((float(delay), int(places), int(crawl), hand, float(lasts)))
+        return forms
 
     def _settings(self, texts: log_packing.Texts, slot: str) -> list[CrawlSettings]:
         lines = (parsed(text, slot) for text in texts.settings.split(b"\n") if text)

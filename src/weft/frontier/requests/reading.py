@@ -43,20 +43,22 @@ class Gaps(Struct):
 class RecentRequests(Struct):
     """The last requests that earlier processes logged."""
 
-    ended: dict[str, float | None] = {}  # by key: the end of its last request in this boot; None: it had not ended
+    # By key: the end of its last request in this boot. None: it had not ended; of one that a hand makes the end is then
+    # its deadline, which may lie ahead.
+    ended: dict[str, float | None] = {}
     unreadable: int = 0
     # A time from which sites without a known last request wait a full delay: an unreadable line may have been theirs.
     # None: every line could be read.
     unsure_at: float | None = None
+    lasts_s: float = 0.0  # how long requests of an earlier boot may be under way at hands, at most
 
 
 def last_requests(
     folder: Path, not_before: float, now: float, alive: Alive = silent, *, longest_delay_s: float = math.inf
 ) -> RecentRequests:
-    """The sites' last requests. Left out are those that ended before `not_before` (monotonic), and those that ended
-    longer ago than the longest delay of any crawl and their own delay.
-    """
-    started: dict[int, tuple[str, float]] = {}
+    """The sites' last requests. Those that ended before `not_before` (monotonic) may be left out, and those that ended
+    longer ago than the longest delay of any crawl, and their own."""
+    started: dict[int, tuple[str, float, float]] = {}
     running: dict[str, int] = {}
     recent = RecentRequests({})
     last = recent.ended
@@ -80,15 +82,18 @@ def last_requests(
                 recent.unsure_at = min(event.at, now)  # the process that opened it then also waited from there
             hidden = False
         elif isinstance(event, RobotsKnown | CrawlSettings | Lost) or not is_of_this_boot:
-            continue  # its times are of another clock: they would be mistaken for waits, or for damage
+            if isinstance(event, RequestStart):
+                recent.lasts_s = max(recent.lasts_s, event.lasts_s)
+            continue  # its times are of another clock: they would be taken for waits, or for damage
         elif isinstance(event, RequestStart):
-            started[event.item] = event.key, event.at
+            started[event.item] = event.key, event.at, event.lasts_s
             running[event.key] = running.get(event.key, 0) + 1
-            last[event.key] = None
+            last[event.key] = _latest_end(last.get(event.key, 0.0), event)
         elif (ended := started.pop(event.item, None)) is not None:
-            key, began = ended
+            key, began, lasts_s = ended
             running[key] -= 1
-            if not began - _ROUNDING_S <= event.at <= now + _ROUNDING_S:
+            # What was given up is taken to last until its deadline.
+            if not began - _ROUNDING_S <= event.at <= max(now, began + lasts_s) + _ROUNDING_S:
                 # An impossible time. Trusting it could let a request go too early, or make the site wait for ever.
                 recent.unreadable += 1
                 hidden = True
@@ -97,6 +102,13 @@ def last_requests(
     if hidden:
         recent.unsure_at = now
     return recent
+
+
+def _latest_end(known: float | None, request: RequestStart) -> float | None:
+    """When a site's requests are over at the latest, if no end of this one is found; None: that is not known."""
+    if not request.lasts_s or known is None:
+        return None
+    return max(known, request.at + request.lasts_s)
 
 
 def missing_bytes(folder: Path, place: tuple[str, int] | None) -> int:

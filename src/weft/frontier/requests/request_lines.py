@@ -58,6 +58,8 @@ class RequestStart(Struct, frozen=True, gc=False):
     url: str
     slot: str = ""  # the process whose log it is in, where a pod has several
     crawl: int = 0
+    hand: str = ""  # the worker on another machine that was to send it
+    lasts_s: float = 0.0  # for that long after `at` it may be under way there, whatever became of this process
 
     @property
     def is_part(self) -> bool:
@@ -120,14 +122,22 @@ Event = RequestStart | RequestEnd | RobotsKnown | CrawlSettings | LogOpening | L
 Line = RequestStart | RequestEnd | RobotsKnown | CrawlSettings | Boot | Lost
 
 
+def _owner_and_hand(rest: list[str]) -> tuple[int, str, float]:
+    """The last fields of a start: the crawl, then the hand and how long it may take; the first logs had neither."""
+    if len(rest) == 3:
+        return int(rest[0]), rest[1], float(rest[2])
+    return (int(*rest), "", 0.0) if rest else (0, "", 0.0)
+
+
 def parsed(line: bytes, slot: str = "") -> Line | None:
     """Parses a line without its checksum; None for fields that no Weft version has written."""
     try:
         kind, *fields = line.decode().split("\t")
         if kind == "S":
-            item, at, wall, key, delay, places, url, *crawl = fields
+            item, at, wall, key, delay, places, url, *rest = fields
             figures = float(at), float(wall), key, float(delay), int(places)
-            return RequestStart(int(item), *figures, url, slot, *map(int, crawl))
+            crawl, hand, lasts = _owner_and_hand(rest)
+            return RequestStart(int(item), *figures, url, slot, crawl, hand, lasts)
         if kind == "E":
             item, at, status = fields
             return RequestEnd(int(item), float(at), status)

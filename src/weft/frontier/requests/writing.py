@@ -61,11 +61,25 @@ class RequestLog:
         """The time of the last request that retention has deleted: evidence for older ones only may be deleted, too."""
         return self._upkeep.deleted_until
 
-    def start(self, item: int, now: float, key: str, delay_s: float, places: int, url: str, crawl: int = 0) -> None:
-        """Logs a request that will be sent after `flush` has returned."""
-        if now != self._began[0]:  # requests that begin together have one time by both clocks, which compresses best
+    def start(
+        self,
+        item: int,
+        now: float,
+        key: str,
+        delay_s: float,
+        places: int,
+        url: str,
+        crawl: int = 0,
+        *,
+        hand: str = "",
+        lasts_s: float = 0.0,
+    ) -> None:
+        """A request that will be made once `flush` has returned; by a hand, which may take that long."""
+        if now != self._began[0]:  # requests that begin together have one time by both clocks, which packs to nothing
             self._began = now, time.time()
         line = f"S\t{item}\t{now:.6f}\t{self._began[1]:.6f}\t{key}\t{delay_s:g}\t{places}\t{url}\t{crawl}"
+        if hand:
+            line += f"\t{hand}\t{lasts_s:g}"
         self._buffer.append(summed(line))
 
     def part(self, crawl: int, key: str, part: RenderedPart, now: float) -> None:

@@ -12,7 +12,7 @@ from weft.extract.rules.field_rules import BadRules, compile_rules
 from weft.jobs.compat.fields import BodyFields, bad
 
 MOST_FORMATS = 50
-_LACKING_ACTIONS = ("scrape", "pdf")
+_LACKING_ACTIONS = ("scrape",)
 MOST_ATTRIBUTES = 100
 _FORMATS = ("markdown", "html", "rawHtml", "links", "images")
 _MODEL = "it needs a language model, which Weft does not have"
@@ -58,8 +58,8 @@ class PageOptions(Struct, frozen=True):
 
 def page_options(fields: BodyFields, version: int) -> PageOptions:
     """Reads all fields of `scrapeOptions`; a scrape or a batch has them in the body itself."""
-    formats, attributes, screenshot = _formats(fields, version)
-    wishes = _wishes(fields, screenshot)
+    formats, attributes, picture = _formats(fields, version)
+    wishes = _wishes(fields, picture)
     shape: dict[str, Any] = {
         "only_main_content": fields.flag("onlyMainContent", True),
         "include_tags": fields.texts("includeTags", 50),
@@ -83,9 +83,9 @@ def page_options(fields: BodyFields, version: int) -> PageOptions:
     return PageOptions(formats, shape, extract, attributes, "always" if wishes else "", wishes)
 
 
-def _wishes(fields: BodyFields, screenshot: str) -> dict[str, Any]:
+def _wishes(fields: BodyFields, picture: dict[str, Any]) -> dict[str, Any]:
     """The options that need a browser; without any, the service's default for rendering applies."""
-    wishes: dict[str, Any] = {"screenshot": screenshot} if screenshot else {}
+    wishes = dict(picture)
     if wait_ms := fields.number("waitFor", 0, 0, 60_000):
         wishes["wait_for"] = wait_ms / 1000
     if fields.flag("mobile"):
@@ -103,27 +103,41 @@ def _wishes(fields: BodyFields, screenshot: str) -> dict[str, Any]:
     return wishes
 
 
-def _formats(fields: BodyFields, version: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], str]:
+def _formats(fields: BodyFields, version: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], dict[str, Any]]:
     given = fields.pop("formats", ["markdown"])
     if not isinstance(given, list) or len(given) > MOST_FORMATS:
         raise bad(fields.at("formats"), f"must be a list of at most {MOST_FORMATS} formats")
     formats: list[str] = []
     attributes: list[tuple[str, str]] = []
-    screenshot = ""
+    picture: dict[str, Any] = {}
     for number, one in enumerate(given):
         at = f"{fields.at('formats')}.{number}"
         name, more = (one, {}) if isinstance(one, str) else _typed(one, at, version)
         if name == "attributes" and version == 2:
             attributes += _attributes(BodyFields(more, at))
         elif name in ("screenshot", "screenshot@fullPage"):
-            screenshot = "full" if "@" in name or more.get("fullPage") else "viewport"
+            picture = _picture(BodyFields(more, at), is_full="@" in name)
         elif name in _LACKING_FORMATS:
             raise bad(at, f"{name!r} is not available: {_LACKING_FORMATS[name]}")
         elif name not in _FORMATS or (name == "images" and version == 1):
             raise bad(at, f"{str(name)[:60]!r} is not a format: use {', '.join(_FORMATS)}")
         else:
             formats.append(name)
-    return (*dict.fromkeys(formats), "metadata"), tuple(attributes), screenshot
+    return (*dict.fromkeys(formats), "metadata"), tuple(attributes), picture
+
+
+def _picture(fields: BodyFields, *, is_full: bool) -> dict[str, Any]:
+    """The format `screenshot`. Pictures are PNGs: `quality` has no effect on one."""
+    picture = {"screenshot": "full" if fields.flag("fullPage", is_full) else "viewport"}
+    fields.number("quality", 100, 1, 100)
+    size = fields.pop("viewport", None)
+    if size is not None:
+        if not isinstance(size, dict) or set(size) != {"width", "height"}:
+            raise bad(fields.at("viewport"), "must be an object with `width` and `height`")
+        sides = BodyFields(size, fields.at("viewport"))
+        picture["viewport"] = "x".join(str(sides.number(side, 0, 10, 9999)) for side in ("width", "height"))
+    fields.end()
+    return picture
 
 
 def _typed(one: Any, at: str, version: int) -> tuple[Any, dict[str, Any]]:

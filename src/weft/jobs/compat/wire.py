@@ -54,6 +54,11 @@ def document(result: ScrapedResult, task: Task) -> dict[str, Any]:
             {"selector": selector, "attribute": attribute, "values": fields.get(f"a{number}") or []}
             for number, (selector, attribute) in enumerate(pairs)
         ]
+    if any(name in document for name in ("screenshots", "pdf")):
+        made["actions"] = {
+            "screenshots": document.get("screenshots", []), "pdfs": [document["pdf"]] if "pdf" in document else [],
+            "scrapes": [], "javascriptReturns": [],
+        }  # fmt: skip
     kind = str(document.get("content_type") or "")
     if "unparsed" in document:
         made["warning"] = f"the page could not be parsed: {document['unparsed']}"

@@ -84,6 +84,7 @@ class Dashboard:
             "/": lists.show, "/new": ordering.show, "/service": service.show, "/sign-in": signing.show,
             "/static/{name}": static, "/live": self._live, one: self._task.show, one + "/pages": self._task.rows,
             one + "/pages/{number}": self._task.page, "/sites": self._sites.show,
+            one + "/pages/{number}/{picture}": self._task.picture,
             one + "/results": self._task.results, one + "/live": self._live_task, one + "/webhook": self._hooks.show,
         }  # fmt: skip
         post: dict[str, Endpoint] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
 
@@ -139,6 +140,7 @@ def page(result: ScrapedResult, now: float, most: int) -> dict[str, Any]:
     host, path = text.split_url(result.url)
     forms = [(title, document.get(name)) for name, title in _CONTENTS.items()]
     contents = [(title, value if isinstance(value, str) else _as_json(value)) for title, value in forms if value]
+    drawn = pictures(result)
     why = str(document.get("unparsed") or "its task has no `formats`: submit it with one, for example markdown")
     return {
         "number": result.number, "title": text.one_line(result.title), "status": result.status or "–",
@@ -151,8 +153,19 @@ def page(result: ScrapedResult, now: float, most: int) -> dict[str, Any]:
             {"title": title, "text": text.paragraph(value, most), "length": len(value), "is_cut": len(value) > most}
             for title, value in contents
         ],
+        "pictures": [name for name in drawn if name.endswith(".png")],
+        "pdf": "page.pdf" if "page.pdf" in drawn else "",
         "empty": f"There is no content to show: {text.one_line(why, 300)}.",
     }  # fmt: skip
+
+
+def pictures(result: ScrapedResult) -> dict[str, tuple[str, bytes]]:
+    """What a browser has made of a page, by the name under which it is served: content type and bytes."""
+    document = result.document
+    urls = {f"{number}.png": one for number, one in enumerate(document.get("screenshots", ()), 1)}
+    urls = {"page.png": document.get("screenshot", "")} | urls | {"page.pdf": document.get("pdf", "")}
+    split = {name: url.removeprefix("data:").partition(";base64,") for name, url in urls.items() if url}
+    return {name: (kind, b64decode(content)) for name, (kind, _, content) in split.items()}
 
 
 def _as_json(value: object) -> str:

@@ -24,7 +24,7 @@ from weft.jobs.dashboard.logs import lines_about
 from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.errors import TaskFinished, TaskUnknown
 from weft.jobs.model import Task
-from weft.jobs.service import JobService
+from weft.jobs.service import JobService, ScrapedResult
 from weft.scraping import ErrorClass
 
 AT_ONCE = 50
@@ -89,19 +89,33 @@ class TaskPages:
     async def page(self, request: Request) -> Response:
         """Renders one stored page: its title, its status, and its content in the task's formats, as text."""
         visitor, task_id = _asked(request, KeyScope.READ)
-        given = str(request.path_params["number"])
-        if not (given.isascii() and given.isdigit() and len(given) < 18):
-            raise Refusal(404, "there is no such page")
+        result = await self._result(request)
         status = await self._board.status(task_id, visitor.owner)
-        results = await self._service.results(task_id, visitor.owner, cursor=max(0, int(given) - 1), limit=1)
-        result = next((one for one in results.results if one.number == int(given)), None)
-        if result is None:
-            raise Refusal(404, "the task has stored no page of this number")
         moment = await self._board.moment()
         return self._pages.page("page.html", visitor, {
             "nav": "tasks", "task": status.task, "about": display.described(status.task, moment.at),
             "page": display.page(result, moment.at, MOST_CHARACTERS), "formats": FORMATS.items(),
         })  # fmt: skip
+
+    async def picture(self, request: Request) -> Response:
+        """What a browser has made of a page: its picture, those that its actions have taken, its PDF."""
+        pictures = display.pictures(await self._result(request))
+        kind, content = pictures.get(str(request.path_params["picture"]), ("", b""))
+        if not content:
+            raise Refusal(404, "the page has no such picture")
+        return Response(content, media_type=kind, headers={"Cache-Control": "private, no-store"})
+
+    async def _result(self, request: Request) -> ScrapedResult:
+        """The page that a request names."""
+        visitor, task_id = _asked(request, KeyScope.READ)
+        given = str(request.path_params["number"])
+        if not (given.isascii() and given.isdigit() and len(given) < 18):
+            raise Refusal(404, "there is no such page")
+        found = await self._service.results(task_id, visitor.owner, cursor=max(0, int(given) - 1), limit=1)
+        result = next((one for one in found.results if one.number == int(given)), None)
+        if result is None:
+            raise Refusal(404, "the task has stored no page of this number")
+        return result
 
     async def results(self, request: Request) -> Response:
         """Sends all results as a file."""
@@ -171,6 +185,7 @@ def _options_of(task: Task) -> list[tuple[str, str]]:
         "Formats": ", ".join(spec.formats) or "–", "Options": "; ".join(options) or "–",
         "Partial results": "accepted" if spec.partial_results_ok else "count as failed",
         "Proxies": "the service's" if spec.proxies else "none", "Login": spec.login or "none",
+        "Workers": spec.workers or "as the service is set",
     }  # fmt: skip
     if spec.extract:
         values["Rules"] = msgspec.json.format(msgspec.json.encode(spec.extract), indent=2).decode()

@@ -72,11 +72,26 @@ def _facts(page: CrawledPage, spec: TaskSpec) -> dict[str, Any]:
         "fetched_at": row.fetched_at,
         "length": row.length,
     }
-    if page.screenshot:
-        facts["screenshot"] = f"data:image/png;base64,{b64encode(page.screenshot).decode()}"
+    facts |= _pictures(page)
     if spec.extract:
         facts |= {"fields": page.fields, "field_errors": page.field_errors}
     return facts
+
+
+def _pictures(page: CrawledPage) -> dict[str, Any]:
+    """What a browser made of the page besides its text."""
+    drawn, found = page.drawn, dict[str, Any]()
+    if drawn.screenshot:
+        found["screenshot"] = _data_url("image/png", drawn.screenshot)
+    if drawn.pictures:
+        found["screenshots"] = [_data_url("image/png", one) for one in drawn.pictures]
+    if drawn.pdf:
+        found["pdf"] = _data_url("application/pdf", drawn.pdf)
+    return found
+
+
+def _data_url(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{b64encode(content).decode()}"
 
 
 def _unread(page: CrawledPage) -> dict[str, str]:

@@ -67,6 +67,7 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     retry_attempts: Retries = 3
     proxies: bool = False
     login: Annotated[str, Meta(max_length=100)] = ""  # the name of one of the service's logins
+    workers: Literal["", "local", "cluster", "prefer-cluster"] = ""
     render: Literal["", "never", "auto", "always"] = ""
     render_options: RenderWishes | None = None
     formats: Texts = ("markdown", "metadata")

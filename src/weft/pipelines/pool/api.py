@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -17,12 +17,12 @@ from typing import Any, Self
 from weft.errors import BadInput
 from weft.names import nearest
 from weft.pipelines.pool import shared_config
-from weft.pipelines.pool.contract import LOCAL, RunEngine, engine_named
+from weft.pipelines.pool.contract import RunEngine, engine_named
 from weft.pipelines.pool.durability.runs import ITEMS, RunDirectory
-from weft.pipelines.pool.engine.pool_engine import RunRequest, WorkerView
+from weft.pipelines.pool.engine.run_request import RunRequest, WorkerView
 from weft.pipelines.pool.events import Listener, PoolCounts
 from weft.pipelines.pool.record import Result
-from weft.pipelines.pool.settings import PoolSettings, item_logs, worker_count
+from weft.pipelines.pool.settings import LOCAL, PoolSettings, item_logs, worker_count
 from weft.pipelines.pool.target import CallableTarget, refuse_while_loading
 from weft.pipelines.pool.values import ValueStore
 
@@ -44,23 +44,35 @@ class WorkerPool:
         engine: str = LOCAL,
         items_folder: str = ITEMS,
         values: ValueStore | None = None,
+        callables: Sequence[str] = (),
+        code_files: Sequence[str] = (),
+        folders: Mapping[str, str] | None = None,
+        engine_options: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
         """`function(item, context)`, or its name as `module:function`. With a `run_dir` results are journalled, can be
         resumed, and items have logs: `logs` is "auto" (a file for each of up to 2,000 items, above that one for each
         worker), "each", "worker" or "off". `config` is a plain mapping that every worker gets
-        once, as `context.config`; it is kept with the run. `engine` says what runs the items (contract.py). The logs
-        are in the folder `items_folder` of the run's. `values` keeps the values of results in place of the journal. The
-        other settings are those of `PoolSettings`."""
+        once, as `context.config`; it is kept with the run. `engine` says what runs the items (contract.py), with its
+        own `engine_options`; one that runs them on other machines needs the code of `callables`, which the function
+        imports by name, and `code_files`, and must know which `folders` `config` names. The logs are in the folder
+        `items_folder` of the run's. `values` keeps the values of results in place of the journal. The other settings
+        are those of `PoolSettings`."""
         self._make_engine = engine_named(engine)
         self._target = CallableTarget.of(function)
-        self._settings = _settings(worker_count(workers), settings)
+        self._settings = _settings(worker_count(workers, engine), settings)
         self._directory = RunDirectory(Path(run_dir), items_folder) if run_dir is not None else None
         self._logs = item_logs(self._directory is not None if logs is None else logs)
         self._resume = resume
         self._values = values
         self._config = shared_config.encoded(config)
+        self._code = (list(callables), list(code_files), dict(folders or {}), dict(engine_options or {}))
         self._listeners: list[Listener] = []
+        if engine == LOCAL and engine_options:
+            raise BadInput(
+                f"{', '.join(engine_options)}: is for an engine on other machines, and this is {LOCAL!r}; name that "
+                "engine, or leave it out"
+            )
         if self._logs != "off" and self._directory is None:
             raise BadInput("logs need a run_dir to be kept in")
 
@@ -89,7 +101,7 @@ class WorkerPool:
             total = len(items)  # type: ignore[arg-type]
         request = RunRequest(
             self._target, self._settings, self._directory, self._logs, self._resume, ordered, max_ahead, total,
-            self._config, self._values,
+            self._config, self._values, *self._code,
         )  # fmt: skip
         return Stream(self._make_engine(request, iter(items), list(self._listeners)))
 

@@ -1,9 +1,9 @@
 """The seam between a pool's public face and what runs its items: an engine.
 
-`local` runs worker processes on this machine (engine/pool_engine.py). Others come from entry points: a distribution
-registers a callable under the group `weft.pool_engines`, and `WorkerPool(..., engine="its-name")` calls it as
-`make(request, items, listeners)`. What every engine must keep is in `tests/contract/test_pool_engine.py`: results,
-events, time limits and crash rules are the same for all engines.
+`local` runs worker processes on this machine (engine/pool_engine.py). Others come from entry points, Weft's own
+`celery` too, which runs items on other machines: a distribution registers a callable under the group
+`weft.pool_engines`, and `WorkerPool(..., engine="its-name")` calls it as `make(request, items, listeners)`. What every
+engine must keep is in `tests/contract/test_pool_engine.py`: results, events, time limits and crash rules are the same.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.errors import BadInput, Missing
+from weft.pipelines.pool.settings import LOCAL
 
 if TYPE_CHECKING:
-    from weft.pipelines.pool.engine.pool_engine import RunRequest, WorkerView
+    from weft.pipelines.pool.engine.run_request import RunRequest, WorkerView
     from weft.pipelines.pool.events import Listener, PoolProgress
     from weft.pipelines.pool.record import Result
 
-LOCAL = "local"
 GROUP = "weft.pool_engines"
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 
 from weft.errors import BadInput
 
+LOCAL = "local"
+"""The engine that runs items in processes of this machine."""
 WORKER_COUNT = "PIPELINE_WORKER_COUNT"
 ITEM_LOGS = ("auto", "each", "worker", "off")
 """A file for each item, or one for each worker; `auto` is `each` up to AUTO_EACH items of the source."""
@@ -60,11 +62,14 @@ def item_logs(asked: bool | str) -> str:
     return asked
 
 
-def worker_count(asked: int | None) -> int:
-    """What was asked for, else PIPELINE_WORKER_COUNT, else one less than the processors this process may use."""
+def worker_count(asked: int | None, engine: str = LOCAL) -> int:
+    """What was asked for, else PIPELINE_WORKER_COUNT, else one less than the processors this process may use; all that
+    other machines have, where those do the work."""
     if asked is not None:
         return asked
     text = os.environ.get(WORKER_COUNT)
+    if text is None and engine != LOCAL:
+        return _MAX_WORKERS
     if text is None:
         return max(1, len(os.sched_getaffinity(0)) - 1)
     try:

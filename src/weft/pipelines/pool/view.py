@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from weft.pipelines.pool.engine.pool_engine import WorkerView
+from weft.pipelines.pool.engine.run_request import WorkerView
 from weft.pipelines.pool.events import PoolCounts
 from weft.pipelines.pool.record import Result
 

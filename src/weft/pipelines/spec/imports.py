@@ -30,7 +30,9 @@ class OutsideRead(NamedTuple):
     """`environment`, or `file`."""
 
 
-class _Module(NamedTuple):
+class OwnModule(NamedTuple):
+    """A module of the author's."""
+
     name: tuple[str, ...]
     """Its name in parts."""
     path: Path
@@ -42,23 +44,28 @@ class _Module(NamedTuple):
 
 def own_files(path: Path, module: str, folders: Sequence[Path]) -> list[Path]:
     """The file of a module, and of every own module that it imports, directly or through others."""
-    first = _Module(tuple(module.split(".")) if module else (path.stem,), path)
+    return [one.path for one in own_modules(path, module, folders)]
+
+
+def own_modules(path: Path, module: str, folders: Sequence[Path]) -> list[OwnModule]:
+    """The same with their names."""
+    first = OwnModule(tuple(module.split(".")) if module else (path.stem,), path)
     if first.name[0] == "weft":
-        return [path]
+        return [first]
     root = _root_of(first)
     is_installed = root.name in _INSTALLED or root == Path(ast.__file__).parent
     roots = [root] if is_installed else [root, *(one for one in folders if one != root)]
     only = {first.name[0]} if is_installed else None
-    files, waiting = {path: None}, [first]
+    modules, waiting = {path: first}, [first]
     while waiting:
         for imported in _imports(waiting.pop()):
             for other in _located(imported, roots, only):
-                if other.path not in files:
-                    files[other.path] = None
+                if other.path not in modules:
+                    modules[other.path] = other
                     waiting.append(other)
-        if len(files) > MOST_FILES:
+        if len(modules) > MOST_FILES:
             raise BadInput(f"{path} imports more than {MOST_FILES:,} files of its own: give its stage a `version`")
-    return list(files)
+    return list(modules.values())
 
 
 def outside_reads(path: Path) -> list[OutsideRead]:
@@ -83,7 +90,7 @@ def _read_by(node: ast.AST) -> str:
     return ""
 
 
-def _root_of(module: _Module) -> Path:
+def _root_of(module: OwnModule) -> Path:
     """The folder that a module is imported from."""
     depth = len(module.package)
     parents = module.path.parents
@@ -100,7 +107,7 @@ def _parsed(path: Path) -> ast.Module | None:
         return None
 
 
-def _imports(module: _Module) -> Iterator[tuple[str, ...]]:
+def _imports(module: OwnModule) -> Iterator[tuple[str, ...]]:
     """The names that a module imports, those inside its functions too."""
     tree = _parsed(module.path)
     for node in ast.walk(tree) if tree is not None else ():
@@ -114,14 +121,14 @@ def _imports(module: _Module) -> Iterator[tuple[str, ...]]:
             yield from ((*base, alias.name) for alias in node.names)
 
 
-def _located(name: tuple[str, ...], roots: Sequence[Path], only: Collection[str] | None) -> Iterator[_Module]:
+def _located(name: tuple[str, ...], roots: Sequence[Path], only: Collection[str] | None) -> Iterator[OwnModule]:
     """The files that importing a name runs: those of its packages, and its own."""
     if not name or name[0] == "weft" or (only is not None and name[0] not in only):
         return
     for root in roots:
-        modules = [_Module(name[:end], path) for end in range(1, len(name) + 1) if (path := _file(root, name[:end]))]
-        if modules:
-            yield from modules
+        located = [OwnModule(name[:end], path) for end in range(1, len(name) + 1) if (path := _file(root, name[:end]))]
+        if located:
+            yield from located
             return
 
 

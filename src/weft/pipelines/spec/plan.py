@@ -18,7 +18,7 @@ import msgspec
 from weft.errors import BadInput
 from weft.pipelines.pool.target import CallableTarget
 from weft.pipelines.spec import imports
-from weft.pipelines.spec.definition import Pipeline, StageSpec
+from weft.pipelines.spec.definition import Pipeline, StageSpec, is_callable
 from weft.pipelines.spec.graph import dependents
 from weft.pipelines.spec.imports import own_files
 
@@ -88,6 +88,10 @@ class Plan(msgspec.Struct, frozen=True):
         return msgspec.convert(dict(config), cls)
 
 
+PLAN_FOLDERS = ("cache", "files")
+"""What of a plan is a folder of the machine that made it."""
+
+
 def make_plan(
     pipeline: Pipeline, *, run_id: str, cache: Path, files: Path, fresh: bool = False, from_stage: str | None = None
 ) -> Plan:
@@ -134,6 +138,20 @@ def code_files(pipeline: Pipeline, name: str) -> list[Path]:
     target = CallableTarget.of(run)
     module = "" if target.script is not None else target.module
     return own_files(module_file(run, f"stage {name!r}"), module, [Path.cwd(), pipeline.path.parent.absolute()])
+
+
+def stage_callables(pipeline: Pipeline) -> list[str]:
+    """What the stages of a pipeline call, by name."""
+    stages = pipeline.spec.stages.values()
+    named = [name for stage in stages for name in (stage.run, stage.fingerprint, stage.when) if name is not None]
+    return list(dict.fromkeys(name for name in named if is_callable(name)))
+
+
+def stage_files(pipeline: Pipeline) -> list[str]:
+    """The files that stages name as their code."""
+    beside = pipeline.path.parent
+    named = ((name, entry) for name, stage in pipeline.spec.stages.items() for entry in stage.code)
+    return [str(path) for name, entry in named for path in _files_of(entry, beside, name)]
 
 
 def outside_reads(pipeline: Pipeline) -> list[str]:

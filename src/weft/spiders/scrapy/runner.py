@@ -32,7 +32,7 @@ from weft.spiders.scrapy.item_pipelines import OpenPipelines, pipeline_names
 from weft.spiders.scrapy.outputs import CallbackOutput
 from weft.spiders.scrapy.request_specs import RequestSpecs
 from weft.spiders.scrapy.responses import StatusRule, failure_of, response_of, with_request
-from weft.spiders.scrapy.scrapy_settings import crawl_settings, start_urls_of
+from weft.spiders.scrapy.scrapy_settings import POLITE_DELAY_S, crawl_settings, start_urls_of
 from weft.spiders.scrapy.values import decode_value, encode_value
 
 # Why a crawl has ended, in Scrapy's words.
@@ -87,6 +87,7 @@ class ScrapyRunner:
             digest=digest_of(self._code),
             has_pipelines=self._has_pipelines,
             reads_requests=True,
+            least_public_delay_s=POLITE_DELAY_S,
             obeys_private_robots=made.obeys_private_robots,
             feeds=made.feeds,
             notes=made.notes,

@@ -83,7 +83,7 @@ def crawl_settings(settings: Settings, spider: Spider) -> CrawlSettings:
         raise BadInput("; ".join(problems) + " (docs/from-scrapy.md says what is supported)")
     notes = [name for name in given if _NO_EFFECT(name) and name not in _READ and _differs(settings, name)]
     return CrawlSettings(
-        {"accept": ["*/*"], **_mapped(settings, set(given), spider, is_private=is_private)},
+        {"accept": ["*/*"], **_mapped(settings, set(given), spider)},
         feeds,
         [f"without effect in Weft: {', '.join(sorted(notes))} (docs/from-scrapy.md)"] if notes else [],
         "ROBOTSTXT_OBEY" not in given or settings.getbool("ROBOTSTXT_OBEY"),
@@ -102,13 +102,13 @@ def start_urls_of(spider: Spider) -> list[str]:
     return [url for url in named if urlsplit(url).scheme in ("http", "https") and urlsplit(url).hostname]
 
 
-def _mapped(settings: Settings, given: set[str], spider: Spider, *, is_private: bool) -> dict[str, object]:
+def _mapped(settings: Settings, given: set[str], spider: Spider) -> dict[str, object]:
     made: dict[str, object] = {}
     delay = (
         settings.getfloat("DOWNLOAD_DELAY") if "DOWNLOAD_DELAY" in given else getattr(spider, "download_delay", None)
     )
     if delay is not None:
-        made["delay"] = float(delay) if is_private else max(POLITE_DELAY_S, float(delay))
+        made["delay"] = float(delay)  # `POLITE_DELAY_S` holds for hosts that are not private
     timeout = (
         settings.getfloat("DOWNLOAD_TIMEOUT")
         if "DOWNLOAD_TIMEOUT" in given

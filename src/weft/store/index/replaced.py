@@ -36,7 +36,7 @@ COLUMNS = (
 )
 VISIT = tuple[str, int, int, float, str, int, str, int, int, int, str | None]
 
-_MAY_REPLACE = f"""SELECT DISTINCT crawl, url_hash FROM pages p WHERE seq > {FOLDED} AND ?1 IN (crawl, 0)
+_MAY_REPLACE = f"""SELECT DISTINCT crawl, url_hash FROM pages p NOT INDEXED WHERE seq > {FOLDED} AND ?1 IN (crawl, 0)
     AND (hops > 0 OR EXISTS (SELECT 1 FROM again a WHERE a.crawl IN (p.crawl, 0) AND p.item > a.after))"""  # noqa: S608
 _OF_ROWS = "SELECT DISTINCT crawl, url_hash FROM pages WHERE seq IN (SELECT value FROM json_each(?))"
 # A crawl's first row: what other crawls have stored before is not read.

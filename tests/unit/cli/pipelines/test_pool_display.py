@@ -10,7 +10,7 @@ from rich.console import Console
 
 from weft.cli.pipelines.pool_display import RunPicture, RunState, RunView, failure_line, sentence
 from weft.cli.terminal.live import Size, rendered
-from weft.pipelines.pool.engine.pool_engine import WorkerView
+from weft.pipelines.pool.engine.run_request import WorkerView
 from weft.pipelines.pool.events import PoolCounts
 from weft.pipelines.pool.record import Result, Status
 

@@ -163,7 +163,7 @@ def test_any_range_of_time_is_judged_as_in_the_whole(
     crawled, plain = made(tmp_path, seed, slots, 1.0)
     rng, whole = random.Random(seed), judged(crawled)
     assert whole.covers is not None
-    for _ in range(12):
+    for _ in range(6):
         since = rng.uniform(*whole.covers)
         until = since + rng.choice((1.0, 20.0, 200.0))
         mine = [one for one in plain.violations if since <= one.wall < until]

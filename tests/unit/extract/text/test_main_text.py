@@ -198,6 +198,12 @@ def test_comments_are_a_part_of_their_own() -> None:
     assert "Reply" not in read.main_text
     assert "Reply 3" in read.comments
     assert page(f"<main>{STORY}</main>").comments == ""
+    beside = page(
+        f"{AN_ARTICLE}<article>{STORY}</article><div id=comments>{comments}<form><input name=a>Say</form></div>"
+    )
+    assert "Reply" not in beside.main_text
+    assert beside.comments.count("Reply") == 20
+    assert "Say" not in beside.comments
 
 
 POST = f"<div class='message post'><span class=username>a</span><div class=postbody>{PROSE}</div></div>"

@@ -17,7 +17,8 @@ def page(html: str) -> ParsedPage:
 
 @pytest.mark.parametrize("wall", [f"<div id=cookie-consent>{CONSENT}</div>", f"<main><p>{CONSENT}</p></main>"])
 def test_a_cookie_wall_is_reported_as_such(wall: str) -> None:
-    assert page(f"<body>{wall}<div>Site</div>").withheld == "consent"
+    read = page(f"<body>{wall}<div>Site</div>")
+    assert (read.withheld, read.main_text, read.markdown) == ("consent", "", "")
 
 
 @pytest.mark.parametrize(
@@ -84,3 +85,10 @@ def test_hidden_text_is_not_the_text() -> None:
 @pytest.mark.parametrize("shape", ["<html amp><body><article>{}</article>", "<body class=print><div id=print>{}</div>"])
 def test_amp_pages_and_print_views_are_read_as_any_other(shape: str) -> None:
     assert page(shape.format(STORY)).main_text.count("Paragraph") == 6
+
+
+def test_a_question_for_consent_has_a_language() -> None:
+    read = page(
+        "<div class=cookie-consent><p>We use cookies for what we do. You can accept all cookies or go away.</p></div>"
+    )
+    assert (read.withheld, read.main_text, read.language) == ("consent", "", "en")

@@ -149,7 +149,7 @@ def test_a_test_url_that_answers_nobody_changes_nothing(tmp_path: Path, section:
     file = tmp_path / live.FILE
     live.write(file, live.LiveFile(proxies=(live.Live(url="http://127.0.0.1:1", latency_s=1.0),)))
     dead = replace(section, test_url=f"http://127.0.0.1:{free_port()}/")
-    with pytest.raises(WeftError, match="answers nobody"):
+    with pytest.raises(WeftError, match="gives no answer"):
         Refresh([f"127.0.0.1:{free_port()}"], dead, FETCH, fine, file).run()
     assert len((live.read(file) or live.LiveFile()).proxies) == 1
     job = last_job(file)

@@ -254,7 +254,7 @@ def test_a_status_is_whole_and_has_a_tag(run: Callable[..., None]) -> None:
         assert first.json["status"] == "RUNNING"
         assert first.json["progress"] == {
             "discovered": 2, "completed": 1, "gone": 0, "failed": 1, "refused": 0, "robots_blocked": 0, "queued": 0,
-            "in_flight": 0, "percent": 100.0,
+            "in_flight": 0, "need_javascript": 0, "percent": 100.0,
         }  # fmt: skip
         assert (first.json["success_rate"], first.json["errors_by_class"]) == (0.5, {"http_5xx": 1})
         assert 0 < first.json["remaining_seconds"] <= 1800

@@ -180,7 +180,7 @@ def test_errors_are_told_in_firecrawls_words(run: Callable[..., None]) -> None:
     async def test(call: Asgi, service: ScriptedService) -> None:
         for method, path, body, status, said in (
             ("POST", "/v2/crawl", {"url": SITE, "x": 1}, 400, "x: Unrecognized key in body"),
-            ("POST", "/v2/crawl", b"{nonsense", 400, "no JSON"),
+            ("POST", "/v2/crawl", b"{nonsense", 400, "is not JSON"),
             ("POST", "/v2/crawl", {"url": SITE, "webhook": {"url": SITE, "headers": {"Host": "x"}}}, 400, "'Host'"),
             ("GET", f"/v2/crawl/{'0' * 32}", None, 404, "there is no task"),
             ("GET", "/v1/batch/scrape/nonsense", None, 404, "there is no task"),

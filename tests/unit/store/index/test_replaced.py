@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from weft.store.index import index_writer as index_module
 from weft.store.index import runs, schema
 from weft.store.index.index_writer import FileState, SlotIndex
 from weft.store.index.query import IndexReader
+from weft.store.index.replaced import late
 from weft.store.repair.rebuild import Rebuild
 
 FACTS = {"crawl_id": "c", "data_dirs": 1, "data_dir": 0}
@@ -90,6 +92,28 @@ def test_a_crawl_that_asks_each_url_once_has_nothing_to_count(tmp_path: Path) ->
         with closing(IndexReader(index.path)) as reader:
             assert (reader.replaced().kinds, reader.replaced(top=9).hosts) == ({}, {})
         check_counts([tmp_path])
+
+
+def test_what_new_rows_replace_is_found_without_reading_the_rows_before_them(tmp_path: Path) -> None:
+    assert steps_to_read_late(tmp_path / "large", 2000) < 2 * steps_to_read_late(tmp_path / "small", 200) + 5
+
+
+def steps_to_read_late(folder: Path, count: int) -> int:
+    """In hundreds of instructions of SQLite."""
+    folder.mkdir()
+    steps = [0]
+
+    def step() -> int:
+        steps[0] += 1
+        return 0
+
+    with closing(made(folder)) as index:
+        first_visits(index, count)
+        path = index.path
+    with closing(sqlite3.connect(path)) as db:
+        db.set_progress_handler(step, 100)
+        assert late(db, path).kinds == {}
+    return steps[0]
 
 
 @pytest.mark.parametrize("seed", range(4))

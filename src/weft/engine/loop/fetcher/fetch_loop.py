@@ -27,6 +27,7 @@ from weft.engine.loop.parser.pressure import POLL_EVERY_S, Level, Pressure
 from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.stop import BLOCKING, UNWRITTEN, Stop
+from weft.engine.transports.hands import Hands
 from weft.engine.transports.transports import Transports
 from weft.errors import DiskFull, ServerAway, ServerFull
 from weft.fetch.contract import Done
@@ -81,6 +82,7 @@ class Loop:
         feed: UrlFeed | None = None,
         after_commit: Callable[[], None] = lambda: None,
         held_up: Callable[[float], str] = lambda _now: "",
+        hands: Hands | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`why_over`: why nothing is left to do, called while nothing is in flight; an engine whose crawls come and go
@@ -108,6 +110,7 @@ class Loop:
         self._clock = clock
         self._after_commit = after_commit
         self._held_up = held_up  # why no request can go out, though the crawl is not paused
+        self._hands = hands  # workers on other machines, which some crawls may use
         self._leases: dict[int, Lease] = {}
         self._resolving: list[Lease] = []  # politeness by address: the DNS lookup of their host is not finished
         self._wanted: list[Wanted] = []  # the address is known; a slot at it is requested with `claim_slots`
@@ -200,7 +203,8 @@ class Loop:
         ended = []
         for tag, result in results:
             assert isinstance(tag, Lease)
-            del self._leases[tag.item]
+            if self._leases.get(tag.item) is tag:  # else the lease was over, and the item was claimed again
+                del self._leases[tag.item]
             self._step("fetched")
             if result.error == "aborted" or tag.crawl not in self._crawls:
                 # The transfer was aborted, or its crawl has ended. The request was sent all the same, so the site's
@@ -209,7 +213,7 @@ class Loop:
                 if not result.was_sent:
                     self._round.unsent(tag)
                 if result.rendered is not None:
-                    self._round.asked(tag.crawl, result.rendered.parts)
+                    self._round.asked(tag, result.rendered.parts)
                 self._round.end(tag, End.RELEASE if tag.crawl in self._crawls else End.OTHER)
             else:
                 ended.append((tag, result))
@@ -265,7 +269,8 @@ class Loop:
         """
         while room := self._room():
             try:
-                leases = self._frontier.leases.claim(self._owner, room, self._flight.slots)
+                route = self._hands.router if self._hands is not None else None
+                leases = self._frontier.leases.claim(self._owner, room, self._flight.slots, route)
             except BLOCKING as why:
                 self._pause(why)
                 return
@@ -336,17 +341,19 @@ class Loop:
             self._send_once(lease)
         is_robots = lease.purpose is Purpose.ROBOTS
         keep_bytes = ROBOTS_BYTES if is_robots else 0
+        is_acted = False  # whether a browser logs in
         if lease.purpose is Purpose.LOGIN and crawl.session is not None:
             asked, keep_bytes = crawl.session.asked(), LOGIN_BYTES
-        crawl.transport_of(spec).submit(
+            is_acted = bool(crawl.session.login.actions)
+        crawl.transport_of(spec, needs_browser=is_acted).submit(
             lease.url,
             headers,
             lease,
             keep_bytes=keep_bytes,
             until=lease.deadline,  # another process may have leased the site by then
             address=address,
-            filtered=lease.purpose is Purpose.PAGE,
-            is_first=is_robots and not lease.attempt,  # robots.txt is fetched before everything else of a site
+            filtered=is_acted or lease.purpose is Purpose.PAGE,
+            is_first=is_robots and not lease.attempt,  # a robots.txt comes before all else of a site
             **asked,
         )
 
@@ -372,7 +379,8 @@ class Loop:
         else:
             asks = 0.0
             if lease.purpose is not Purpose.ROBOTS:
-                asks = crawl.book.of(urls.origin_of(lease.url))[1].crawl_delay(crawl.agent) or 0.0
+                origin = urls.origin_of(lease.url)
+                asks = crawl.book.crawl_delay_s(origin, crawl.book.of(origin)[1]) or 0.0
             self._wanted.append(Wanted(lease, address, asks))
 
     def _send_wanted(self, now: float) -> None:

@@ -234,9 +234,10 @@ class ResultHandler:
     def _handle_rendered(self, answer: EndedTransfer, rendered: Rendered, wall: float) -> None:
         """Handles what a browser did besides reading the page: requests of its parts, and cookies that scripts set."""
         crawl, lease = answer.crawl, answer.lease
-        self.round.asked(lease.crawl, rendered.parts)
-        set_by_scripts = [f"{name}={value}; Path=/" for name, value in rendered.cookies]
-        crawl.keep_cookies(lease.url, set_by_scripts, wall, answer.asked_at, lease)
+        self.round.asked(lease, rendered.parts)
+        crawl.keep_cookies(lease.url, rendered.cookies, wall, answer.asked_at, lease)
+        if crawl.session is not None:
+            crawl.session.keep_storage(lease, rendered, answer.asked_at)
         crawl.progress.rendered(rendered)
         self._metrics.rendered(rendered)
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from weft import urls
 from weft.bodies import first_of
 from weft.config import PolitenessSection
 from weft.engine.loop.fetcher.verdict import LONGEST_BACKOFF_S
 from weft.fetch.decode import decode
+from weft.fetch.guard import is_private_host
 from weft.fetch.headers import Head
 from weft.fetch.robots import MAX_BODY_BYTES, Robots, product_token
 from weft.frontier.contract import RobotsRecord, SitesPart
@@ -31,9 +33,13 @@ _KEPT = 10_000
 class RobotsBook:
     """Parsed robots.txt by origin."""
 
-    def __init__(self, sites: SitesPart, user_agent: str, trust: str = "") -> None:
-        """`trust`: only crawls with the same trust share robots.txt records."""
+    def __init__(
+        self, sites: SitesPart, user_agent: str, trust: str = "", *, least_public_delay_s: float = 0.0
+    ) -> None:
+        """`trust`: crawls of another one do not share robots.txt files with these. `least_public_delay_s`: every site
+        whose host is not private by its name is treated as if its Crawl-delay were at least that."""
         self._sites = sites
+        self._least_public_delay_s = least_public_delay_s
         self._trust = f"{trust} " if trust else ""
         self.agent = product_token(user_agent)
         self._parsed: OrderedDict[str, tuple[RobotsRecord, Robots]] = OrderedDict()
@@ -87,8 +93,15 @@ class RobotsBook:
     def learn(self, origin: str, record: RobotsRecord) -> Robots:
         """Reports the record and its Crawl-delay to the frontier; `origin` with its trust prefix, as in the lease."""
         rules = rules_of(record)
-        self._sites.robots_known(origin, record, rules.crawl_delay(self.agent))
+        self._sites.robots_known(origin, record, self.crawl_delay_s(origin.removeprefix(self._trust), rules))
         return rules
+
+    def crawl_delay_s(self, origin: str, rules: Robots) -> float | None:
+        """The delay that a site asks for, or that it is due all the same."""
+        wanted = rules.crawl_delay(self.agent)
+        if not self._least_public_delay_s or is_private_host(urls.host_of(f"{origin}/")):
+            return wanted
+        return max(self._least_public_delay_s, wanted or 0.0)
 
 
 def record_of(result: FetchResult, wall: float, ttl_s: float) -> RobotsRecord | None:

@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from weft.records import RETRYABLE, FetchResult, Reason
 
-# Errors from before the site was asked: a kept connection had ended, or a proxy does not work.
-UNASKED = frozenset({"stale", "bad_proxy"})
-# Errors that concern the site, not one page of it.
+# What ends before the site was asked: a kept connection had ended, a proxy does not work, no worker could be asked.
+UNASKED = frozenset({"stale", "bad_proxy", "unasked"})
+# What says something about the site, not about one page of it.
 SITE_FAILURES = frozenset({"timeout", "connect", "dns", "reset", "tls"})
 _REASONS = frozenset(Reason)
 LONGEST_BACKOFF_S = 60.0

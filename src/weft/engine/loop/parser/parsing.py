@@ -35,7 +35,7 @@ from weft.engine.user_code import calls
 from weft.engine.user_code.calls import CallResult
 from weft.engine.user_code.running import DrawnPage
 from weft.errors import BadUrl, Unparsed
-from weft.extract.missing_content import is_shell
+from weft.extract.missing_content import is_shell, may_be_shell
 from weft.extract.page import MAX_BYTES, ParsedPage, extract
 from weft.extract.robots_meta import robots_tag
 from weft.fetch import sitemaps
@@ -45,10 +45,9 @@ from weft.frontier.contract import End
 from weft.records import TOO_MANY_REDIRECTS, Lease, Purpose, Reason, RowOutput
 from weft.telemetry import Log
 
-SITEMAP_NESTING = 3  # sitemaps.org has one index above the files; one more level, and a redirect, are tolerated
-FEW_LINKS = 3  # a page with more is not checked for being a shell: that would cost each page
-AT_ONCE = 8  # answers that `handle` should be given at a time, at least
-MOST_LOGGED = 4000  # characters of the user's code's output for one page
+SITEMAP_NESTING = 3  # sitemaps.org has one index above the files; one more, and a redirect, are put up with
+AT_ONCE = 8  # answers that `take` should be given at a time, at least
+MOST_LOGGED = 4000  # characters of what a user's code prints for one page
 log = Log("weft.engine.loop.parser.parsing")
 MOST_SENT, MOST_SENT_BYTES = 64, 8 << 20  # pages at parser children that are not returned yet
 
@@ -379,7 +378,7 @@ class Parsing:
             crawl.progress.status.shells += crawl.shells is not None
             if crawl.shells is not None and is_drawn:
                 crawl.shells.rendered(lease.url, gained=bool(page.hrefs) or not _is_still_shell(page))
-        elif isinstance(page, ParsedPage) and len(page.hrefs) <= FEW_LINKS and is_shell(page):
+        elif page.is_shell if isinstance(page, Extracted) else may_be_shell(page):
             crawl.progress.status.shells += 1
         if tags := head.get_all("x-robots-tag"):
             by_header = robots_tag(tags, crawl.agent)

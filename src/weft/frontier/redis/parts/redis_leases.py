@@ -11,7 +11,7 @@ from typing import Any
 
 from weft import urls
 from weft.errors import BadInput, DiskFull
-from weft.frontier.contract import End, Ended, EndedLease, Slots, Wanted
+from weft.frontier.contract import End, Ended, EndedLease, Router, Slots, Wanted
 from weft.frontier.politeness import Responsiveness
 from weft.frontier.redis.link import NUMBER_MASK, PodLink
 from weft.frontier.redis.parts.address_slots import AddressSlots, slow_of, took_of
@@ -53,7 +53,13 @@ class RedisLeases:
         self._idle_s = idle_s
         self._line_turn = 0
 
-    def claim(self, owner: str, limit: int, slots: Slots | None = None) -> list[Lease]:
+    def claim(
+        self,
+        owner: str,
+        limit: int,
+        slots: Slots | None = None,
+        route: Router | None = None,  # noqa: ARG002 - no workers with pods on Redis
+    ) -> list[Lease]:
         """Leases for what is due, in the request log before it returns.
 
         The responsiveness of sites is shared by all processes; the slots per class are this process's own.

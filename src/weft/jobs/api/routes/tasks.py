@@ -197,6 +197,7 @@ def read_task_request(body: bytes, settings: ApiSettings) -> tuple[str, TaskSpec
         "format_options": shape,
         "webhook": webhook_of(order["webhook"], settings.allow_private),
         "render": order["render"] or "",
+        "workers": order["workers"] or "",
         "login": order["login"] or "",
     }
     return url, msgspec.convert(order | made, TaskSpec)

@@ -7,7 +7,7 @@ each once, and the slots are gone.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,9 @@ from weft.pipelines.pool.values import ValueStore
 from weft.pipelines.pool.worker.slot import SLOT_BYTES, SlotReader
 from weft.telemetry import Log
 
+LeftElsewhere = Callable[[], Iterator[list[ResultRecord]]]
+"""Records that an engine finds where its workers had put them. What it has given is deleted there when it is asked for
+more: by then it is in the journal."""
 _decode = msgspec.msgpack.Decoder(list[ResultRecord]).decode
 _log = Log("weft.pipelines")
 
@@ -28,7 +31,14 @@ _log = Log("weft.pipelines")
 class EarlierResults:
     """The results of earlier runs in one run directory."""
 
-    def __init__(self, directory: RunDirectory, journal: ResultJournal, values: ValueStore | None = None) -> None:
+    def __init__(
+        self,
+        directory: RunDirectory,
+        journal: ResultJournal,
+        values: ValueStore | None = None,
+        elsewhere: LeftElsewhere | None = None,
+    ) -> None:
+        self._elsewhere = elsewhere
         self._directory = directory
         self._journal = journal
         self._values = values
@@ -53,6 +63,9 @@ class EarlierResults:
             if path.suffix == ".slot":
                 yield from self._rescue(path)
             path.unlink()
+        if self._elsewhere is not None:
+            for records in self._elsewhere():
+                yield from self._keep(records)
         if self._lost:
             _log.warning(
                 f"{self._directory.path}: the values of {self._lost} results are lost; their items are done again"
@@ -74,13 +87,17 @@ class EarlierResults:
 
     def _rescue(self, path: Path) -> Iterator[Result]:
         """What a worker had finished when its parent was killed, and the parent had not yet read."""
-        records = [record for record in _left_in(path) if record.status < STARTED and self._is_done(record)]
+        return self._keep(_left_in(path))
+
+    def _keep(self, found: list[ResultRecord]) -> Iterator[Result]:
+        """Journals those that were not, before the only other copy of them is deleted."""
+        records = [record for record in found if record.status < STARTED and self._is_done(record)]
         if records:
             if self._values is not None:
                 self._values.flush()
             self._journal.append(0, msgspec.msgpack.encode(records))
             self._journal.flush()
-            self._journal.sync()  # before the slot, the only other copy, is deleted
+            self._journal.sync()
         return (to_result(record, None) for record in records)
 
     def _is_done(self, record: ResultRecord) -> bool:

@@ -1,31 +1,30 @@
 """Handles a worker's death for the items it had: results for some, another try for others.
 
-The rules are in supervise/pool/suspects.py; here they are applied to the slot, the item's log and the quarantine.
-Invariant: every task that the dead worker had outstanding is afterwards in the queue, has its one result, or waits
-briefly for its verdict.
+The rules are in supervise/pool/suspects.py, the verdict in verdicts.py; here they are applied to the slot and the
+item's log. Invariant: every task that the dead worker had outstanding is afterwards in the queue, has its one result,
+or waits briefly for its verdict.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 from weft.pipelines.pool import events
 from weft.pipelines.pool.context import PROCESS
-from weft.pipelines.pool.durability.runs import RunDirectory
 from weft.pipelines.pool.engine.backlog import WorkQueue
-from weft.pipelines.pool.engine.delivery import ResultDelivery
 from weft.pipelines.pool.engine.pool_worker import PoolSlot, PoolWorker
 from weft.pipelines.pool.engine.task import PoolTask
+from weft.pipelines.pool.engine.verdicts import Verdicts
 from weft.pipelines.pool.events import PoolProgress
 from weft.pipelines.pool.record import Death, Result, Status, over_limit
 from weft.pipelines.pool.settings import PoolSettings
-from weft.pipelines.pool.target import CallableTarget
 from weft.pipelines.pool.worker import item_log
 from weft.pipelines.pool.worker.slot import START_NS
 from weft.supervise.pool.process_pool import WorkerDeath
-from weft.supervise.pool.suspects import DOUBT_S, OUTSIDE, CrashRules
+from weft.supervise.pool.suspects import OUTSIDE
 from weft.supervise.pool.worker_slot import KillReason
 from weft.supervise.process import Exit
 
@@ -43,54 +42,24 @@ class _Scene(NamedTuple):
     batch_items: int
 
 
-class _Accused(NamedTuple):
-    """An item whose deaths may still turn out to have come from outside."""
-
-    task: PoolTask
-    result: Result
-    until_s: float
-
-
 class CrashAnalysis:
     """Decides what happens to the tasks of dead workers."""
 
     def __init__(
         self,
         settings: PoolSettings,
-        target: CallableTarget,
         queue: WorkQueue,
-        delivery: ResultDelivery,
+        verdicts: Verdicts,
         progress: PoolProgress,
-        directory: RunDirectory | None,
-        logs: bool,
+        log_directory: Path | None,
     ) -> None:
-        self.rules = CrashRules(settings.crash_tries)
+        """`log_directory`: where items have logs, if they have any."""
         self._settings = settings
-        self._target = target
         self._queue = queue
-        self._delivery = delivery
+        self._verdicts = verdicts
+        self._rules = verdicts.rules
         self._progress = progress
-        self._directory = directory
-        self._log_directory = str(directory.items) if directory is not None and logs else None
-        self._accused: list[_Accused] = []
-
-    @property
-    def undecided(self) -> bool:
-        """Whether an item waits for its verdict."""
-        return bool(self._accused)
-
-    def decide(self) -> None:
-        """Called regularly: items that proved innocent are tried again, the others are delivered after their time."""
-        waiting, self._accused = self._accused, []
-        for accused in waiting:
-            if not self.rules.guilty(accused.task):
-                self._retry(
-                    accused.task, accused.result.worker_pid, accused.result.failure_phase, "killed from outside"
-                )
-            elif time.monotonic() < accused.until_s:
-                self._accused.append(accused)
-            else:
-                self._deliver(accused.task, accused.result)
+        self._log_directory = str(log_directory) if log_directory is not None else None
 
     def examine(self, ended: WorkerDeath[PoolSlot]) -> None:
         """The worker is dead and its results were read; its worker is still there."""
@@ -105,7 +74,7 @@ class CrashAnalysis:
         elif tasks and pool_slot.kill is None and pool_slot.finished == 0 and not ended.with_server:
             return self._blame_batch(ended, tasks)
         elif pool_slot.kill is None and ended.how.signal in OUTSIDE:
-            self.rules.saw_innocent()
+            self._rules.saw_innocent()
         self._queue.put_back(rest)
         if rest:
             self._progress.tell(events.BATCH_REQUEUED, pid=pool_slot.child.pid, text=f"{len(rest)} items")
@@ -125,7 +94,7 @@ class CrashAnalysis:
             task.tries += 1
             self._over(scene, ended, Status.TIMEOUT, self._limit_text(kill.reason))
         elif ended.in_company:
-            self.rules.in_company(task)
+            self._rules.in_company(task)
             self._again(scene, self._death_text(ended))
         else:
             self._strike(scene, ended)
@@ -135,7 +104,7 @@ class CrashAnalysis:
         seen = ended.how.code is not None or ended.how.signal is not None
         if seen and (scene.held.death is None or not outside):
             scene.held.death = _death(ended.how)
-        if self.rules.strike(scene.held, outside=outside, with_server=ended.with_server):
+        if self._rules.strike(scene.held, outside=outside, with_server=ended.with_server):
             self._over(scene, ended, Status.CRASHED, why)
         else:
             self._again(scene, why)
@@ -150,12 +119,8 @@ class CrashAnalysis:
         self._strike(_Scene(tasks[0], -1, ended.slot.worker, PROCESS, 0.0, 1), ended)
 
     def _again(self, scene: _Scene, why: str) -> None:
-        self._retry(scene.held, scene.worker.pid, scene.phase, why)
+        self._verdicts.retry(scene.held, scene.worker.pid, scene.phase, why)
         self._close_log(scene, "retried", why)
-
-    def _retry(self, task: PoolTask, pid: int | None, phase: str | None, why: str) -> None:
-        (self._queue.exclusive if task.secluded else self._queue.suspects).append(task)
-        self._progress.tell(events.RETRIED, task.item_id, pid=pid, phase=phase, text=why)
 
     def _over(self, scene: _Scene, ended: WorkerDeath[PoolSlot], status: Status, why: str) -> None:
         task, log = scene.held, self._close_log(scene, status, why)
@@ -164,16 +129,7 @@ class CrashAnalysis:
             task.item_id, status, None, scene.phase, why, task.tries, scene.duration_ms, scene.worker.pid, None, log,
             death,
         )  # fmt: skip
-        if status is Status.CRASHED and self.rules.doubtful(task):
-            self._accused.append(_Accused(task, result, time.monotonic() + DOUBT_S))
-        else:
-            self._deliver(task, result)
-
-    def _deliver(self, task: PoolTask, result: Result) -> None:
-        if result.status is Status.CRASHED and self._directory is not None:
-            with contextlib.suppress(OSError):  # the result is delivered anyway, and a replay can use the items file
-                self._directory.quarantine_item(self._target, result, task.payload)
-        self._delivery.made(task.position, result)
+        (self._verdicts.accuse if status is Status.CRASHED else self._verdicts.deliver)(task, result)
 
     def _close_log(self, scene: _Scene, status: str, why: str) -> str | None:
         """Completes the item's log for the dead worker; a full disk costs the log and nothing else."""

@@ -6,12 +6,11 @@ Invariant: what is in `ready` is in the journal; nothing is delivered twice or l
 from __future__ import annotations
 
 from collections import deque
-from typing import cast
+from typing import Protocol, cast
 
 import msgspec
 
 from weft.pipelines.pool.durability.history import EarlierResults
-from weft.pipelines.pool.durability.journal import ResultJournal
 from weft.pipelines.pool.events import PoolProgress
 from weft.pipelines.pool.record import STATUSES, Code, Result, ResultRecord, to_result
 from weft.pipelines.pool.values import ValueStore
@@ -20,13 +19,23 @@ _ENOUGH = 1000
 _encode = msgspec.msgpack.Encoder().encode
 
 
+class Journal(Protocol):
+    """What has every result before the user has it."""
+
+    def append(self, pid: int, data: bytes) -> None:
+        """Records of one worker, as one msgpack array."""
+
+    def flush(self) -> None:
+        """What was appended survives this process."""
+
+
 class ResultDelivery:
     """Results between the workers and the user."""
 
     def __init__(
         self,
         progress: PoolProgress,
-        journal: ResultJournal | None,
+        journal: Journal | None,
         history: EarlierResults | None,
         ahead: int | None,
         values: ValueStore | None = None,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from weft.pipelines.pool.engine.backlog import WorkQueue
 from weft.pipelines.pool.engine.delivery import ResultDelivery
 from weft.pipelines.pool.engine.pool_worker import PoolSlot
-from weft.pipelines.pool.engine.task import Intake, PoolTask
+from weft.pipelines.pool.engine.task import PoolTask, TaskSource
 from weft.pipelines.pool.settings import PoolSettings
 from weft.supervise.child import ChildState, Step
 from weft.supervise.pool.process_pool import ProcessPool
@@ -36,7 +36,7 @@ class WorkDispatcher:
     def __init__(
         self,
         settings: PoolSettings,
-        intake: Intake,
+        intake: TaskSource,
         queue: WorkQueue,
         pool: ProcessPool[PoolSlot],
         delivery: ResultDelivery,
@@ -122,16 +122,10 @@ class WorkDispatcher:
         """Makes one batch out of the source's next items."""
         if self._intake.exhausted:
             return False
-        begin = self._intake.position
-        room = self._delivery.room(begin, _LOOKS_PER_PLAN)
-        intaken = self._intake.take(room, self._settings.batch_size)
-        self._delivery.add(intaken.refused)
-        for position, key in intaken.known:
-            self._delivery.known(position, key)
-        self.hurry = self._intake.position - begin == _LOOKS_PER_PLAN
-        if intaken.tasks:
-            self._queue.batches.append(intaken.tasks)
-        return bool(intaken.tasks)
+        batch, self.hurry = plan_batch(self._intake, self._delivery, self._settings.batch_size)
+        if batch:
+            self._queue.batches.append(batch)
+        return bool(batch)
 
     def _start(self) -> None:
         """As many workers as there is work for, and a fresh one for every suspect."""
@@ -194,3 +188,14 @@ class WorkDispatcher:
             self._revocations.remove(revocation)
             if revocation.pool_slot.revoked:
                 self._queue.put_back(revocation.pool_slot.settle(revocation.limit))
+
+
+def plan_batch(intake: TaskSource, delivery: ResultDelivery, size: int) -> tuple[list[PoolTask], bool]:
+    """One batch out of the source's next items; and whether the source has more right now, so that nothing should wait.
+    What is refused on arrival, or is known, is delivered."""
+    begin = intake.position
+    intaken = intake.take(delivery.room(begin, _LOOKS_PER_PLAN), size)
+    delivery.add(intaken.refused)
+    for position, key in intaken.known:
+        delivery.known(position, key)
+    return intaken.tasks, intake.position - begin == _LOOKS_PER_PLAN

@@ -1,387 +1,86 @@
-"""The pool's one loop: items in, batches out to the workers, results back, and what to do when a worker dies.
+"""The local engine of a pool: items in, batches out to the workers of this machine, results back.
 
-One thread, one epoll. `step` does what there is to do and returns; results wait in `ready`. Invariants: every item of
-the source ends in exactly one result; a result reaches `ready` only after it is in the journal; nothing blocks but the
-wait for events; after `close` nothing is left, whatever the cause.
+One thread. `step` does what there is to do and returns; results wait in `ready`. Invariants: every item of the source
+ends in exactly one result; a result reaches `ready` only after it is in the journal; nothing blocks but the wait for
+events; after `close` nothing is left, whatever the cause.
 """
 
 from __future__ import annotations
 
 import os
-import socket
-import sys
-import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
-
-from weft.errors import BadInput
-from weft.pipelines.pool import events, shared_config
-from weft.pipelines.pool.durability.history import EarlierResults
-from weft.pipelines.pool.durability.journal import ResultJournal
-from weft.pipelines.pool.durability.runs import RunDirectory
+from weft.pipelines.pool import events
 from weft.pipelines.pool.engine.backlog import WorkQueue
-from weft.pipelines.pool.engine.crash_analysis import CrashAnalysis
-from weft.pipelines.pool.engine.delivery import ResultDelivery
-from weft.pipelines.pool.engine.dispatch import WorkDispatcher
-from weft.pipelines.pool.engine.pool_worker import PoolSlot, PoolWorker
-from weft.pipelines.pool.engine.task import Intake
-from weft.pipelines.pool.events import PoolProgress
-from weft.pipelines.pool.record import STAGE, STARTED, Result, ResultRecord
-from weft.pipelines.pool.settings import AUTO_EACH, PoolSettings
-from weft.pipelines.pool.target import CallableTarget
-from weft.pipelines.pool.values import ValueStore
-from weft.pipelines.pool.worker.slot import CUT, SHARED_LOG
-from weft.pipelines.pool.worker.wire import Assignment, assignment_frame
-from weft.pipelines.pool.worker.worker import READY_FAILED, READY_YES
+from weft.pipelines.pool.engine.ledger import RunLedger
+from weft.pipelines.pool.engine.local_workers import LocalWorkers
+from weft.pipelines.pool.engine.run_request import RunRequest, WorkerView
+from weft.pipelines.pool.engine.verdicts import Verdicts
+from weft.pipelines.pool.record import Result
 from weft.supervise import process
-from weft.supervise.child import Child, ChildState, RestartPolicy
-from weft.supervise.pool.limits import PoolLimits
-from weft.supervise.pool.owner import Owner
-from weft.supervise.pool.process_pool import MAX_HITS_AT_START, PoolBroken, ProcessPool, WorkerDeath
-from weft.supervise.pool.worker_slot import KillReason
-from weft.telemetry import Log
-
-_TICK_S = 0.05
-_SAMPLE_EVERY_S = 0.5
-_REPLAY_AT_ONCE = 500
-_decode = msgspec.msgpack.Decoder(list[ResultRecord]).decode
-_encode = msgspec.msgpack.Encoder().encode
-_log = Log("weft.pipelines")
-
-
-class RunRequest(msgspec.Struct, frozen=True):
-    """What a run is asked to do."""
-
-    target: CallableTarget
-    settings: PoolSettings
-    directory: RunDirectory | None = None
-    logs: str = "off"
-    """One of ITEM_LOGS (settings.py)."""
-    resume: bool = False
-    ordered: bool = False
-    max_ahead: int | None = None
-    total: int | None = None
-    config: bytes = b""
-    """What all items share, encoded (shared_config.py)."""
-    values: ValueStore | None = None
-    """Where the values of results are kept; None: in the journal."""
-
-
-class WorkerView(NamedTuple):
-    """One worker, for a display."""
-
-    number: int
-    pid: int | None
-    state: str
-    item_id: str | int | None
-    stage: str | None
-    seconds: float
-    finished: int
-    memory_mb: float
+from weft.supervise.pool.suspects import CrashRules
 
 
 class PoolEngine:
     """One run."""
 
     def __init__(self, request: RunRequest, items: Iterator[Any], listeners: list[events.Listener]) -> None:
+        process.open_standard_descriptors()
         self.request = request
-        self.progress = PoolProgress(listeners, request.total)
         self.closed = False
         self._pid = os.getpid()
-        self._ticked_s = self._sampled_s = time.monotonic()
-        self._start_error: str | None = None
-        self._ever_ready = False
-        self._drained: set[PoolSlot] = set()
-        self._workers_made = 0
-        self._config = request.config
-        self._owner = Owner.this_process()
-        process.open_standard_descriptors()
-        self._closing = ExitStack()
+        self._ledger = ledger = RunLedger(request, items, listeners)
+        self.progress = ledger.progress
+        queue = WorkQueue(request.settings.batch_size)
+        rules = CrashRules(request.settings.crash_tries)
+        verdicts = Verdicts(rules, request.target, queue, ledger.delivery, self.progress, request.directory)
         try:
-            self._build(items)
+            self._workers = LocalWorkers(
+                request, ledger.intake, queue, ledger.delivery, self.progress, verdicts, mark=ledger.owner.mark,
+                config=ledger.config, inherited=ledger.inherited, wants_shared_logs=lambda: ledger.shares_logs,
+            )  # fmt: skip
         except BaseException:
-            self.close()
+            ledger.close()
             raise
-
-    def _build(self, items: Iterator[Any]) -> None:
-        request, directory = self.request, self.request.directory
-        journal = history = None
-        inherited: list[int] = []
-        if directory is not None:
-            inherited.append(directory.hold(self._owner))
-            self._closing.callback(directory.release)
-            values = request.values
-            journal = ResultJournal(directory.journal, before_sync=values.sync if values is not None else None)
-            self._closing.callback(journal.close)
-            history = EarlierResults(directory, journal, values)
-            if not request.resume:
-                history.refuse_if_any()
-            self._config = shared_config.kept_in(directory.path, request.config, resume=request.resume)
-            if request.resume and journal.new and directory.used:
-                _log.warning(f"{directory.journal} was missing or empty: every item of the run is done again")
-        self._queue = WorkQueue(request.settings.batch_size)
-        self._delivery = ResultDelivery(self.progress, journal, history, request.max_ahead, request.values)
-        self._delivery.ordered = request.ordered
-        self._intake = Intake(items, history.done if history is not None and request.resume else None)
-        self._replay = self._replayed(history) if history is not None and request.resume else None
-        self._crashes = CrashAnalysis(
-            request.settings,
-            request.target,
-            self._queue,
-            self._delivery,
-            self.progress,
-            directory,
-            request.logs != "off",
-        )
-        self._shares_logs = request.logs == "worker" or (request.logs == "auto" and (request.total or 0) > AUTO_EACH)
-        self._pool = self._make_pool(request.settings, inherited)
-        self._closing.callback(self._pool.close)
-        self._dispatcher = WorkDispatcher(request.settings, self._intake, self._queue, self._pool, self._delivery)
-
-    def _make_pool(self, settings: PoolSettings, inherited: list[int]) -> ProcessPool[PoolSlot]:
-        policy = RestartPolicy(
-            start_timeout_s=settings.start_timeout, stable_after_s=0, stop_grace_s=settings.stop_grace,
-            max_delay_s=5.0, max_failures=MAX_HITS_AT_START,
-        )  # fmt: skip
-        return ProcessPool(
-            "weft.pipelines.pool.worker.worker:main",
-            [PoolSlot(number, Child(f"worker-{number}", policy), settings) for number in range(settings.workers)],
-            self._make_worker,
-            self._assign,
-            mark=self._owner.mark,
-            limits=PoolLimits(settings.heartbeat_timeout, settings.memory_limit_mb),
-            inherit=inherited,
-        )
-
-    def _make_worker(self, connection: socket.socket) -> PoolWorker:
-        self._workers_made += 1
-        directory = self.request.directory
-        return PoolWorker.create(
-            connection, directory.slots if directory else None, f"{self._pid}-{self._workers_made}"
-        )
-
-    def _assign(self, pool_slot: PoolSlot) -> None:
-        request = self.request
-        logs = str(request.directory.items) if request.directory is not None and request.logs != "off" else None
-        assignment = Assignment(
-            request.target, sys.path, request.settings.item_timeout, logs, bool(self.progress.listeners),
-            pool_slot.number, self._config, self._shares_logs,
-        )  # fmt: skip
-        pool_slot.enqueue(assignment_frame(assignment))
-
-    def _share_logs(self) -> None:
-        """The source has turned out to be long: from here on a worker has one log for all of its items."""
-        self._shares_logs = True
-        for pool_slot in self._pool.slots:
-            if pool_slot.worker is not None:
-                pool_slot.worker.slot.words[SHARED_LOG] = 1
 
     @property
     def ready(self) -> deque[Result]:
         """Results for the user."""
-        return self._delivery.ready
+        return self._ledger.ready
 
     @property
     def finished(self) -> bool:
         """Everything is done and handed out."""
-        done = self._dispatcher.finished and not self._crashes.undecided
-        return self._replay is None and done and not self.ready and not self._delivery.staged
+        return not self._ledger.replaying and self._workers.finished and not self._ledger.waiting
 
     def fileno(self) -> int:
         """Readable when there is something to do, for an event loop."""
-        return self._pool.fileno()
+        return self._workers.fileno()
 
     def step(self, timeout_s: float) -> None:
         """Does what there is to do; if there is nothing, waits for an event, up to a tick or the given time."""
-        if self._replay is not None:
-            return self._continue_replay()
-        self._dispatcher.run()
-        if not self._shares_logs and self.request.logs == "auto" and self._intake.position > AUTO_EACH:
-            self._share_logs()
-        # while it stops, ready results stay where they are, and must not make this a busy loop
-        wait_s = timeout_s if self._dispatcher.stopping else min(timeout_s, self.wait_s())
-        for happening in self._pool.wait(wait_s):
-            if isinstance(happening, WorkerDeath):
-                self._on_end(happening)
-            else:
-                self._read_slot(happening.slot)
-        self._tick()
-        self._flush()
-        if self._intake.exhausted:
-            # a source may leave out items that are done: their results are counted all the same
-            left_out = self.progress.resumed - self._intake.known
-            self.progress.total = self._intake.position + max(0, left_out)
-        return None
+        if self._ledger.replaying:
+            return self._ledger.replay_some()
+        self._workers.turn(timeout_s)
+        return self._ledger.sum_up()
 
     def wait_s(self) -> float:
         """How long until something is due."""
-        if self.ready or self._delivery.staged or self._dispatcher.hurry or self.finished:
-            return 0.0
-        now_s = time.monotonic()
-        due_s = self._ticked_s + _TICK_S
-        wake_s = self._dispatcher.wake_s()
-        return max(0.0, (due_s if wake_s is None else min(due_s, wake_s)) - now_s)
-
-    def _replayed(self, history: EarlierResults) -> Iterator[Result]:
-        if not self.request.ordered:
-            return history.replay()
-        history.index()
-        return iter(())
-
-    def _continue_replay(self) -> None:
-        assert self._replay is not None
-        for _ in range(_REPLAY_AT_ONCE):
-            result = next(self._replay, None)
-            if result is None:
-                self._replay = None
-                return
-            self._delivery.resumed(result)
-
-    def _read_slot(self, pool_slot: PoolSlot) -> None:
-        """Reads what a worker has put into its slot."""
-        if pool_slot.worker is None:
-            return
-        if pool_slot.child.state is ChildState.STARTING:
-            self._check_start(pool_slot)
-        ended = pool_slot.frames_ended()  # read before the results: a task missing from an ended batch will have none
-        self._drain(pool_slot)
-        self._queue.put_back(pool_slot.close_frames(ended))
-
-    def _check_start(self, pool_slot: PoolSlot) -> None:
-        assert pool_slot.worker is not None
-        word = pool_slot.ready_word()
-        if word == READY_YES:
-            self._ever_ready = True
-            pool_slot.child.ready()
-            self.progress.tell(events.WORKER_STARTED, pid=pool_slot.worker.pid)
-        elif word == READY_FAILED:
-            failure = _decode(pool_slot.worker.slot.take()[0].data)[0]
-            self._start_error = f"{self.request.target} cannot be used in a worker: {failure.error}"
-            if not self._ever_ready:
-                raise BadInput(self._start_error)
-
-    def _drain(self, pool_slot: PoolSlot) -> None:
-        """Reads the results that a worker has committed."""
-        assert pool_slot.worker is not None
-        try:
-            chunks = [(chunk.data, _decode(chunk.data)) for chunk in pool_slot.worker.slot.take()]
-        except (ValueError, RecursionError):
-            return pool_slot.end_by_force(KillReason.BROKEN)
-        for data, records in chunks:
-            self._deliver(pool_slot, data, records)
-        if chunks:
-            self._pool.worked()
-            self._drained.add(pool_slot)
-        return None
-
-    def _deliver(self, pool_slot: PoolSlot, data: bytes, records: list[ResultRecord]) -> None:
-        assert pool_slot.worker is not None
-        pid, outstanding = pool_slot.worker.pid, pool_slot.outstanding
-        answered = [(outstanding.pop(record.ticket, None), record) for record in records if record.status < STARTED]
-        if self.progress.listeners:
-            self._tell_starts(records, pid)
-        ended = [(task, record) for task, record in answered if task is not None]
-        if len(ended) != len(records):
-            data = _encode([record for _, record in ended])
-        pool_slot.finished += len(ended)
-        self._crashes.rules.ended([task for task, _ in ended if task.outside])
-        self._delivery.add_from_worker(pid, data, [(task.position, record) for task, record in ended])
-
-    def _tell_starts(self, records: list[ResultRecord], pid: int) -> None:
-        for record in records:
-            if record.status >= STARTED:
-                kind = events.STAGE if record.status == STAGE else events.STARTED
-                self.progress.tell(kind, record.item_id, pid=pid, phase=record.phase)
-
-    def _on_end(self, ended: WorkerDeath[PoolSlot]) -> None:
-        """Handles a worker's end: first its results, then its other tasks."""
-        pool_slot = ended.slot
-        if pool_slot.worker is None:
-            return
-        if pool_slot.child.state is ChildState.STARTING:
-            self._check_start(pool_slot)
-        self._drain(pool_slot)
-        self._crashes.examine(ended)
-        if not _was_asked_to_end(ended):
-            self.progress.tell(events.WORKER_DIED, pid=pool_slot.worker.pid, text=str(ended))
-        self._flush()
-        failed = not ended.with_server and pool_slot.given == 0 and not pool_slot.retiring
-        if failed:
-            self._start_error = self._start_error or self._start_text(ended)
-        self._pool.remove(pool_slot, ended.how, failed=failed)
-        if self._pool.hopeless(ever_ready=self._ever_ready):
-            raise PoolBroken(f"every worker dies at its start: {self._start_error}")
-
-    def _start_text(self, ended: WorkerDeath[PoolSlot]) -> str:
-        """How it ended, and its last output."""
-        assert ended.slot.worker is not None
-        printed = ended.slot.worker.stderr_tail()
-        return f"{ended}\n{printed}" if printed else str(ended)
-
-    def _tick(self) -> None:
-        """The checks that are made at every tick."""
-        now_s = time.monotonic()
-        since_s = now_s - self._ticked_s
-        if since_s < _TICK_S:
-            return
-        self._ticked_s = now_s
-        for ended in self._pool.tend(since_s):
-            self._on_end(ended)
-        self._crashes.decide()
-        for pool_slot in self._pool.slots:
-            if pool_slot.worker is not None:
-                self._tick_slot(pool_slot, since_s)
-        if now_s - self._sampled_s > _SAMPLE_EVERY_S:
-            self._sampled_s = now_s
-            self.progress.sample()
-
-    def _tick_slot(self, pool_slot: PoolSlot, since_s: float) -> None:
-        assert pool_slot.worker is not None
-        pool_slot.worker.slot.words[CUT] += pool_slot.worker.bound_output()
-        if pool_slot.worker.slot.settled():
-            self._read_slot(pool_slot)
-        if self._pool.limits.over(pool_slot, since_s) is None:
-            return
-        self._read_slot(pool_slot)  # the item may have ended just now
-        if (reason := self._pool.limits.over(pool_slot, 0.0)) is not None:
-            pool_slot.end_by_force(reason)
-
-    def _flush(self) -> None:
-        self._delivery.flush()
-        for pool_slot in self._drained:
-            if pool_slot.worker is not None:
-                pool_slot.worker.slot.release()
-        self._drained.clear()
+        return self._workers.wait_s()
 
     def stop(self, grace_s: float) -> None:
         """Nothing new is begun; what is begun may end within the grace; then all workers end."""
         if self.closed:
             return
-        self._replay = None
-        self._dispatcher.stop()
-        until_s = time.monotonic() + grace_s
-        while self._dispatcher.outstanding() and time.monotonic() < until_s:
-            self.step(0.02)
-        self._end_workers()
-
-    def _end_workers(self) -> None:
-        """Asks, waits, kills: the pool's patience is the settings' grace."""
-        self._dispatcher.stopping = True
-        for pool_slot in self._pool.slots:
-            if pool_slot.outstanding:
-                pool_slot.end_by_force(KillReason.STOP)
-            self._pool.end(pool_slot, again=False)
-        until_s = time.monotonic() + self.request.settings.stop_grace + 1.0
-        while any(pool_slot.worker is not None for pool_slot in self._pool.slots) and time.monotonic() < until_s:
-            self.step(0.02)
+        self._ledger.stop_replay()
+        self._workers.stop(grace_s)
+        self._workers.end()
 
     def finish(self) -> None:
         """Everything was done: the workers end, the last event goes out."""
-        self._end_workers()
+        self._workers.end()
         self.progress.tell(events.DONE)
         self.close()
 
@@ -390,24 +89,11 @@ class PoolEngine:
         if self.closed or os.getpid() != self._pid:
             return
         self.closed = True
-        self._closing.close()
+        try:
+            self._workers.close()
+        finally:
+            self._ledger.close()
 
     def view(self) -> list[WorkerView]:
         """The workers as they are now."""
-        return [self._view_of(pool_slot) for pool_slot in self._pool.slots]
-
-    def _view_of(self, pool_slot: PoolSlot) -> WorkerView:
-        state, worker = pool_slot.child.state.value, pool_slot.worker
-        if worker is None:
-            return WorkerView(pool_slot.number, None, state, None, None, 0.0, pool_slot.finished, 0.0)
-        task = pool_slot.current()
-        return WorkerView(
-            pool_slot.number, worker.pid, state, task.item_id if task else None, worker.slot.stage if task else None,
-            pool_slot.item_ns(time.monotonic_ns()) / 1e9, pool_slot.finished, process.rss_bytes(worker.pid) / 1048576,
-        )  # fmt: skip
-
-
-def _was_asked_to_end(ended: WorkerDeath[PoolSlot]) -> bool:
-    """Whether a worker has only done what it was asked to: at the end of the run, or because it was worn."""
-    kill = ended.slot.kill
-    return ended.slot.retiring and (kill.reason is KillReason.STOP if kill is not None else ended.how.code == 0)
+        return self._workers.view()

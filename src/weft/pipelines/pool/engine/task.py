@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import secrets
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -62,6 +62,17 @@ class Intaken(NamedTuple):
     refused: list[tuple[int, Result]]
     known: list[tuple[int, str]]
     """Items that were done in an earlier run, with their keys."""
+
+
+class TaskSource(Protocol):
+    """Where workers get their tasks from."""
+
+    position: int
+    """How many items it has given."""
+    exhausted: bool
+
+    def take(self, looks: int, wanted: int) -> Intaken:
+        """At most `wanted` tasks, for which it looks at no more than `looks` items."""
 
 
 class Intake:

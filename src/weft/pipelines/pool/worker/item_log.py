@@ -201,11 +201,11 @@ class ItemLog:
         end = self._buffer.end
         self._slot.words[SECTION] = end + 1
         try:
-            self._index.write(_index_line(self._item_id, status, self._section, end - self._section))
+            self._index.write(index_line(self._item_id, status, self._section, end - self._section))
             if not is_good:
                 self.flush()
                 own = log_path(self._directory, self._item_id, self._pid)
-                _append(own, self._shared.read_from(self._section))
+                append_to(own, self._shared.read_from(self._section))
                 self.path = own
         except OSError:
             pass  # no room on the disk: the item is not lost for that
@@ -347,8 +347,8 @@ class DeadWorkersLog:
             self._extend(own, lines)
             return own
         section = self._extend(self._shared, lines)
-        _append(index_path(self._shared), _index_line(item_id, status, self._section, len(section)))
-        _append(own, section)
+        append_to(index_path(self._shared), index_line(item_id, status, self._section, len(section)))
+        append_to(own, section)
         return own
 
     def _extend(self, path: str, lines: bytes) -> bytes:
@@ -365,14 +365,17 @@ def index_path(shared: str) -> str:
     return shared.removesuffix(".log") + ".index"
 
 
-def _index_line(item_id: str | int, status: str, offset: int, length: int) -> bytes:
+def index_line(item_id: str | int, status: str, offset: int, length: int) -> bytes:
+    """Where the section of an item is in a worker's log."""
     return _encode_json({"item": item_id, "status": status, "offset": offset, "bytes": length}) + b"\n"
 
 
-def _append(path: str, data: bytes) -> None:
+def append_to(path: str, data: bytes) -> int:
+    """Appends to a log; returns how long it was before."""
     file = _LogFile(path)
     try:
         file.write(data)
+        return file.bytes_before
     finally:
         file.close()
 

@@ -31,6 +31,8 @@ class Assignment(msgspec.Struct, frozen=True):
     config: bytes = b""
     shared_log: bool = False
     """Items have no file each, but one for all of this worker (item_log.py)."""
+    cwd: str | None = None
+    """The worker's current directory, where it is not that of who started it."""
 
 
 def assignment_frame(assignment: Assignment) -> bytes:

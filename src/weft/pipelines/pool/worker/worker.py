@@ -109,6 +109,8 @@ class Worker:
         assignment = decode_assignment(frame)
         process.set_name(f"weft-worker-{assignment.number}")
         sys.path[:] = assignment.sys_path
+        if assignment.cwd is not None:
+            os.chdir(assignment.cwd)
         self._limit_s = assignment.item_timeout_s
         self._config = MappingProxyType(shared_config.decoded(assignment.config))
         self._events = assignment.events

@@ -1,0 +1,27 @@
+-- Claims ids for one run of a task. KEYS: the epoch, then a claim of each id.
+-- ARGV: the epoch that the sender had (empty: tasks without one), until when the task counts (ms of this clock),
+-- how often each id may be claimed, how long a claim is remembered (ms).
+-- Reply: now (ms), a word for the whole (ok, late, no_epoch, epoch), then for each id 1 (claimed) or 0 (was claimed).
+local function now_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local now = now_ms()
+if ARGV[1] ~= '' then
+  local epoch = redis.call('GET', KEYS[1])
+  if not epoch then return {now, 'no_epoch'} end
+  if epoch ~= ARGV[1] then return {now, 'epoch'} end
+end
+if now >= tonumber(ARGV[2]) then return {now, 'late'} end
+local reply, most = {now, 'ok'}, tonumber(ARGV[3])
+for at = 2, #KEYS do
+  local count
+  if most == 1 then
+    count = redis.call('SET', KEYS[at], 1, 'NX', 'PX', ARGV[4]) and 1 or 2
+  else
+    count = redis.call('INCR', KEYS[at])
+    redis.call('PEXPIRE', KEYS[at], ARGV[4])
+  end
+  reply[#reply + 1] = count <= most and 1 or 0
+end
+return reply

@@ -1,0 +1,1 @@
+"""A refresh of proxies over workers: its steps, its chunks, and who wants it."""

@@ -1,0 +1,1 @@
+"""The Celery processes of a supervisor: its own worker, and scheduler."""

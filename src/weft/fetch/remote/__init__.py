@@ -1,0 +1,1 @@
+"""Requests made by workers on other machines: the transport to the loop, and who gets which request."""

@@ -1,0 +1,108 @@
+"""Requests and results as they travel between brain and hand: plain values that are JSON.
+
+Times are ages, never times of a clock: those of two machines do not compare. A body is in the result, or beside it
+under the request's id, and is then named by its SHA-256 here, in the part that is signed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from weft.config import FetchSection
+from weft.credentials import harmless
+from weft.records import FetchResult
+
+INLINE_BYTES = 256 * 1024
+BATCH = 20  # requests in one task
+# What a hand is not sent of a crawl's settings: secrets, which go along with the requests that need them, and what
+# the brain alone does.
+_KEPT_HERE = ("auth", "proxies", "proxy_sticky", "proxy_apart", "direct_fallback", "hands", "workers")
+
+
+class RemoteRequest(Struct, frozen=True, omit_defaults=True):
+    """One request of a task."""
+
+    id: str
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+    keep_bytes: int = 0
+    filtered: bool = False
+    is_first: bool = False
+    body: bytes | None = None
+    method: str = ""
+    timeout_s: float = 0.0  # for the whole transfer; 0: as the settings say
+
+
+class FetchTask(Struct, frozen=True):
+    """Up to BATCH requests, no two of one politeness key. `claims`: the ids, claimed at the broker before a byte is
+    sent. After its begin a task has `run_s`."""
+
+    slot: str
+    epoch: int
+    claims: tuple[str, ...]
+    requests: tuple[RemoteRequest, ...]
+    section: dict[str, Any]
+    run_s: float
+    most_bytes: int  # of bodies that all hands have on the broker
+    is_shared: bool  # whether the brain reads the shared folder, too
+
+
+class LargeBody(Struct, frozen=True):
+    """A body that is beside its result."""
+
+    size: int
+    sha256: str
+    is_shared: bool = False  # in the shared folder, else on the broker
+
+
+class RemoteResult(Struct, frozen=True, omit_defaults=True):
+    """The result of one request, as its hand has it."""
+
+    id: str
+    slot: str
+    epoch: int
+    hand: str
+    status: int
+    head: bytes
+    error: str | None
+    detail: str
+    age_s: float  # since its end
+    took_s: float
+    ip: str
+    request_head: bytes
+    body: bytes = b""
+    large: LargeBody | None = None
+    surplus: bool = False
+    was_sent: bool = True
+
+
+def settings_for_hands(section: FetchSection) -> dict[str, Any]:
+    """What a hand needs to know of how pages are asked for."""
+    own = {
+        name: getattr(section, name)
+        for name in section.__struct_fields__
+        if name not in _KEPT_HERE and name[:6] != "render"
+    }
+    own["headers"] = harmless(section.headers)
+    changed = {name: value for name, value in own.items() if value != getattr(FetchSection(), name)}
+    names = dict(zip(FetchSection.__struct_fields__, FetchSection.__struct_encode_fields__, strict=True))
+    builtins: dict[str, Any] = msgspec.to_builtins({names[name]: value for name, value in changed.items()})
+    return builtins
+
+
+def section_of(settings: dict[str, Any]) -> FetchSection:
+    """The settings as the hand's client takes them; msgspec.ValidationError for others."""
+    return msgspec.convert(settings, FetchSection)
+
+
+def fetch_result(result: RemoteResult, url: str, body: Any, came: float, sent: float) -> FetchResult:
+    """A result on the clock of this machine: it came at `came`, its request was sent no earlier than `sent`."""
+    ended = max(sent, came - max(0.0, result.age_s))
+    started = max(sent, ended - max(0.0, result.took_s))
+    return FetchResult(
+        url, result.status, result.head, body, result.error, result.detail, started, ended, result.ip,
+        result.request_head, result.surplus, was_sent=result.was_sent,
+    )  # fmt: skip

@@ -1,0 +1,95 @@
+"""Which hand gets a request. Pure, but for its memory of what went wrong.
+
+A host goes to the same hand as long as that is there and has room, so that its connections are used again; one with
+cookies or a login goes to no other. A hand that has failed three times is left out for a minute.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Collection
+from hashlib import blake2b
+
+FAILURES = 3
+OUT_S = 60.0
+REACHED_S = 30.0
+HOSTS_KEPT = 100_000
+# A hand that has no network fails so, whatever the site is.
+HAND_ERRORS = frozenset({"dns", "connect", "tls"})
+
+
+class _Record:
+    __slots__ = ("failures", "out_until", "reached")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.out_until = 0.0
+        self.reached: OrderedDict[str, float] = OrderedDict()  # two hosts that it has reached last, and when
+
+
+class Routing:
+    """The choice of hands for one process."""
+
+    def __init__(self, in_flight: int) -> None:
+        self._most = in_flight
+        self._records: dict[str, _Record] = {}
+        self._kept: OrderedDict[str, str] = OrderedDict()  # hosts that stay with one hand
+        self.out: Counter[str] = Counter()  # requests that each hand has
+        self.failures: Counter[tuple[str, str]] = Counter()  # by hand and kind, since the start
+
+    def room(self, hands: Collection[str], now: float) -> int:
+        """How many requests the hands can be given now."""
+        return sum(max(0, self._most - self.out[hand]) for hand in hands if self._is_in(hand, now))
+
+    def any_in(self, hands: Collection[str], now: float) -> bool:
+        """Whether one of the hands is not left out."""
+        return any(self._is_in(hand, now) for hand in hands)
+
+    def choose(self, host: str, hands: Collection[str], now: float, *, keep: bool) -> str:
+        """The hand for a request to a host; empty if none can have it now. `keep`: the host has cookies or a login."""
+        if (kept := self._kept.get(host)) is not None and kept in hands:
+            return kept if self._has_room(kept, now) else ""
+        order = sorted(hands, key=lambda hand: blake2b(f"{hand}\0{host}".encode(), digest_size=8).digest())
+        chosen = next((hand for hand in order if self._has_room(hand, now)), "")
+        if keep and chosen:
+            self._kept[host] = chosen
+            self._kept.move_to_end(host)
+            if len(self._kept) > HOSTS_KEPT:
+                self._kept.popitem(last=False)
+        return chosen
+
+    def reached(self, hand: str, host: str, now: float) -> None:
+        """A site has answered a hand: it works."""
+        record = self._record(hand)
+        record.failures = 0
+        record.reached[host] = now
+        record.reached.move_to_end(host)
+        if len(record.reached) > 2:
+            record.reached.popitem(last=False)
+
+    def is_sites_fault(self, hand: str, host: str, now: float) -> bool:
+        """Whether a host that a hand cannot reach is at fault: the hand has reached another one a moment ago."""
+        return any(other != host and now - at <= REACHED_S for other, at in self._record(hand).reached.items())
+
+    def failed(self, hand: str, kind: str, now: float) -> None:
+        """A hand has failed: it did not reach a site, or nothing came of a request."""
+        self.failures[hand, kind] += 1
+        record = self._record(hand)
+        record.failures += 1
+        if record.failures >= FAILURES:
+            record.failures, record.out_until = 0, now + OUT_S
+
+    def forget_all_but(self, hands: Collection[str]) -> None:
+        """Hands that are gone never come back: each start of a worker has a name of its own."""
+        for gone in [hand for hand in self._records if hand not in hands and not self.out[hand]]:
+            del self._records[gone]
+            del self.out[gone]
+
+    def _record(self, hand: str) -> _Record:
+        return self._records.setdefault(hand, _Record())
+
+    def _is_in(self, hand: str, now: float) -> bool:
+        return hand not in self._records or self._records[hand].out_until <= now
+
+    def _has_room(self, hand: str, now: float) -> bool:
+        return self._is_in(hand, now) and self.out[hand] < self._most
