@@ -303,9 +303,7 @@ class SlotIndex:
             self._db.executemany("INSERT OR REPLACE INTO visited VALUES (?, ?, ?)", values)
 
     def visited(self, crawl: int, urls: Sequence[str]) -> dict[str, PastVisit]:
-        """The stored earlier visits of these URLs; a damaged one is left out, so the visit determines the state
-        anew.
-        """
+        """The stored earlier visits of these URLs; a damaged one is left out, so the visit determines it again."""
         hashes = {schema.url_hash(url): url for url in urls}
         marks = ",".join("?" * len(hashes))
         sql = f"SELECT record FROM visited WHERE crawl = ? AND url_hash IN ({marks})"  # noqa: S608
