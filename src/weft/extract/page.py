@@ -217,12 +217,12 @@ class ParsedPage:
 
     @lazy
     def offered_text(self) -> str:
-        """The main text, or the consent dialogue that the page has instead."""
+        """The main text, or the question for consent that a page has in its place."""
         return _main.main_text(self._document, self.visible_text, self.stated) if self._document is not None else ""
 
     @lazy
     def stated(self) -> str:
-        """Additional text of the JSON-LD, on a page that displays little of it."""
+        """What the JSON-LD says beyond that, on a page that shows little of it."""
         return _main.stated_beside(self._document, self.visible_text) if self._document is not None else ""
 
     @property
@@ -244,7 +244,7 @@ class ParsedPage:
 
     @property
     def withheld(self) -> Withheld | None:
-        """Why the page displays less than it has: a consent dialogue, or a paywall; None if it does not reveal one."""
+        """Why the page shows less than it has: a question for consent, or a payment; None where it does not say so."""
         return withheld(self._document, self.content, self.offered_text) if self._document is not None else None
 
     @property
@@ -273,7 +273,7 @@ class ParsedPage:
 
 def extract(body: bytes, url: str, content_type: str | None = None, *, references: bool = True) -> ParsedPage:
     """The Page of a fetched body. `url` is the final one, after redirects; `content_type` the header as received.
-    Without `references`, for callers that follow none, `hrefs` is empty.
+    Without `references`, for whoever follows none, `hrefs` stays empty.
     """
     page = ParsedPage(url, kind_of(body, content_type))
     if page.kind is BodyKind.OTHER:

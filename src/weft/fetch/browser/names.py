@@ -45,7 +45,7 @@ class AwaitedNames:
         self._wake()
 
     def _wake(self) -> None:
-        """Calls the resolver when its time limits are due, which no descriptor signals."""
+        """Sets a timer for the time limits of lookups, which no descriptor signals."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
