@@ -20,7 +20,7 @@ from weft.credentials import HARMLESS
 from weft.fetch.contract import Done
 from weft.fetch.remote.contract import HandDispatcher, RemoteArrival
 from weft.fetch.remote.messages import BATCH, FetchTask, RemoteRequest, fetch_result
-from weft.fetch.remote.routing import HAND_ERRORS, Routing
+from weft.fetch.remote.routing import FAILURES, HAND_ERRORS, OUT_S, Routing
 from weft.records import FetchResult, HandRoute, Lease
 from weft.telemetry import Log
 
@@ -99,6 +99,8 @@ class HandPool:
             return f"workers cannot be asked: {why}"
         if not self._dispatcher.hands():
             return "no worker is connected: start one with `weft worker`"
+        if not self.has_hands:
+            return f"every worker has failed {FAILURES} times, and is asked again after {OUT_S:.0f} s"
         return ""
 
     def times(self, section: FetchSection) -> tuple[float, float]:
