@@ -228,8 +228,8 @@ class SpiderSection(Section, frozen=True, kw_only=True):
         default=30.0, name="callback_seconds"
     )
     callback_memory_mb: Annotated[Positive, Tuning("memory limit of a callback, in megabytes")] = 500
-    max_callback_errors: Annotated[Positive | None, Help("callback errors after which it ends")] = None
-    max_items: Annotated[Positive | None, Help("items after which the crawl ends")] = None
+    max_callback_errors: Annotated[Positive | None, Tuning("callback errors after which the crawl ends")] = None
+    max_items: Annotated[Positive | None, Tuning("items after which the crawl ends")] = None
 
     @property
     def is_given(self) -> bool:
