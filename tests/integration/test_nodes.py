@@ -87,7 +87,7 @@ def undisturbed(folder: Path) -> None:
         together(first, second)
         theirs = second.pages()[0].url
         assert "crawled: HTTP 200, stored [page]" in weft("explain", second.data_dir, theirs).stdout
-        assert "it is of pod 1, whose pages are on another node" in weft("explain", first.data_dir, theirs).stdout
+        assert "it belongs to pod 1, whose pages are on another node" in weft("explain", first.data_dir, theirs).stdout
         for node in (first, second):
             audit = weft("audit", node.data_dir)
             assert audit.returncode == 0, audit.stdout + audit.stderr

@@ -51,6 +51,7 @@ _MEANINGS: dict[str, tuple[str, str]] = {
     "timeout": ("it did not answer in time", "`connect_timeout`, `read_timeout` and `total_timeout` give it longer"),
     "reset": ("it closed the connection", _AGAIN),
     "proxy": ("no proxy could reach it", "weft proxies test URL shows the result for each"),
+    "hand": ("no worker could fetch it", "weft cluster status shows the workers; " + _AGAIN[0].lower() + _AGAIN[1:]),
     "truncated": ("its answers end too early", _AGAIN),
     "protocol": ("its answer is not valid HTTP", ""),
     "too_large": ("it is larger than `max_body_bytes`", "Raise it to include the page"),
@@ -61,7 +62,7 @@ _MEANINGS: dict[str, tuple[str, str]] = {
 }
 _MAY_PASS = frozenset(
     {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER, Reason.ADDRESS, "dns", "connect", "timeout",
-     "reset", "truncated", "protocol", "proxy"}
+     "reset", "truncated", "protocol", "proxy", "hand"}
 )  # fmt: skip
 _HELPS = {
     Reason.RETRY_AFTER: "`max_retry_after_seconds=3600`",
