@@ -1,7 +1,7 @@
 """How work that grows with a crawl reports that it makes progress.
 
 Code that does such work is handed a function without arguments, `alive`, and calls it for each bounded piece: a
-thousand rows, a file, a record. What the call does (a heartbeat, a line for the user) is the affair of the process.
+thousand rows, a file, a record. The process decides what the call does (a heartbeat, a line for the user).
 """
 
 from __future__ import annotations

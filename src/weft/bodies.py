@@ -1,8 +1,8 @@
 """A response's body: bytes, or a file where it is large. Nobody holds more than a chunk of such a file in memory.
 
-The client makes it (`Spool`, one for all transfers of a process), and whoever digests, decodes or stores a body takes
-it through the functions here, which know both forms. A file has no name: it is gone with the last body that refers to
-it, and with the process.
+The client makes it (`Spool`, one for all transfers of a process), and code that digests, decodes or stores a body uses
+the functions here, which handle both forms. A file has no name: it is deleted with the last body that refers to it, and
+with the process.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 CHUNK_BYTES = 256 * 1024
-ALONE_BYTES = 1024 * 1024  # a body that is larger goes to a file, whatever room there is
-LEAST_BYTES = 64 * 1024  # one that is smaller stays in memory, up to twice what there is room for: a file costs more
+ALONE_BYTES = 1024 * 1024  # a larger body goes to a file, whatever room there is
+LEAST_BYTES = 64 * 1024  # a smaller one stays in memory, up to twice the limit: a file costs more
 
 
 class FileBody:
@@ -62,17 +62,17 @@ def first_of(body: Body, size: int) -> bytes:
 
 
 def held_bytes(body: Body) -> int:
-    """What a body takes of memory."""
+    """The memory that a body uses."""
     return len(body) if isinstance(body, bytes) else 0
 
 
 class Spool:
-    """The memory that the bodies of all transfers may take, and the files for those that do not fit."""
+    """The memory limit of the bodies of all transfers, and the files for those that do not fit."""
 
     __slots__ = ("_folder", "files", "held", "limit", "spooled_bytes")
 
     def __init__(self, limit: int, folder: Path | None = None) -> None:
-        """`folder`: where the files are made; the system's for temporary ones if there is none."""
+        """`folder`: where the files are created; the system's temporary folder by default."""
         self._folder = folder
         self.limit = limit
         self.held = 0  # bytes in memory now
@@ -101,7 +101,7 @@ class Arriving:
         self.size = 0
 
     def add(self, chunk: bytes, *, may_spool: bool = True) -> None:
-        """Takes what has come. OSError: it does not fit on the disk."""
+        """Adds a chunk. OSError: it does not fit on the disk."""
         self._chunks.append(chunk)
         size = len(chunk)
         self.size += size
@@ -112,7 +112,7 @@ class Arriving:
 
     @property
     def _is_worth_a_file(self) -> bool:
-        """A small one only when small ones alone take twice what all may."""
+        """Whether a body should go to a file: a small one only when small ones alone use twice the limit."""
         return self.size > LEAST_BYTES or self._spool.held > 2 * self._spool.limit
 
     def whole(self) -> Body:
@@ -133,7 +133,7 @@ class Arriving:
             self._fd = -1
 
     def _move(self) -> None:
-        """What is in memory goes to the file."""
+        """Moves the bytes in memory to the file."""
         if self._fd < 0:
             self._fd = self._spool.new_file()
         data = memoryview(b"".join(self._chunks))

@@ -1,4 +1,4 @@
-"""Which of the modules that are written twice is used: the compiled one where it was built, else the one in Python.
+"""Chooses between the two versions of a module: the compiled one if it was built, otherwise the one in Python.
 
 Both do the same, and the same tests run on both. `WEFT_PURE_PYTHON=1` uses those in Python in any case.
 """
@@ -11,7 +11,7 @@ from types import ModuleType
 
 
 def counterpart(name: str) -> ModuleType | None:
-    """The compiled module of a name; None where it was not built, or is not wanted."""
+    """The compiled version of a module; None if it was not built, or is disabled."""
     if os.environ.get("WEFT_PURE_PYTHON"):
         return None
     try:

@@ -7,9 +7,9 @@ is known to be harmless goes to every site. Every other header is a credential, 
 - `HOST` names https://HOST, and the seeds' origins on that host. `HOST:PORT` names one port of it.
 - `http://HOST` and `https://HOST:PORT` name exactly one origin; one of http includes its https upgrade.
 
-Must stay true: no credential goes to another host or port, nor from https to http, whatever a site links or redirects
-to: the origin of each single request decides. Which seeds count is the caller's decision (docs/decisions/0052); the
-caller also keeps their origins, so that a resumed crawl has the same ones.
+Invariant: no credential is sent to another host or port, nor from https to http, however a site links or redirects: the
+origin of each single request decides. Which seeds count is the caller's decision (docs/decisions/0052); the caller also
+keeps their origins, so that a resumed crawl has the same ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Target:
     __slots__ = ("_host", "_is_exact", "_port", "origin")
 
     def __init__(self, text: str) -> None:
-        """BadUrl for what names no host."""
+        """BadUrl for a text that names no host."""
         self._is_exact = "://" in text
         rest = text.partition("://")[2] if self._is_exact else text
         if not rest or re.search(r"[/?#@\\*\s]", rest):
@@ -62,7 +62,7 @@ class Credentials:
     """The headers and logins of one crawl, by the origins that they go to."""
 
     def __init__(self, headers: Mapping[str, str], logins: Mapping[str, str], origins: Iterable[str] = ()) -> None:
-        """`origins`: of the seeds, as `seed_origins` gives them."""
+        """`origins`: of the seeds, as `seed_origins` returns them."""
         self._open: list[Header] = []  # credentials without a host
         self._named: list[tuple[Target, Header]] = []
         for key, value in headers.items():
@@ -93,7 +93,7 @@ class Credentials:
                 self._add_login(origin, login)
 
     def headers_for(self, origin: str) -> Sequence[Header]:
-        """What is sent to this origin beyond the headers that go to every site; one that names the host comes first."""
+        """The headers sent to this origin beyond those that go to every site; one that names the host comes first."""
         named = self._named_of.get(origin, [])
         if not self._open or origin not in self._trusted:
             return named
@@ -142,7 +142,7 @@ def without_host(headers: Mapping[str, str]) -> list[str]:
 
 
 def wrong_header(key: str, value: str) -> str:
-    """What is wrong with a header of the settings; empty if it can be sent."""
+    """The error in a header of the settings; empty if it can be sent."""
     host, name = split_name(key)
     if not _NAME.fullmatch(name) or re.search(r"[\r\n\0]", value):
         return f"{key!r} is not a header that can be sent"
@@ -155,7 +155,7 @@ def wrong_header(key: str, value: str) -> str:
 
 
 def wrong_host(text: str) -> str:
-    """What is wrong with a host that a header or a login is for; empty if nothing is."""
+    """The error in the host of a header or login; empty if there is none."""
     try:
         Target(text)
     except BadUrl as bad:
@@ -168,7 +168,7 @@ def seed_origins(
 ) -> list[str]:
     """The origins of seeds that credentials go to, added to those that are `known`; BadInput if they are too many.
 
-    Reads no seed where no credential depends on them.
+    Reads no seed if no credential depends on them.
     """
     open_ones = without_host(headers)
     hosts = [split_name(key)[0] for key in headers if ":" in key]
@@ -190,7 +190,7 @@ def seed_origins(
 
 
 def with_upgrade(origin: str) -> tuple[str, ...]:
-    """An origin, and the same host and port over https, where it is one of http. Port 80 becomes 443 (RFC 6797)."""
+    """An origin and, if it is http, the same host and port over https. Port 80 becomes 443 (RFC 6797)."""
     if origin.startswith("https:"):
         return (origin,)
     return origin, ("https" + origin.removeprefix("http")).removesuffix(":443")

@@ -1,15 +1,15 @@
-"""What can go wrong, divided by what the caller does about it.
+"""The errors of Weft, divided by what the caller does about them.
 
     WeftError                the root; `exit_code` is that of the command line
     ├── BadInput             the user can correct it: one message that names what is wrong and what to do (exit 2)
     │   ├── BadUrl           a text that is not a crawlable URL; `reason` is a word to count by
     │   ├── NoCrawl          a data dir that was asked about holds no crawl
-    │   ├── Occupied         a data dir holds a crawl already: go on with it, start it over, or take another
-    │   ├── Damaged          a file of a crawl is gone, cut off or not what was written; says what can be done
+    │   ├── Occupied         a data dir holds a crawl already: continue it, start it over, or choose another
+    │   ├── Damaged          a file of a crawl is lost, cut off or altered; the message gives the remedy
     │   └── BadConfig        one or more problems in a configuration, all reported at once
     ├── Busy                 a port, a data dir: another process holds it (exit 2)
-    ├── Missing              an optional dependency or program is not installed; says how to install it (exit 2)
-    ├── Unparsed             a page kills or holds whoever parses it: skip it and go on with the rest
+    ├── Missing              an optional dependency or program is not installed; the message has the command (exit 2)
+    ├── Unparsed             a page kills or blocks its parser: skip it and continue with the rest
     ├── DiskFull             no room: free some, then call the same step again; nothing is lost or half done
     ├── ServerAway           a server that is needed does not answer now: wait, then call the same step again
     └── ServerFull           a server has no room left: make some, then call the same step again
@@ -34,7 +34,7 @@ class WeftError(Exception):
 
 
 class BadInput(WeftError):
-    """The user gave something that cannot be used, and can give something else."""
+    """The user's input is invalid, and the user can correct it."""
 
     exit_code = 2
 
@@ -50,7 +50,7 @@ class BadUrl(BadInput, ValueError):
 
 
 class NoCrawl(BadInput):
-    """There is no crawl to go on with, or to read."""
+    """There is no crawl to continue, or to read."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(f"{home} holds no crawl: start one there first")
@@ -58,7 +58,7 @@ class NoCrawl(BadInput):
 
 
 class Occupied(BadInput):
-    """A new crawl was asked for where there is one already."""
+    """A new crawl was requested in a folder that already has one."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(
@@ -69,7 +69,7 @@ class Occupied(BadInput):
 
 
 class NothingStored(UserWarning):
-    """A crawl in Python has nothing to show, and this says why: as exit code 4 does on the command line."""
+    """A crawl in Python has stored nothing; the message gives the reason, as exit code 4 does on the command line."""
 
 
 class BadConfig(BadInput):
@@ -88,7 +88,7 @@ class Damaged(BadInput):
         self.path = path
 
 
-# What the machine or the user lacks is no damage of a file, and a backup does not help.
+# These errors are about the machine or the user, not damage of a file: a backup does not help.
 _NOT_DAMAGED = {
     errno.EMFILE: "allow the process more open files (ulimit -n)",
     errno.ENFILE: "the machine has too many open files: close some, or raise fs.file-max",
@@ -122,7 +122,7 @@ class Missing(WeftError):
 
     @classmethod
     def of_extra(cls, what: str, name: str, otherwise: str = "") -> Missing:
-        """What one of Weft's extras brings; `otherwise` is another way to have it."""
+        """The error for a missing extra of Weft; `otherwise` is an alternative to installing it."""
         how = f"it comes with the extra {name!r}: {installing(f'weft[{name}]')}"
         return cls(what, f"{how}; {otherwise}" if otherwise else how)
 
@@ -158,7 +158,7 @@ class Unparsed(WeftError):
 
 
 class DiskFull(WeftError):
-    """There is no room for what must be written."""
+    """There is no room for data that must be written."""
 
     def __init__(self, path: Path) -> None:
         self.why = "no space left on the device (or a quota is used up): free some and go on"
@@ -183,7 +183,7 @@ _SQLITE_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether SQLite says that the file itself is broken, not that it is busy, full or used wrongly."""
+    """Whether SQLite reports that the file itself is broken, not that it is busy, full or misused."""
     return getattr(error, "sqlite_errorname", "").startswith(_SQLITE_DAMAGED)
 
 

@@ -1,8 +1,8 @@
 """Files that must survive a kill, and locks between processes: one way to replace a file, one way to lock one.
 
-A file that another process may delete is locked by `open_locked`: opened first and locked only then, it may be gone in
-between. Each process locks such a file before it deletes it, so a lock on a file that its path still names is a lock on
-a file that stays.
+A file that another process may delete is locked by `open_locked`: between opening and locking it, it may be deleted.
+Each process locks such a file before it deletes it, so a lock on a file that its path still names is a lock on a file
+that stays.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _LOG_WAIT_S = 30.0
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o600) -> None:
-    """Puts a file into its place, or leaves what is there; with `durable` a power cut cannot take it back."""
+    """Replaces a file atomically, or leaves the old one; with `durable` a power cut cannot undo it."""
     beside = path.with_name(f"{path.stem}.tmp")
     with writing(path):
-        # A name that lies there already may be a link to somewhere else: it goes, and is never written through.
+        # An existing file of this name may be a link to another location: it is deleted, and never written through.
         beside.unlink(missing_ok=True)
         fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
@@ -43,8 +43,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True, mode: int = 0
 
 
 def have_temporary_folder(own: Path) -> None:
-    """Where no folder for temporary files can be written, as with a read-only root, this process and those that it
-    starts have theirs in `own`."""
+    """If no temporary folder is writable, as with a read-only root, this process and its children use `own`."""
     import tempfile
 
     try:
@@ -65,7 +64,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def try_lock(fd: int, wait_s: float = 0.0) -> bool:
-    """An exclusive lock on an open file, tried for so long; False if another process has it."""
+    """Locks an open file exclusively, trying for `wait_s` seconds; False if another process has the lock."""
     until = time.monotonic() + wait_s
     while True:
         try:
@@ -90,7 +89,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether some process has the lock of a file; False where there is no file."""
+    """Whether a process has the lock of a file; False if the file does not exist."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -130,10 +129,10 @@ def is_at(fd: int, path: Path) -> bool:
 
 
 def use_write_ahead_log(db: sqlite3.Connection, wait_s: float = _LOG_WAIT_S) -> None:
-    """Has an SQLite file keep a log beside it, as it does from then on.
+    """Switches an SQLite file to a write-ahead log, which it keeps from then on.
 
     Of several processes that do this to a new file at the same time SQLite refuses some at once, whatever the
-    connection's time limit is, because they would wait for each other: it is tried again.
+    connection's time limit is, because they would wait for each other: this function tries again.
     """
     until = time.monotonic() + wait_s
     while True:

@@ -11,7 +11,7 @@ HEAD = _LENGTH.size  # bytes before a body
 
 
 class TooLong(ValueError):
-    """A frame is longer than the receiver accepts, or what was received is no frame."""
+    """A frame is longer than the receiver accepts, or the received bytes are no frame."""
 
     def __init__(self, size: int) -> None:
         super().__init__(f"a frame of {size:,} bytes is too long")
@@ -19,7 +19,7 @@ class TooLong(ValueError):
 
 
 def framed(body: bytes) -> bytes:
-    """A body as it is sent."""
+    """A body in its sent form."""
     return _LENGTH.pack(len(body)) + body
 
 
@@ -29,7 +29,7 @@ def length_of(head: bytes) -> int:
 
 
 def frames(received: bytearray, longest: int | None = None) -> Iterator[bytes]:
-    """Takes the complete bodies out of what was received; TooLong for one that is longer than `longest`."""
+    """Removes the complete bodies from the received bytes; TooLong for one that is longer than `longest`."""
     while len(received) >= HEAD:
         (size,) = _LENGTH.unpack_from(received)
         if longest is not None and size > longest:
@@ -42,7 +42,7 @@ def frames(received: bytearray, longest: int | None = None) -> Iterator[bytes]:
 
 
 def read_frame(fd: int) -> bytes:
-    """One body from a pipe; EOFError if the sender has gone."""
+    """Reads one body from a pipe; EOFError if the sender has ended."""
     return _exactly(fd, length_of(_exactly(fd, HEAD)))
 
 

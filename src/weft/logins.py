@@ -1,8 +1,8 @@
-"""Logins by a form, as they are written down: what is filled in, and how one sees that it has worked.
+"""The settings of logins by a form: the fields to fill in, and the check of success.
 
-`fields` holds references, `${env:NAME}` and `${file:PATH}`, in the place of secrets. They are resolved by the process
-that sends the form and nowhere else, so that settings, journals and logs have the references alone. A password as
-plain text is refused for the same reason.
+`fields` holds references, `${env:NAME}` and `${file:PATH}`, instead of secrets. They are resolved by the process that
+sends the form and nowhere else, so that settings, journals and logs have the references alone. A password as plain text
+is refused for the same reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COOKIE_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class SuccessCheck(StrEnum):
-    """What shows that a login has worked."""
+    """The evidence that a login has worked."""
 
     FORM_GONE = "form gone"  # nothing is named: there is a cookie, and no password is asked for any more
     SELECTOR = "css"
@@ -106,7 +106,7 @@ def read_login(given: Mapping[str, Any]) -> FormLogin | NamedLogin:
 
 
 def login_of(login: Mapping[str, Any], logins: Mapping[str, Mapping[str, Any]]) -> FormLogin | None:
-    """The login of a crawl's settings, one by name taken from those that are configured; None without one."""
+    """The login of a crawl's settings, by name if it is one of the configured ones; None without one."""
     if not login:
         return None
     found = read_login(login)
@@ -174,7 +174,7 @@ def filled_actions(login: FormLogin, environment: Mapping[str, str] | None = Non
 
 
 def is_reference(text: str) -> bool:
-    """Whether a field's value comes from elsewhere."""
+    """Whether a field's value is a reference."""
     return _REFERENCE.search(text) is not None
 
 

@@ -113,7 +113,7 @@ def answer(name: str, names: Mapping[str, str], spell: Callable[[str], str]) -> 
         if key is None:
             return f"; {more}"
         key = key if key in names else _OF_SERVICE.get(key, key)
-        if key in names:  # else it is a setting of another product
+        if key in names:  # otherwise it is a setting of another product
             return "; " + "; ".join(filter(None, [f"here it is {spell(key)!r}", more]))
     near = nearest(name, names)
     return f"; did you mean {spell(near)!r}?" if near else "; `weft config schema` lists the known ones"

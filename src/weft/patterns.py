@@ -26,7 +26,7 @@ _CACHED = 256  # compiled patterns of each kind: each may take all the memory th
 
 
 class BadPattern(ValueError):
-    """A pattern that cannot be used: its `str` says why."""
+    """A pattern that cannot be used: its `str` is the reason."""
 
 
 class Pattern:
@@ -37,7 +37,7 @@ class Pattern:
         self._group = 1 if compiled.groups else 0
 
     def find(self, text: str, most: int) -> list[str]:
-        """What it finds in a text: the first group where there is one, else the whole match."""
+        """The matches in a text: the first group if there is one, otherwise the whole match."""
         searched = text.encode("utf-8", "replace")[:MAX_SEARCHED]
         found = islice(self._compiled.finditer(searched), most)
         return [(match.group(self._group) or b"").decode("utf-8", "replace") for match in found]
@@ -59,7 +59,7 @@ class UrlPattern:
 
 @lru_cache(maxsize=_CACHED)
 def compile_pattern(text: str) -> Pattern:
-    """BadPattern says what is wrong with it; Missing where RE2 is not installed."""
+    """BadPattern has the error; Missing if RE2 is not installed."""
     _check_length(text, MAX_CHARS)
     if not text:
         raise BadPattern("a pattern is missing")

@@ -1,8 +1,8 @@
 """References that need no URL parser, joined by concatenation: nearly all of a page's links.
 
 Plain is what the parser would leave as it is: an absolute path, or one relative to the page's folder, without steps
-(`.`, `..`, `%2e`) and made of characters that are never encoded. Whatever else there is takes the parser's way, so the
-patterns may be narrow but never too wide. `urls.join_all` is the only caller.
+(`.`, `..`, `%2e`) and made of characters that are never encoded. All other references go to the parser, so the patterns
+may be narrow but never too wide. `urls.join_all` is the only caller.
 
 `_plain_links.c` is the same, compiled where there is a compiler at installation, and takes most whole URLs for plain as
 well (docs/decisions/0048-compiled-lists-of-links.md).

@@ -21,12 +21,12 @@ TOO_MANY_REDIRECTS = "too_many_redirects"  # the error of a row whose redirects 
 
 
 class Purpose(StrEnum):
-    """What a request is for."""
+    """The purpose of a request."""
 
     PAGE = "page"
     ROBOTS = "robots"
     SITEMAP = "sitemap"
-    LOGIN = "login"  # a step of a login: its form, what is sent of it, where that leads
+    LOGIN = "login"  # a step of a login: its form, the sent form, the redirect target
 
 
 class Reason(StrEnum):
@@ -51,7 +51,7 @@ class Reason(StrEnum):
     DROPPED = "dropped"
     CONTENT_TYPE = "content-type"
     UNKNOWN_OUTCOME = "unknown_outcome"  # it may have been sent, and the answer is not known: not sent again
-    LOST_REQUEST = "lost-request"  # what was to be sent cannot be read any more
+    LOST_REQUEST = "lost-request"  # the stored request cannot be read any more
 
 
 class Found(Struct, frozen=True, gc=False):
@@ -65,12 +65,12 @@ class Found(Struct, frozen=True, gc=False):
     about: str = ""  # robots and sitemaps: the origin that it is for; a redirect's target: the URLs that led to it
     offsite: int = 0  # hops made outside the scope
     priority: int = 0  # the higher ones of a site come first, whatever their depth
-    key: str = ""  # what it is known by, where that is not its URL: two requests of one URL may differ; has no space
+    key: str = ""  # its key, if that is not its URL: two requests of one URL may differ; contains no space
     request: bytes = b""  # what is to be sent beyond a GET of the URL, and for whom: kept until the item has ended
 
 
 class Lease(Struct, frozen=True, gc=False):
-    """One URL holding one of its site's places, until `cool`, `finish`, `release` or the deadline."""
+    """A URL that holds one of its site's slots, until `cool`, `finish`, `release` or the deadline."""
 
     item: int
     crawl: int
@@ -91,8 +91,9 @@ class Lease(Struct, frozen=True, gc=False):
 
 
 class HandRoute(Struct, frozen=True, gc=False):
-    """A worker on another machine that is to make a request: it may be under way for `lasts_s` whatever becomes of this
-    process, and its lease lasts for `lease_s`."""
+    """A worker on another machine that must make a request: it may be under way for `lasts_s` even if this process
+    dies, and its lease lasts for `lease_s`.
+    """
 
     hand: str
     lasts_s: float
@@ -111,21 +112,21 @@ class RenderedPart(Struct, frozen=True, array_like=True):
 
 
 class Rendered(Struct, frozen=True):
-    """What a browser made of a page. With an `error` there is no page; its parts were requested all the same."""
+    """A browser's rendering of a page. With an `error` there is no page; its parts were requested all the same."""
 
     error: str = ""  # timeout, crash, too_large, action, browser
     detail: str = ""
-    url: str = ""  # where the page was at its end
+    url: str = ""  # the URL of the page at its end
     html: bytes = b""  # UTF-8
     title: str = ""
     screenshot: bytes = b""  # PNG
     pictures: tuple[bytes, ...] = ()  # of actions
     pdf: bytes = b""
     parts: tuple[RenderedPart, ...] = ()
-    leads_to: tuple[str, ...] = ()  # where scripts wanted to take the page, which is another site
+    leads_to: tuple[str, ...] = ()  # targets of the page's scripts on other sites
     console_errors: tuple[str, ...] = ()
     cookies: tuple[str, ...] = ()  # of the page's host, at the end, as Set-Cookie has them
-    storage: dict[str, str] = {}  # what the page's origin keeps in the browser, where it is in a session
+    storage: dict[str, str] = {}  # the session storage of the page's origin, if it has a session
     spent_s: float = 0.0
     ended: float = 0.0  # monotonic: the last request's end
 
@@ -143,8 +144,8 @@ class FetchResult(Struct, frozen=True, gc=False):
     ended: float
     ip: str
     request_head: bytes
-    surplus: bool = False  # more arrived than its Content-Length says, so the body is incomplete
-    rendered: Rendered | None = None  # what a browser made of it, where it was given to one
+    surplus: bool = False  # more bytes arrived than its Content-Length announced, so the body is incomplete
+    rendered: Rendered | None = None  # the rendering, if a browser had it
     was_sent: bool = True  # whether the request may have reached the site
 
     @property
@@ -155,7 +156,7 @@ class FetchResult(Struct, frozen=True, gc=False):
 
 # Errors of transfers that may succeed another time. Bad certificates and sizes would fail in the same way again.
 RETRYABLE = frozenset({"timeout", "connect", "dns", "reset", "truncated", "protocol", "proxy", "hand", "other"})
-# What a row's error begins with that a later visit may not end with.
+# Beginnings of a row's error after which a later visit may succeed.
 MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
 BROKEN_OFF = frozenset({"truncated", "protocol", "reset", "timeout", "wrong_length"})  # the response is incomplete
 
@@ -183,7 +184,7 @@ class Row(Struct, frozen=True, gc=False):
     warc_offset: int = 0
     warc_length: int = 0
     fields: str = ""  # what rules have read: JSON, {"fields": {...}, "field_errors": {...}}; empty without rules
-    rendered: int = 0  # bytes of the records behind the response's: what a browser made of the page
+    rendered: int = 0  # bytes of the records behind the response's: the browser's rendering
     request: str = ""  # method and SHA-256 of the body, with a space between; empty: a GET without a body
 
     @property
@@ -203,15 +204,16 @@ class Row(Struct, frozen=True, gc=False):
 
 
 class RowOutput(Struct, frozen=True, gc=False):
-    """What a user's code has made of a page: how many items, and all of it as JSON (engine/user_code/outputs.py). It is
-    stored with the page's row."""
+    """The output of a user's code for a page: the number of items, and all of it as JSON (engine/user_code/outputs.py).
+    It is stored with the page's row.
+    """
 
     count: int
     data: bytes
 
 
 class PastVisit(Struct, frozen=True, gc=False):
-    """What an earlier visit has found at a URL: what it held, and what its server called that (its validators)."""
+    """The result of an earlier visit of a URL: its content's digest, and its validators."""
 
     url: str
     digest: str  # of the body as received; empty: there was no page

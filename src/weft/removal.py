@@ -1,4 +1,4 @@
-"""Folders that are no longer used: moved aside in one step, deleted by a thread.
+"""Folders that are no longer used: moved away in one step, deleted by a thread.
 
 A folder may hold a million files, and deleting those takes minutes: no caller waits for it. A killed process leaves
 what it has moved; the next one that opens the same `Trash` deletes it.
@@ -29,7 +29,7 @@ class Trash:
             self._remove(folder)
 
     def discard(self, path: Path) -> None:
-        """The folder is gone for its owner at once; its files are deleted later. One that does not exist is fine."""
+        """Removes the folder at once for its owner; its files are deleted later. A missing folder is accepted."""
         target = self._folder / f"{time.time_ns()}-{next(self._numbers)}"
         try:
             if not path.exists():
@@ -54,5 +54,5 @@ class Trash:
 
 
 def _left_in(folder: Path) -> list[Path]:
-    """What was moved here; a folder of this name may hold something else, which is not ours."""
+    """Folders that were moved here; other content of a folder of this name is not touched."""
     return [path for path in folder.iterdir() if _MOVED.fullmatch(path.name)] if folder.is_dir() else []

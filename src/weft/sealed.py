@@ -24,7 +24,7 @@ def sealed_json(values: Mapping[str, Any]) -> bytes:
 
 
 def open_json(path: Path, remedy: str) -> dict[str, Any]:
-    """What `sealed_json` has written there; Damaged where it is not that, or not there."""
+    """The content written by `sealed_json`; Damaged if it was altered or is missing."""
     try:
         return unsealed(path, msgspec.json.decode(path.read_bytes(), type=dict[str, Any]), remedy)
     except FileNotFoundError:
@@ -34,7 +34,7 @@ def open_json(path: Path, remedy: str) -> dict[str, Any]:
 
 
 def unsealed(path: Path, values: dict[str, Any], remedy: str) -> dict[str, Any]:
-    """The values of a sealed object without its digest; Damaged where that is wrong or missing."""
+    """The values of a sealed object without its digest; Damaged if that is wrong or missing."""
     content = {key: value for key, value in values.items() if key != _DIGEST}
     if values.get(_DIGEST) != _digest_of(content):
         raise Damaged(path, "is not what was written", remedy)
@@ -48,7 +48,7 @@ def sealed_lines(lines: list[str]) -> bytes:
 
 
 def open_lines(path: Path, remedy: str) -> list[str]:
-    """What `sealed_lines` has written there; Damaged where it is not that, or not there."""
+    """The content written by `sealed_lines`; Damaged if it was altered or is missing."""
     try:
         text = path.read_bytes().decode()
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """Secrets in files, as containers and systemd hand them over: `WEFT_..._FILE` names one instead of holding a value.
 
-What is refused: a file that every user may read, because it is no secret; one that is missing, empty or no text. A
+It refuses a file that every user may read, because that is no secret, and one that is missing, empty or no text. A
 message names the variable and the path, never a part of the content.
 """
 

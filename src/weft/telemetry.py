@@ -1,9 +1,9 @@
 """The log file and the metrics of a process.
 
 Logs: one file for each process, `{log_dir}/pod_{N}/{role}_{i}.log`, each line with the process's label, rotated; a file
-has one writer, and its owner alone may read it, because URLs may hold secrets. A message is constant, what varies goes
+has one writer, and its owner alone may read it, because URLs may hold secrets. A message is constant, variable parts go
 into fields: `log.info("breaker opened", domain=d)`. Where it is asked for, every process also writes its lines to the
-standard output that it shares with the others, which never waits for a reader: the file is what is complete.
+standard output that it shares with the others, which never waits for a reader: only the file is complete.
 
 Metrics: a process counts in plain Python numbers and saves them all to one small file named after its slot
 (`pod0-fetcher1`), which stays the same when the process is restarted, so that counters continue. One endpoint reads the
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 LOG_BYTES = 100 * 1024 * 1024
 LOGS_KEPT = 5
-LINE_BYTES = 4096  # a pipe takes as much at once: lines of several processes do not mix
+LINE_BYTES = 4096  # a pipe accepts this much at once: lines of several processes do not mix
 FD_KINDS = ("redis", "http", "file", "pipe", "other")
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 BYTES_BUCKETS = (1e3, 4e3, 16e3, 32e3, 64e3, 128e3, 256e3, 512e3, 1e6, 2e6, 4e6, 8e6, 16e6)
@@ -71,7 +71,7 @@ class Slot:
         return f"Pod-{self.pod}-{self.role.capitalize()}-{self.index}"
 
     def log_path(self, log_dir: Path) -> Path:
-        """Where this process logs."""
+        """The path of this process's log."""
         name = self.role if self.role == "orchestrator" else f"{self.role}_{self.index}"
         return log_dir / f"pod_{self.pod}" / f"{name}.log"
 
@@ -102,15 +102,15 @@ class Log:
             self._logger.debug(message, extra={"fields": fields})
 
     def info(self, message: str, **fields: object) -> None:
-        """What happened."""
+        """Logs an event."""
         self._logger.info(message, extra={"fields": fields})
 
     def warning(self, message: str, **fields: object) -> None:
-        """What needs attention."""
+        """Logs a condition that needs attention."""
         self._logger.warning(message, extra={"fields": fields})
 
     def error(self, message: str, *, exc_info: bool = False, **fields: object) -> None:
-        """What failed."""
+        """Logs a failure."""
         self._logger.error(message, exc_info=exc_info, extra={"fields": fields})
 
 
@@ -175,7 +175,7 @@ def _plain(value: object) -> object:
 
 
 class StandardOutput(logging.Handler):
-    """Standard output, which all processes of a service share: a line at a time, and none while nobody reads.
+    """Standard output, which all processes of a service share: one line at a time, and none while it has no reader.
 
     A line that finds no room is left out and counted; a crawl never waits for a terminal or a collector of logs.
     """
@@ -199,7 +199,7 @@ class StandardOutput(logging.Handler):
             self._left_out += 1
             return
         self._left_out = 0
-        with suppress(OSError):  # whoever read it has gone; the file has the line
+        with suppress(OSError):  # the reader has ended; the file has the line
             os.write(self._fd, line + b"\n")
 
     def _has_room(self) -> bool:
@@ -225,7 +225,7 @@ class LogFile(RotatingFileHandler):
             raise
 
     def close(self) -> None:
-        """Releases the folder; what is logged later is dropped, and not printed to the terminal."""
+        """Releases the folder; later lines are dropped, and not printed to the terminal."""
         logger = logging.getLogger("weft")
         if self in logger.handlers:
             logger.removeHandler(self)
@@ -359,7 +359,7 @@ class Metrics:
     """The numbers of one process. Counters and histograms continue from what the slot's last process saved."""
 
     def __init__(self, directory: Path, slot: Slot, redis: Collection[Peer] = ()) -> None:
-        """`redis`: where this process's connections to Redis lead."""
+        """`redis`: the targets of this process's connections to Redis."""
         self.redis_peers = redis
         self._path = directory / f"{slot.name}.metrics"
         self._slot = slot
@@ -410,7 +410,7 @@ class Metrics:
         return made
 
     def grown(self, name: str, help_: str, value: float, **labels: str) -> None:
-        """Sets a counter to what this process has counted elsewhere, on top of what was there before it."""
+        """Sets a counter to a count kept elsewhere in this process, added to the saved value of its predecessor."""
         counter = self.counter(name, help_, **labels)
         earlier = self._earlier.get((name, *labels.values()))
         counter.value = value + (earlier.values[0] if earlier else 0)
@@ -493,7 +493,7 @@ def _socket_kind(fd: int, redis: Collection[Peer]) -> str:
 
 
 def read_snapshot(path: Path) -> Snapshot | None:
-    """A slot's file, or None where there is none that can be read."""
+    """A slot's file, or None if there is no readable one."""
     try:
         return msgspec.msgpack.decode(path.read_bytes(), type=Snapshot)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -520,12 +520,12 @@ class SlotCollector:
         self._saving = threading.Lock()  # scrapes come in threads
 
     def talks_to(self, redis: Collection[Peer]) -> None:
-        """Where the serving process's connections to Redis lead."""
+        """Sets the targets of the serving process's connections to Redis."""
         if self._own is not None:
             self._own.redis_peers = redis
 
     def collect(self) -> Iterable[Metric]:
-        """Every series of every slot; gauges of a process that is gone are left out."""
+        """Every series of every slot; gauges of ended processes are left out."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
@@ -569,7 +569,7 @@ class PodLoad:
             self._queued[pod] = max(self._queued.get(pod, 0), series.values[0])
 
     def ratios(self) -> dict[str, float]:
-        """Largest over mean, of what there is any of."""
+        """The largest value divided by the mean, for each measure that is not empty."""
         return {
             what: imbalance(list(figures.values()))
             for what, figures in (("pages", self._pages), ("queued", self._queued))
@@ -632,7 +632,7 @@ class MetricsEndpoint:
         self._registry.register(collector)
 
     def talks_to(self, redis: Collection[Peer]) -> None:
-        """Where this process's connections to Redis lead."""
+        """Sets the targets of this process's connections to Redis."""
         self._slots.talks_to(redis)
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ _UNSEEN = re.compile(r"[\x00-\x20\x7f]").search
 
 
 def parse(text: str, base: str | None = None) -> ada_url.URL:
-    """Parses a text as the web platform does, with any scheme; BadUrl where it is not a URL."""
+    """Parses a text as the web platform does, with any scheme; BadUrl if it is not a URL."""
     try:
         return ada_url.URL(text, base) if base is not None else ada_url.URL(text)
     except ValueError:
@@ -58,7 +58,7 @@ def parse(text: str, base: str | None = None) -> ada_url.URL:
 
 
 def absolute(text: str, base: str) -> str:
-    """A reference made absolute as the web platform does, its fragment and any scheme kept; BadUrl where it is none."""
+    """A reference made absolute as the web platform does, its fragment and any scheme kept; BadUrl if it is invalid."""
     if (match := rooted(text)) and match[1] == text and (origin := _canonical_origin(base)):
         return origin + text
     match = _ABSOLUTE(text)
@@ -88,7 +88,7 @@ def canonical(text: str, base: str | None = None) -> str:
 
 
 def seed(text: str) -> str:
-    """The canonical URL of what a person typed: stricter than links, and a missing scheme means https."""
+    """The canonical URL of a user's input: stricter than for links, and a missing scheme means https."""
     text = text.strip()
     if not text:
         raise BadUrl(text, "empty", "the URL is empty")
@@ -105,7 +105,7 @@ def seed(text: str) -> str:
 
 
 def stored_as(text: str) -> list[str]:
-    """The URLs under which what a person typed may be stored: without a scheme, that of https and that of http."""
+    """The URLs under which a user's input may be stored: without a scheme, that of https and that of http."""
     url, typed = seed(text), text.strip()
     is_open = not _SCHEME(typed) or typed.startswith("//")
     return [url, canonical("http" + url.removeprefix("https"))] if is_open else [url]
@@ -138,7 +138,7 @@ def join_all(
 
 
 def _joined(base: str, scheme: str, href: str, encoding: str, refused: Callable[[str, str], None] | None) -> str | None:
-    """The canonical URL of a reference that is not plain; None where it has none that is wanted."""
+    """The canonical URL of a reference that is not plain; None if it has none, or an unwanted one."""
     if match := _ABSOLUTE(href):
         start = _origin((match[1] or scheme) + match[2])
         url, reason = (start + (match[3] or "/") + match[4], "") if start is not None else ("", "syntax")
@@ -199,7 +199,7 @@ def domain(host: str) -> str:
 
 @lru_cache(maxsize=65536)
 def registered(host: str) -> tuple[str, str]:
-    """The suffix a registry gives names under, and the name registered there; nothing where there is none.
+    """The suffix a registry gives names under, and the name registered there; empty if there is none.
 
     Unlike `domain` this knows no private suffixes: `blogspot.com` is registered under `com`.
     """
@@ -211,7 +211,7 @@ def registered(host: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=65536)
 def suffix(host: str) -> str:
-    """The public suffix of a host, private ones included; nothing where there is none."""
+    """The public suffix of a host, private ones included; empty if there is none."""
     if host.startswith("[") or _is_address(host):
         return ""
     return str(_suffixes().publicsuffix(host.rstrip(".")) or "")
@@ -320,7 +320,7 @@ def _origin(text: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _canonical_origin(base: str) -> str | None:
-    """The `scheme://host[:port]` that a URL begins with, if that is canonical as it stands: no credentials either."""
+    """The `scheme://host[:port]` at the beginning of a URL, if it is canonical already and has no credentials."""
     split = _ORIGIN(base)
     return split[1] if split and _origin(split[1]) == split[1] else None
 
@@ -350,7 +350,7 @@ codecs.register_error("weft-query", _as_references)
 
 
 def _why_not(text: str) -> str:
-    """What is wrong with a text that is not a URL, for the error message."""
+    """The error in a text that is not a URL, for the message."""
     if not text.strip():
         return "the URL is empty"
     if "://" not in text:

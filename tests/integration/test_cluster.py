@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hands import HandProcess, wait_until
+from pace import patience
 from shifted_clock import ShiftedClock
 
 from weft.cluster.application import queue_of
@@ -73,7 +74,7 @@ def test_a_hand_answers_what_is_signed_and_nothing_else(
     cluster.application.send_task("weft.heartbeat", args=[text], queue=queue)
     cluster.signature("heartbeat", {}, -1.0).apply_async()
     again = cluster.signature("heartbeat", {"token": "t"}, 30.0)
-    assert again.apply_async().get(timeout=30)
+    assert again.apply_async().get(timeout=patience(30))
     again.apply_async()
     assert cluster.heartbeat(30.0) == hand.name
 
@@ -129,6 +130,27 @@ def test_a_cluster_has_one_brain_and_its_epochs_only_grow(start_server: StartSer
     assert broker.hold("one", "{}", "0", second.epoch).epoch > second.epoch
     broker.release("one", "0")
     assert broker.hold("two", "{}", "0").epoch
+
+
+def test_what_a_stranger_writes_into_the_clusters_keys_is_not_read(start_server: StartServer) -> None:
+    cluster = Cluster(start_server().url, KEY)
+    broker, client = cluster.broker, cluster.broker.client
+    held = broker.hold("one", "{}", "0")
+    for epoch in ("garbage", "1e300", "9" * 40):
+        client.set(broker.key("epoch:0"), epoch)
+        held, before = broker.hold("one", "[" * 100_000, "0", held.epoch), held
+        assert held.epoch > before.epoch
+    broker.count_for("a", {"fetch:done": 2})
+    for name in ("counts", "counts:a"):
+        client.hset(broker.key(name), mapping={"fetch:failed": "x", "fetch:refused:late": "9" * 5000, "fetch:ms": "-"})
+    client.zadd(broker.key("hands"), {"a": float("inf"), "b": 1e300, "c": -1e300})
+    client.zadd("weft:refused_hands", {"d": float("inf"), "e": 1e300})
+    broker.refuse_hand("hand f: why")
+    facts = cluster_status(cluster)
+    assert (facts["brain"], facts["hands"], facts["counts"], facts["refused"]) == (None, [], {"fetch:done": 2}, {})
+    assert [one["why"] for one in facts["refused_hands"]] == ["hand f: why"]
+    assert broker.counts("a") == {"fetch:done": 2}
+    cluster.close()
 
 
 def test_bodies_have_room_within_the_limit_and_give_it_back(start_server: StartServer) -> None:

@@ -11,6 +11,7 @@ import pytest
 from cluster_crawls import cluster_at, crawl_while_all_parts_fail
 from crawling import Crawler, audited, until, weft
 from hands import wait_until
+from pace import patience
 
 from weft.store.pages import PageStore
 from weft.supervise.redis_server import RedisServer
@@ -52,7 +53,7 @@ class SmallSite:
 
             def do_POST(self) -> None:
                 site.asked.append(self.path)
-                site.may_answer.wait(120)
+                site.may_answer.wait(patience(60))
 
             def _send(self, status: int, body: bytes, kind: str) -> None:
                 self.send_response(status)
@@ -107,7 +108,7 @@ def test_without_a_worker_a_crawl_waits_and_says_so_or_asks_for_itself(
             assert "another brain has this cluster's key" in second.stderr
             assert site.asked == []
             hand = cluster.start_hand()
-            assert running.wait(60) == 0, crawler.logs()
+            assert running.wait(patience(60)) == 0, crawler.logs()
         assert [*audited(crawler.data_dir).hands] == [hand.name]
         store = PageStore.open([crawler.data_dir], read_only=True)
         (large,) = [row for row in crawler.rows() if row.url.endswith(".txt")]

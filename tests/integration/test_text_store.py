@@ -150,4 +150,4 @@ def test_a_crawl_keeps_texts_alone_and_never_exceeds_its_limit(tmp_path: Path) -
     assert len(kept) >= 25
     shown = weft_here("get", crawler.data_dir, kept[0].url, "--text")
     assert shown.returncode == 0 and shown.stdout.strip() == (text.read(crawler.data_dir, kept[0].url, 1) or "").strip()
-    assert "texts alone" in weft_here("get", crawler.data_dir, kept[0].url, "--body").stderr
+    assert "stores only texts" in weft_here("get", crawler.data_dir, kept[0].url, "--body").stderr

@@ -96,7 +96,9 @@ def test_a_value_that_is_not_utf_8_is_refused_for_every_key() -> None:
     told = complaints({}, {"WEFT_" + name.upper(): NOT_UTF_8 for name in known})
     assert set(told) == {"WEFT_" + name.upper() for name in known}
     # A mapping is written as YAML, which such a text is not.
-    assert {name for name, text in told.items() if "UTF-8" not in text} <= {"WEFT_HEADERS", "WEFT_AUTH", "WEFT_RESOLVE"}
+    assert {name for name, text in told.items() if "UTF-8" not in text} <= {
+        "WEFT_HEADERS", "WEFT_AUTH", "WEFT_RESOLVE", "WEFT_SCRAPY_ARGUMENTS", "WEFT_SCRAPY_SETTINGS",
+    }  # fmt: skip
 
 
 LAUGHS = "headers:\n  a: &l0 [x, x]\n" + "".join(

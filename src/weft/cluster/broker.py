@@ -23,6 +23,7 @@ but for what this module's scripts decide; every error of the library becomes Se
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,8 @@ REFUSED_KEPT = 100
 BRAINS, REFUSED_HANDS = "weft:brains", "weft:refused_hands"
 _LUA = files("weft.cluster") / "lua"
 _AGAIN_S = 0.1
+_CLOCK_MS = 60_000  # a report cannot be from the future, except by a step of the broker's clock
+_COUNT = re.compile(rb"[0-9]{1,18}")  # anybody can write to a hash: what is no count of ours is not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,7 @@ class Broker:
         """All counts of the cluster, or of one hand."""
         with self.asking():
             reply: Any = self._client.hgetall(self.key(f"counts:{who}" if who else "counts"))
-        return {_text(name): int(value) for name, value in reply.items()}
+        return {_text(name): int(value) for name, value in reply.items() if _COUNT.fullmatch(value)}
 
     def queue_length(self, queue: str) -> int:
         """Messages that wait in a queue."""
@@ -196,11 +199,9 @@ class Broker:
         """Each hand with the age of its last report in seconds, and the report."""
         now = self.now_ms()
         with self.asking():
-            hands: Any = self._client.zrange(self.key("hands"), 0, -1, withscores=True)
+            hands: Any = self._client.zrangebyscore(self.key("hands"), 0, now + _CLOCK_MS, withscores=True)
             texts: Any = self._client.hgetall(self.key("reports"))
-        return [
-            (_text(name), max(0.0, (now - int(at)) / 1000), _text(texts.get(name, b""))) for name, at in sorted(hands)
-        ]
+        return [(_text(name), max(0.0, (now - at) / 1000), _text(texts.get(name, b""))) for name, at in sorted(hands)]
 
     def refuse_hand(self, text: str) -> None:
         """Leaves a line about a hand that may not work here, for `weft cluster status` of any cluster."""
@@ -212,8 +213,8 @@ class Broker:
         """Age in seconds and line of each."""
         now = self.now_ms()
         with self.asking():
-            rows: Any = self._client.zrangebyscore(REFUSED_HANDS, now - 1000 * since_s, "+inf", withscores=True)
-        return [(max(0.0, (now - int(at)) / 1000), _text(line)) for line, at in rows]
+            rows: Any = self._client.zrangebyscore(REFUSED_HANDS, now - 1000 * since_s, now, withscores=True)
+        return [(max(0.0, (now - at) / 1000), _text(line)) for line, at in rows]
 
     # -- large bodies
 

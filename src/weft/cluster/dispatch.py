@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from celery import Celery
-from celery.canvas import Signature, chain
-from celery.result import AsyncResult
-
 from weft.cluster.application import VISIBILITY_S, make_application, queue_name, queue_of
 from weft.cluster.broker import Broker
 from weft.cluster.key import ClusterKey, configured_broker, configured_key
 from weft.cluster.signing import Message, RefusedMessage, Signer, new_id
 from weft.cluster.tasks import task_name
 from weft.config.cluster import ClusterSection
+from weft.errors import Missing
+
+try:
+    from celery import Celery
+    from celery.canvas import Signature, chain
+    from celery.result import AsyncResult
+except ImportError:
+    raise Missing.of_extra("Celery", "cluster") from None
 
 
 class Cluster:

@@ -21,10 +21,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from celery.result import AsyncResult
 from msgspec import Struct
 
 from weft.cluster.chunk_progress import COMPLETE, ChunkProgress, FollowLimits, RedisProgress
@@ -33,6 +32,9 @@ from weft.cluster.signing import RefusedMessage
 from weft.cluster.tasks import SYSTEM
 from weft.errors import WeftError
 from weft.telemetry import Log
+
+if TYPE_CHECKING:
+    from celery.result import AsyncResult
 
 DISPLAY_S = 0.5
 GRACE_S = 1.0  # a lesser signal waits this long for a better one, which may be on its way

@@ -24,12 +24,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from celery import signals
-from celery.apps.worker import Worker
-from celery.platforms import SecurityWarning
-from celery.worker import state
-from celery.worker.control import Panel
-
 from weft import __version__
 from weft.cluster import tolerant
 from weft.cluster.application import make_application, queue_name, task_options
@@ -40,10 +34,19 @@ from weft.cluster.key import ClusterKey
 from weft.cluster.running import HandSettings, TaskRunner
 from weft.cluster.signing import SCHEMA, Signer, new_id
 from weft.cluster.tasks import CHOSEN, KINDS, TaskKind, available
-from weft.errors import BadInput, ServerAway, WeftError
+from weft.errors import BadInput, Missing, ServerAway, WeftError
 from weft.supervise import memory
 from weft.supervise.process import die_with_parent, set_name
 from weft.telemetry import LineFormatter, Log
+
+try:
+    from celery import signals
+    from celery.apps.worker import Worker
+    from celery.platforms import SecurityWarning
+    from celery.worker import state
+    from celery.worker.control import Panel
+except ImportError:
+    raise Missing.of_extra("Celery", "cluster") from None
 
 WAIT_S = 2.0
 log = Log("weft.cluster.hand")
@@ -206,7 +209,7 @@ class Hand:
     def _check_brain(self, facts: str) -> None:
         try:
             schema = json.loads(facts).get("schema")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             schema = None
         if schema != SCHEMA:
             self._refused(

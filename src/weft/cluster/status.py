@@ -34,7 +34,7 @@ def cluster_status(cluster: Cluster) -> dict[str, Any]:
 def _brain(text: str) -> dict[str, Any] | None:
     try:
         facts = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return facts if isinstance(facts, dict) else None
 

@@ -11,11 +11,15 @@ from collections import Counter
 from queue import Empty
 from typing import Any
 
-from kombu.transport import TRANSPORT_ALIASES, redis
-
 from weft.cluster.signing import LONGEST_BYTES
 from weft.cluster.tasks import KINDS, task_name
+from weft.errors import Missing
 from weft.telemetry import Log
+
+try:
+    from kombu.transport import TRANSPORT_ALIASES, redis
+except (ImportError, AttributeError):  # the second is how it fails without the client for Redis
+    raise Missing.of_extra("Celery with its client for Redis", "cluster") from None
 
 log = Log("weft.cluster.tolerant")
 REFUSED: Counter[str] = Counter()  # by reason, since the process started
@@ -72,4 +76,6 @@ class TolerantTransport(redis.Transport):  # type: ignore[misc]
 
 def _refuse(reason: str, error: BaseException | None = None) -> None:
     REFUSED[reason] += 1
-    log.warning("a message of the broker was refused", reason=reason, error=type(error).__name__ if error else "")
+    if (times := REFUSED[reason]).bit_count() == 1:  # the 1st, 2nd, 4th, …: a stranger does not fill the log
+        why = type(error).__name__ if error else ""
+        log.warning("a message of the broker was refused", reason=reason, error=why, times=times)

@@ -127,7 +127,7 @@ class FetchSection(Section, frozen=True, kw_only=True):
     allow_private: Annotated[bool, Help("crawl loopback and private addresses, too")] = False
     proxies: Annotated[
         str | None,
-        Help("file of proxies, for all requests of a crawl, or of tasks with `proxies: true`"),
+        Help("file of proxies, for a crawl, or tasks with `proxies: true`"),
     ] = None
     proxy_sticky: Annotated[bool, Tuning("keep using one proxy for a site as long as it works")] = False
     proxy_apart: Annotated[bool, Tuning("never use one proxy for two sites")] = False
@@ -191,7 +191,7 @@ class StoreSection(Section, frozen=True, kw_only=True):
     data_dirs: Annotated[
         Texts,
         Meta(min_length=1),
-        Help("folder of the crawl, created if missing; of several, the first has its state, all share its pages"),
+        Help("folder of the crawl; of several, the first has its state, all share its pages"),
     ] = ("./weft-data",)
     store: Annotated[
         tuple[Literal["warc", "text"], ...], Meta(min_length=1), Help("raw pages (warc), their text, or both")
@@ -228,8 +228,8 @@ class SpiderSection(Section, frozen=True, kw_only=True):
         default=30.0, name="callback_seconds"
     )
     callback_memory_mb: Annotated[Positive, Tuning("memory limit of a callback, in megabytes")] = 500
-    max_callback_errors: Annotated[Positive | None, Help("callback errors after which it ends")] = None
-    max_items: Annotated[Positive | None, Help("items after which the crawl ends")] = None
+    max_callback_errors: Annotated[Positive | None, Tuning("callback errors after which the crawl ends")] = None
+    max_items: Annotated[Positive | None, Tuning("items after which the crawl ends")] = None
 
     @property
     def is_given(self) -> bool:

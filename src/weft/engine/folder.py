@@ -45,7 +45,7 @@ _OLDER = "crawl.json"  # what a folder of layout 1 has, if `weft crawl` made it
 
 
 def new_id() -> str:
-    """What no other folder is called."""
+    """An id that no other folder has."""
     return uuid.uuid4().hex[:12]
 
 
@@ -60,11 +60,11 @@ class Identity(msgspec.Struct):
     data_dirs: int = 1
     pods: int = 1
     on_redis: bool = False
-    node: str = ""  # what this node is known by to the others that crawl with it
+    node: str = ""  # the name of this node among the nodes that crawl together
 
     @classmethod
     def new(cls, id_: str | None = None, data_dirs: int = 1, pods: int = 1, *, on_redis: bool = False) -> Identity:
-        """Of a folder that is made now."""
+        """The identity of a folder that is created now."""
         return cls(
             LAYOUT, id_ or new_id(), __version__, time.time(), urls.suffix_list_version(), data_dirs, pods, on_redis,
             new_id(),
@@ -85,7 +85,7 @@ class EngineFolder:
         self._pods: tuple[int, bool] | None = None
 
     def exists(self) -> bool:
-        """Whether an engine or a crawl is there."""
+        """Whether there is an engine or a crawl in the folder."""
         return self._path.exists()
 
     def is_of_one_crawl(self) -> bool:
@@ -93,7 +93,7 @@ class EngineFolder:
         return self.crawls.is_dir()
 
     def identity(self) -> Identity:
-        """What it is; refuses what this Weft cannot read."""
+        """The folder's identity; refuses what this version of Weft cannot read."""
         try:
             values = msgspec.json.decode(self._path.read_bytes(), type=dict[str, Any])
         except (FileNotFoundError, NotADirectoryError):
@@ -155,7 +155,7 @@ class EngineFolder:
         return identity
 
     def checked(self) -> Identity:
-        """The identity of a folder whose data dirs are all given; BadInput where they are not."""
+        """The identity of a folder, if all of its data dirs are given; BadInput if not."""
         identity = self.identity()
         if identity.data_dirs != len(self.data_dirs):
             raise BadInput(
@@ -165,12 +165,12 @@ class EngineFolder:
         return identity
 
     def holds_pages(self) -> bool:
-        """Whether pages are there, of this engine or of one whose engine.json is gone."""
+        """Whether pages are stored here, of this engine or of one whose engine.json is lost."""
         return any(self.home.glob("index-*.db")) or (self.home / "warc").exists()
 
     @property
     def pods(self) -> int:
-        """How many pods it has."""
+        """The number of its pods."""
         return self._divided()[0]
 
     @property
@@ -180,7 +180,7 @@ class EngineFolder:
 
     @property
     def is_one_process(self) -> bool:
-        """Whether one process does it all: one embedded pod."""
+        """Whether a single process does all the work: one embedded pod."""
         return self._divided() == (1, False)
 
     def _divided(self) -> tuple[int, bool]:
@@ -191,26 +191,26 @@ class EngineFolder:
 
     @property
     def node(self) -> str:
-        """This node's name, for the others: what it is known by, and where it is."""
+        """How other nodes name this one: its name, host and path."""
         place = f"{socket.gethostname()}:{self.home.resolve()}"
         return f"{self.identity().node or place}@{place}"
 
     def of_pod(self, pod: int) -> Path:
-        """Where a pod's frontier lies."""
+        """The folder of a pod's frontier."""
         return self.frontier if self.is_one_process else self.frontier / f"pod_{pod}"
 
     def frontiers(self) -> list[Path]:
-        """Where the frontiers of all pods lie."""
+        """The folders of all pods' frontiers."""
         return [self.of_pod(pod) for pod in range(self.pods)]
 
     def heartbeat_folder(self, slot: Slot) -> Path:
-        """Where a process's heartbeat and suspect lie."""
+        """The folder of a process's heartbeat and suspect."""
         return self.of_pod(slot.pod) / slot.name if self.on_redis else self.of_pod(slot.pod)
 
     def spool_of(self, pod: int) -> Path:
-        """Where a pod's fetched pages wait for its parsers (see engine/loop/parser/spool.py)."""
+        """The folder where a pod's fetched pages wait for its parsers (see engine/loop/parser/spool.py)."""
         return self.home / "spool" / f"pod_{pod}"
 
     def status_of(self, slot: Slot) -> Path:
-        """Where a process writes its status; one that is alone writes that of the crawl."""
+        """The file where a process writes its status; a single process writes that of the crawl."""
         return self.status if self.is_one_process else self.home / "status" / f"{slot.name}.json"

@@ -1,10 +1,10 @@
 """`with weft.Engine("data") as engine:` many crawls in one engine, from Python.
 
-The engine runs in a process of its own, so that a page that kills its parser costs nobody anything but that page. A
-handle on a folder whose engine runs already talks to that one; else it starts one, keeps it alive, and ends it. All
-verbs can be repeated: where the engine dies under one, it is started again and the verb sent once more.
+The engine runs in a process of its own, so that a page that kills its parser costs only that page. A handle on a folder
+whose engine runs already talks to that one; else it starts one, keeps it alive, and ends it. All verbs can be repeated:
+where the engine dies under one, it is started again and the verb sent once more.
 
-What was stored is read from the index by the handle itself; the engine only says when there is something new.
+The handle itself reads stored pages from the index; the engine only notifies it when there is something new.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from weft.store.export.job import Done
 
 SEEDS_AT_ONCE = 5_000
-CALLS_AT_ONCE = 32  # of all threads that share a handle: replies wait for the disk, and one sync serves them all
+CALLS_AT_ONCE = 32  # of all threads that share a handle: replies wait for the disk, and one sync serves them together
 WAIT_S = 5.0  # without a notice for this long a reader polls the index
 
 
@@ -45,9 +45,9 @@ class Engine:
     """Many crawls on one politeness clock. Settings are the configuration's keys, or their flags' names."""
 
     def __init__(self, data_dir: str | os.PathLike[str], **settings: Any) -> None:
-        """Opens the engine of a folder; settings are the engine's own, and the defaults of its crawls.
+        """Opens the engine of a folder. `settings` are the engine's own, and the defaults of its crawls.
 
-        Where an engine runs there already, its settings hold, and those given here must be the same.
+        If an engine already runs there, its settings apply, and those given here must be the same.
         """
         self.data_dir = Path(os.fspath(data_dir))
         shared = plain(of_engine(settings))
@@ -55,7 +55,7 @@ class Engine:
         EngineFolder([self.data_dir]).opened()
         self._given = self._settings = shared
         self._socket = socket_path(self.data_dir)
-        self._lock = threading.Lock()  # of the keeper, and of the idle connections
+        self._lock = threading.Lock()  # protects the process and the idle connections
         self._process: EngineProcess | None = None
         self._idle: list[Connection] = []  # one thread at a time uses a connection
         self._turns = threading.BoundedSemaphore(CALLS_AT_ONCE)
@@ -72,16 +72,16 @@ class Engine:
 
     @property
     def pid(self) -> int | None:
-        """Of the engine's process, where this handle has started it."""
+        """The id of the engine's process, if this handle has started it."""
         return self._process.pid if self._process is not None else None
 
     @property
     def failure(self) -> WeftError | None:
-        """Why the engine's process was given up, where this handle keeps it; None while it is kept running."""
+        """Why this handle stopped restarting the engine's process; None while it keeps it running."""
         return self._process.failure if self._process is not None else None
 
     def close(self) -> None:
-        """Lets the engine go; if this handle has started it, it ends, and every crawl stays where it is.
+        """Closes the handle. An engine that it started ends, and every crawl keeps its state.
 
         Calls of other threads that are under way are finished first.
         """
@@ -105,10 +105,10 @@ class Engine:
         keep_open: bool = False,
         **settings: Any,
     ) -> CrawlSnapshot:
-        """Opens a crawl, which is durable when this returns; one that is open with the same settings is that one.
+        """Opens a crawl, which is durable when this returns; if it is open with the same settings, returns that one.
 
-        `weight`: its share where several crawls want to be served. `deadline`: a time at which it ends, whatever it
-        has. `in_flight`: the most transfers at a time. `keep_open`: it waits for more seeds until `close_seeds`.
+        `weight`: its share where several crawls compete. `deadline`: a time at which it ends, whatever it has.
+        `in_flight`: the most transfers at a time. `keep_open`: it waits for more seeds until `close_seeds`.
         """
         check_name(name)
         urls_, first = _listed(seeds), SEEDS_AT_ONCE
@@ -128,7 +128,7 @@ class Engine:
         return standing
 
     def seed(self, name: str, urls: str | Sequence[str]) -> Seeded:
-        """Adds URLs to a crawl, each once; says which are refused, and why."""
+        """Adds URLs to a crawl, each once; the result lists those that are refused, and why."""
         given = _listed(urls)
         found = [self._seed_some(name, given, 0), *self._seed_rest(name, given, SEEDS_AT_ONCE)]
         refused = {url: why for some in found for url, why in some.refused.items()}
@@ -139,7 +139,7 @@ class Engine:
         return msgspec.convert(self._call("seed", name=name, seeds=given[start:end], more=end < len(given)), Seeded)
 
     def _seed_rest(self, name: str, given: list[str], start: int) -> Iterator[Seeded]:
-        """Sends what is behind `start`, in pieces; a crawl that has ended meanwhile, by a limit, needs no more."""
+        """Sends the seeds from `start` on, in pieces; a crawl that a limit has ended meanwhile needs no more."""
         for at in range(start, len(given), SEEDS_AT_ONCE):
             try:
                 yield self._seed_some(name, given, at)
@@ -149,39 +149,41 @@ class Engine:
                 return
 
     def close_seeds(self, name: str) -> CrawlSnapshot:
-        """Says that no more seeds come: a crawl that was opened with `keep_open` ends when nothing is left."""
+        """Announces that no more seeds come: a crawl that was opened with `keep_open` ends when nothing is left."""
         return self._standing("close_seeds", name=name)
 
     def edit(self, name: str, *, weight: float | None = None, deadline: Any = False, **settings: Any) -> CrawlSnapshot:
-        """Changes patterns, delay, limits, weight or deadline of a crawl that runs; a deadline of None: none."""
+        """Changes patterns, delay, limits, weight or deadline of a running crawl; a deadline of None removes it."""
         if deadline is not False:
             deadline = check_deadline(deadline, time.time())
         own = plain(of_crawl(settings))
         return self._standing("edit", name=name, settings=own, weight=weight, deadline=deadline)
 
     def pause(self, name: str) -> CrawlSnapshot:
-        """Nothing of it is asked for until `resume`; nothing is lost. Its deadline runs on, its duration does not."""
+        """Pauses a crawl: it requests nothing until `resume`, and nothing is lost. Its deadline still applies; its
+        running time stops.
+        """
         return self._standing("pause", name=name)
 
     def resume(self, name: str) -> CrawlSnapshot:
-        """Goes on with a crawl that is paused."""
+        """Continues a paused crawl."""
         return self._standing("resume", name=name)
 
     def cancel(self, name: str) -> CrawlSnapshot:
-        """Ends a crawl now: what is in flight is aborted, what is queued is dropped."""
+        """Ends a crawl now: transfers in flight are aborted, queued URLs are dropped."""
         return self._standing("cancel", name=name)
 
     def forget(self, name: str) -> None:
-        """Deletes everything of a crawl; one that runs is cancelled first. The name is free at once."""
+        """Deletes everything of a crawl; a running one is cancelled first. The name is free at once."""
         number = self.standing(name).id
         self._call("forget", crawls=[(name, number)])
 
     def standing(self, name: str) -> CrawlSnapshot:
-        """How a crawl stands."""
+        """A snapshot of one crawl."""
         return self._standing("standing", name=name)
 
     def standings(self) -> list[CrawlSnapshot]:
-        """How all crawls stand, in the order in which they were opened."""
+        """Snapshots of all crawls, in the order in which they were opened."""
         return msgspec.convert(self._call("standings"), list[CrawlSnapshot])
 
     def blocked(self) -> list[Blocked]:
@@ -189,11 +191,11 @@ class Engine:
         return msgspec.convert(self._call("blocked"), list[Blocked])
 
     def browsers(self) -> BrowserStatus:
-        """The browsers that render pages, and why none can now."""
+        """The state of the browsers that render pages, and why none can now."""
         return msgspec.convert(self._call("browsers"), BrowserStatus)
 
     def wait(self, name: str, timeout: float | None = None, *, ends: Ending | None = None) -> CrawlSnapshot:
-        """Returns when a crawl has ended; TimeoutError if it has not in so many seconds."""
+        """Returns when a crawl has ended; TimeoutError if it has not after `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         for notice in self._notices(name, until, ends):
             standing = msgspec.convert(notice, CrawlSnapshot) if notice is not None else self.standing(name)
@@ -232,10 +234,11 @@ class Engine:
         progress: bool = False,
         ends: Ending | None = None,
     ) -> Iterator[CrawlEvent]:
-        """What has happened to a crawl, or to all, after a cursor: numbered, each once, in order.
+        """The events of one crawl, or of all, after a cursor: numbered, each once, in order.
 
-        Follows a crawl to its end, and all crawls until the engine is closed; without `follow` it gives what there is.
-        With `progress` there are standings in between, which have no number. `ends`: by which another thread ends it.
+        Follows a crawl to its end, and all crawls until the engine is closed; without `follow` it ends after the
+        existing events. With `progress` there are snapshots in between, which have no number. `ends`: lets another
+        thread end the iteration.
         """
         if isinstance(after, bool) or not isinstance(after, int) or after < 0:
             raise BadInput(f"after: {after!r} is not accepted; use the cursor of an event, or 0")
@@ -268,7 +271,7 @@ class Engine:
                     yield CrawlEvent(crawl=name, kind="progress", cursor=after, at=time.time(), standing=snapshot)
 
     def _has_ended(self, name: str, number: int, after: int) -> bool:
-        """Whether there is nothing more to come: it has ended, or is gone."""
+        """Whether no more events can come: the crawl has ended, or is forgotten."""
         try:
             standing = self.standing(name)
         except BadInput:
@@ -278,14 +281,14 @@ class Engine:
     def pages(
         self, name: str, after: int = 0, *, follow: bool = True, ends: Ending | None = None
     ) -> Iterator[CrawledPage]:
-        """A crawl's stored pages in the order of their commits; `page.number` is the cursor to go on from."""
+        """A crawl's stored pages in the order of their commits; `page.number` is the cursor to continue from."""
         number = self.standing(name).id
         with EngineReader(self.data_dir) as reader:
             for event in self.events(name, after, follow=follow, ends=ends):
                 if event.kind == "page" and (page := reader.page(number, event.number)) is not None:
                     yield page
 
-    # ── the way to the engine ──────────────────────────────────────────────────────────────────────────────────────
+    # ── the connection to the engine ───────────────────────────────────────────────────────────────────────────────
 
     def _standing(self, verb: str, **arguments: object) -> CrawlSnapshot:
         return msgspec.convert(self._call(verb, **arguments), CrawlSnapshot)
@@ -303,9 +306,9 @@ class Engine:
                     is_usable = True
                     return result
                 except Gone:
-                    self._hang_up()  # the others led to the same engine
+                    self._hang_up()  # the other idle connections led to the same dead engine
                 except WeftError:
-                    is_usable = True  # it has answered, or nothing was sent
+                    is_usable = True  # the engine has answered, or nothing was sent
                     raise
                 finally:
                     if is_usable:
@@ -320,7 +323,7 @@ class Engine:
                 self._idle.pop().close()
 
     def _connect(self) -> Connection:
-        """To the engine that runs; if there is none, this handle runs one from now on."""
+        """Connects to the running engine; if there is none, this handle starts one and keeps it running."""
         until = time.monotonic() + START_S
         while self._process is None:
             try:
@@ -348,7 +351,7 @@ class Engine:
             self._process = None
 
     def _joined(self, connection: Connection) -> Connection:
-        """To an engine that another handle runs, by its settings; refuses to if others are wanted here."""
+        """Connects to an engine that another handle runs; refuses if the settings wanted here differ from its own."""
         settings = connection.call("settings")
         if different := differing(settings, self._given):
             connection.close()
@@ -360,7 +363,7 @@ class Engine:
         return connection
 
     def _notices(self, name: str | None, until: float | None = None, ends: Ending | None = None) -> Iterator[Any]:
-        """One value at once, and then one whenever there may be something new, until the engine is closed."""
+        """Yields once at once, and again whenever there may be something new, until the engine is closed."""
         connection: Connection | None = None
         ends = ends or Ending()
         try:
@@ -386,20 +389,20 @@ class Engine:
 
 
 class Ending:
-    """How a thread that reads is ended by another."""
+    """Lets one thread end the reading of another."""
 
     def __init__(self) -> None:
         self.is_over = False
         self._connection: Connection | None = None
 
     def uses(self, connection: Connection) -> None:
-        """The reader waits at this connection from now on."""
+        """Registers the connection at which the reader waits from now on."""
         self._connection = connection
         if self.is_over:
             connection.hang_up()
 
     def end(self) -> None:
-        """The reader finds nothing more, and goes."""
+        """Ends the reader: it gets nothing more, and returns."""
         self.is_over = True
         if self._connection is not None:
             self._connection.hang_up()

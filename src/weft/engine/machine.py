@@ -1,4 +1,6 @@
-"""The politeness clock of this machine, for whoever opens an embedded frontier: used, done without, or insisted on."""
+"""The politeness clock that all processes of this machine share, for a process that opens an embedded frontier:
+optional, unused or required.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ log = Log("weft.engine.machine")
 
 
 def open_clock(section: PolitenessSection) -> MachineClock | None:
-    """The clock; None where it is not wanted, or cannot be used, which is logged."""
+    """The clock; None if it is disabled, or if it cannot be used, which is logged."""
     if not section.machine_clock:
         return None
     try:
@@ -28,7 +30,7 @@ def open_clock(section: PolitenessSection) -> MachineClock | None:
 
 
 def check_clock(section: PolitenessSection, complain: Callable[[str], None]) -> None:
-    """Before a crawl is started: one that cannot use the clock runs alone, and never beside another."""
+    """Checks before a crawl starts: a crawl that cannot use the clock may run alone, but not beside another."""
     if not section.machine_clock:
         return
     try:
@@ -45,7 +47,7 @@ def check_clock(section: PolitenessSection, complain: Callable[[str], None]) -> 
 
 
 def _other() -> int | None:
-    """A process of this user that fetches."""
+    """The id of another process of this user that fetches."""
     for pid in pids():
         try:
             is_mine = Path(f"/proc/{pid}").stat().st_uid == os.getuid()

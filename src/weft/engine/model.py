@@ -1,5 +1,5 @@
-"""What an engine says about its crawls: their states, their standings and their events. Plain values that go over the
-channel as they are.
+"""What an engine reports about its crawls: their states, snapshots and events. Plain values that the channel carries
+unchanged.
 
     open ──► running ⇄ paused ──► ended(reason) ──► forgotten
 
@@ -17,19 +17,19 @@ from weft.errors import BadInput
 from weft.records import Reason
 
 LONGEST_NAME = 200
-WAITING_FOR_SEEDS = "waiting for seeds"  # `CrawlSnapshot.waiting_for` of a crawl with nothing left that is kept open
-# Reasons that have a cause behind them, as in `breaker: HTTP 502` and `robots-unreachable: dns: no such name`.
+WAITING_FOR_SEEDS = "waiting for seeds"  # `CrawlSnapshot.waiting_for` of a crawl that is kept open and has nothing left
+# These reasons are recorded with their cause, as in `breaker: HTTP 502` and `robots-unreachable: dns: no such name`.
 CAUSED = frozenset({Reason.BREAKER, Reason.ROBOTS_UNREACHABLE})
 
 
 class CrawlState(StrEnum):
-    """Where a crawl is in its life."""
+    """The state of a crawl."""
 
     OPEN = "open"
     RUNNING = "running"
     PAUSED = "paused"
     ENDED = "ended"
-    FORGOTTEN = "forgotten"  # being deleted: gone for its users
+    FORGOTTEN = "forgotten"  # being deleted: invisible to its users
 
 
 class EndReason(StrEnum):
@@ -38,18 +38,18 @@ class EndReason(StrEnum):
     DONE = "done"  # nothing is left
     MAX_PAGES = "max_pages"
     MAX_DURATION = "max_duration"
-    MAX_MEMORY = "max_memory"  # its URLs leave no room for a page
+    MAX_MEMORY = "max_memory"  # its URLs leave no memory for a page
     DEADLINE = "deadline"
-    BUDGET = "budget"  # what is left waits behind a limit for each domain
+    BUDGET = "budget"  # all that is left waits behind a limit per domain
     CANCELLED = "cancelled"
     FAILED = "failed"
 
 
 class CrawlSnapshot(Struct, frozen=True, kw_only=True):
-    """One crawl at one moment: a consistent snapshot. Times are of the wall clock."""
+    """A consistent snapshot of one crawl. Times are of the wall clock."""
 
     name: str
-    id: int  # never used for another crawl of this engine
+    id: int  # never reused for another crawl of this engine
     state: CrawlState
     reason: EndReason | None = None
     number: int = 0  # of its last row or change of state
@@ -64,8 +64,8 @@ class CrawlSnapshot(Struct, frozen=True, kw_only=True):
     retries: int = 0
     need_javascript: int = 0  # pages that scripts must draw, whether they were rendered or not
     body_bytes: int = 0
-    memory_bytes: int = 0  # where it has a limit: what it takes at most now, see engine/crawls/memory.py
-    rate: float = 0.0  # pages a second, lately
+    memory_bytes: int = 0  # with a limit: an upper bound of its memory now, see engine/crawls/memory.py
+    rate: float = 0.0  # pages per second, recently
     weight: float = 1.0
     deadline: float | None = None
     opened_at: float = 0.0
@@ -75,30 +75,30 @@ class CrawlSnapshot(Struct, frozen=True, kw_only=True):
     errors: dict[str, int] = {}  # failures by kind
     reasons: dict[str, int] = {}  # refusals by reason
     # URLs that have ended, each once, by status and kind of error: "200", "0 robots". Those whose rows are not
-    # committed count as in flight, so that a kill never takes one back.
+    # committed count as in flight, so that a kill never undoes a count.
     ends: dict[str, int] = {}
-    waiting_for: str = ""  # why a running crawl asks nothing now: a short cause, empty while it works
-    waiting_until: float | None = None  # wall clock: when that is over, as far as known
-    is_held: bool = False  # nothing of it is requested until `resume`, although its state is that of a crawl that runs
-    pause_reason: str = ""  # why it is paused, where it has paused itself: a login that has failed
-    gave_up_at: float = 0.0  # when that was
-    note: str = ""  # why the engine as a whole stands still: a full disk, ...
+    waiting_for: str = ""  # why a running crawl requests nothing now: a short cause, empty while it works
+    waiting_until: float | None = None  # wall clock: when it expects to request again, if known
+    is_held: bool = False  # nothing is requested until `resume`, although its state is that of a running crawl
+    pause_reason: str = ""  # why it has paused itself: a failed login
+    gave_up_at: float = 0.0  # when it has paused itself
+    note: str = ""  # why the whole engine is blocked: a full disk, ...
 
 
 class Blocked(Struct, frozen=True):
-    """A host whose breaker is open: nothing is asked of it until a moment of the wall clock, then one request."""
+    """A host whose breaker is open: no request is sent until a time of the wall clock, then one."""
 
-    site: str  # the host, with its port where that is not the usual one
+    site: str  # the host, with its port if that is not the default
     until: float
 
 
 class BrowserStatus(Struct, frozen=True):
-    """The browsers of an engine."""
+    """The state of an engine's browsers."""
 
-    is_used: bool = False  # whether a crawl has asked for them
+    is_used: bool = False  # whether a crawl has needed them
     trouble: str = ""  # why no page can be rendered now
     sandbox: bool = True
-    browsers: int = 0  # that run now, as the other numbers are
+    browsers: int = 0  # running now, as the other numbers are
     pages: int = 0
     memory_bytes: int = 0
     rendered: int = 0  # pages, since the engine started
@@ -106,12 +106,12 @@ class BrowserStatus(Struct, frozen=True):
 
 
 class CrawlEvent(Struct, frozen=True, kw_only=True):
-    """One row or change of state; `progress`, which has no number, is a standing."""
+    """One row or change of state; `progress`, which has no number, is a snapshot."""
 
     crawl: str
     kind: str  # state, page, redirect, failure, refusal, progress
     number: int = 0
-    cursor: int = 0  # give it as `after` to go on behind this event
+    cursor: int = 0  # pass it as `after` to continue behind this event
     at: float = 0.0
     state: CrawlState | None = None
     reason: EndReason | None = None
@@ -125,7 +125,7 @@ class CrawlEvent(Struct, frozen=True, kw_only=True):
 
 
 class Seeded(Struct, frozen=True):
-    """What became of URLs that were given to a crawl."""
+    """The result of adding URLs to a crawl."""
 
     new: int
     known: int
@@ -133,7 +133,7 @@ class Seeded(Struct, frozen=True):
 
 
 def end_kind(error: str) -> str:
-    """The kind of error that an ended URL is counted under; of a site that was given up with what was wrong with it."""
+    """The kind of error that an ended URL is counted under; if its site was given up, with the cause."""
     kind, _, detail = error.partition(": ")
     if kind in CAUSED and detail:
         cause = detail.partition(":")[0]
@@ -142,12 +142,12 @@ def end_kind(error: str) -> str:
 
 
 def end_name(status: int, error: str) -> str:
-    """What an ended URL is counted under in `CrawlSnapshot.ends`."""
+    """The key that an ended URL is counted under in `CrawlSnapshot.ends`."""
     return f"{status} {end_kind(error)}".rstrip()
 
 
 def check_name(name: object) -> str:
-    """A crawl's name: text of 1 to 200 characters that can be printed, without slashes."""
+    """Checks a crawl's name: 1 to 200 printable characters, without slashes."""
     if not isinstance(name, str) or not name:
         raise BadInput(f"{name!r} is no name of a crawl: use a text of 1 to {LONGEST_NAME} characters")
     shown = repr(name[:40]) + ("..." if len(name) > 40 else "")

@@ -1,7 +1,7 @@
-"""What a process restores when it takes up crawls again: ends that only its store knows, lost pages, lost links.
+"""What a process restores when it resumes crawls: ends that only its store has, lost pages, lost links.
 
 A store may have lost bytes (damage, a power cut): their URLs are queued again. A frontier may have lost the links of
-pages that are stored: they are read again from the stored pages.
+stored pages: they are extracted again from the stored pages.
 """
 
 from __future__ import annotations
@@ -39,23 +39,24 @@ from weft.store.pages import PageStore
 from weft.telemetry import Log
 
 WAIT_S, SETTLE_S = 0.1, 60.0
-CHECKED_ROWS = 10_000  # before the crawl runs; the others while it does
-TOGETHER = 1000  # stored pages whose links are let in with one commit
-LINKS_READ = "links_read"  # a note: the links of stored pages up to this item were let in
+CHECKED_ROWS = 10_000  # before the crawl runs; the others while it runs
+TOGETHER = 1000  # stored pages whose links are admitted with one commit
+LINKS_READ = "links_read"  # a note: the links of stored pages up to this item were admitted
 log = Log("weft.engine.recovery")
 
 
 def found_of(row: Row) -> Found:
-    """A stored URL as it was found."""
+    """A stored URL in the form in which it was found."""
     return Found(row.url, row.depth, row.parent, row.hops)
 
 
 class CrawlRecovery:
-    """Brings the crawls of a process back to where they were left, in one order for every kind of process: what is
-    stored of each is counted, the queue restored, the crawls opened, and what was lost queued again."""
+    """Restores the crawls of a process, in one order for every kind of process: counts what is stored of each, restores
+    the queue, opens the crawls, and queues lost pages again.
+    """
 
     def __init__(self, parts: Parts, frontier: Frontier, slots: str = "") -> None:
-        """`slots`: how the names of those begin whose rows count, where several share a folder."""
+        """`slots`: prefixes of the slots whose rows count, where several processes share a folder."""
         self._parts = parts
         self._frontier = frontier
         self._slots = slots
@@ -63,7 +64,7 @@ class CrawlRecovery:
         self._by_site: dict[int, Counter[str]] = {}
 
     def count(self, crawl: int, limits: CrawlLimits) -> Stats:
-        """What is stored of a crawl: its queue is restored from there."""
+        """Counts what is stored of a crawl; its queue is restored from these rows."""
         store, work = self._parts.store, self._parts.work
         work.begin("counting what is stored")
         stats = store.stats(0, self._slots, crawl)
@@ -75,21 +76,22 @@ class CrawlRecovery:
         return stats
 
     def restore_queue(self) -> None:
-        """Once all crawls are counted, and known to the frontier."""
+        """Restores the queue, once all crawls are counted and known to the frontier."""
         store = self._parts.store
         self._parts.work.begin("restoring the queue")
         late = store.items_since(self._frontier.durability.acknowledged)
         self._frontier.recovery.recover(late, self._pages, by_crawl=self._by_site, batch=store.durable)
 
     def _note_visits(self, crawl: int, lost: Sequence[Row]) -> None:
-        """Has the store know of the visits to come of lost pages whose URLs have other rows."""
+        """Notifies the store of the coming visits of lost pages whose URLs have other rows."""
         visited = [row for row in lost if row.crawl == crawl and self._parts.store.for_url(row.url, crawl)]
         if visited:
             self._parts.store.may_come_again(crawl, max(row.item for row in visited))
 
     def queue_lost(self, crawls: Collection[int], ended: Collection[int] = ()) -> int:
         """Queues the pages again whose bytes are gone, under new numbers, and returns how many. A crash repeats none.
-        Those of crawls that have `ended` are not fetched again: what is missing stays known."""
+        Those of crawls that have `ended` are not fetched again: their loss remains recorded.
+        """
         parts, frontier = self._parts, self._frontier
         parts.work.begin("looking for lost pages")
         lost = parts.store.repair()
@@ -111,8 +113,9 @@ class CrawlRecovery:
         return len(lost)
 
     def _again(self, rows: list[Row]) -> list[tuple[int, Found]]:
-        """Lost pages as they were found, with what their requests had. Those with a body cannot be asked again: what is
-        missing stays known."""
+        """Lost pages in the form in which they were found, with their requests. A request with a body cannot be
+        repeated: its loss remains recorded.
+        """
         asked, gone = [row for row in rows if not row.request], [row for row in rows if row.request]
         if gone:
             log.error("answers to requests with a body are damaged or gone", rows=len(gone), first=gone[0].url)
@@ -137,17 +140,16 @@ def resume_crawl(
     origins: Iterable[str] = (),
     description: Description | None = None,
 ) -> RunningCrawl:
-    """A process's part of a crawl, where it was left; `ways` and `origins` (see `RunningCrawl`) are for one that
-    fetches.
+    """Resumes a process's part of a crawl; `transports` and `origins` (see `RunningCrawl`) are for one that fetches.
 
-    `description` is that of the user's code, where it has some. `learn_scope` extends the rules by seeds that are not
-    among `seeds`; `restore_links` brings back what the frontier may have lost of the links of stored pages.
+    `description` is that of the user's code, if the crawl has some. `learn_scope` extends the rules by seeds that are
+    not among `seeds`; `restore_links` brings back what the frontier may have lost of the links of stored pages.
     """
     config, store, progress, work = parts.config, parts.store, parts.progress, parts.work
     recovery, limits = CrawlRecovery(parts, frontier, f"{parts.slot.name}."), limits_of(config)
     number = frontier.crawls.open_crawl(name, limits)
     if description is not None:
-        store.may_come_again(number, -1)  # its code may make a request several times
+        store.may_come_again(number, -1)  # the user's code may repeat a request
     stats = recovery.count(number, limits)
     progress.restore(stats)
     parts.check_rows(CHECKED_ROWS)
@@ -190,11 +192,11 @@ def _book(frontier: Frontier, config: Config, description: Description | None) -
 
 
 def read_lost(frontier: SharedFrontier, store: PageStore, crawl: RunningCrawl, work: LongWork) -> int:
-    """Lets in once more what stored pages lead to whose ends a server has lost: it may have lost their links, too.
+    """Admits again the links of stored pages whose ends a server has lost: it may have lost their links, too.
 
-    All processes of the pod restore the pages' own URLs first: the links of one may lead to a page of
-    another, which must not be fetched again. A page that is not kept (noindex) is visited again, and has a second row.
-    Returns how many pages there were.
+    All processes of the pod restore the pages' own URLs first: the links of one may lead to a page of another, which
+    must not be fetched again. A page that is not kept (noindex) is visited again, and has a second row. Returns how
+    many pages there were.
     """
     wanted = set(frontier.recovery.lost_ends)
     rows = [row for row in work.each(store.rows()) if row.item in wanted] if wanted else []
@@ -217,15 +219,16 @@ def read_lost(frontier: SharedFrontier, store: PageStore, crawl: RunningCrawl, w
     _offer_sitemaps(frontier, crawl, rows)
     frontier.durability.commit()
     frontier.durability.sync()
-    # Or a process that is killed before its first sync would read them once more.
+    # Otherwise a process that is killed before its first sync would read them once more.
     frontier.durability.acknowledge(store.durable)
     frontier.durability.commit()
     return len(rows)
 
 
 def _offer_sitemaps(frontier: SharedFrontier, crawl: RunningCrawl, rows: Iterable[Row]) -> None:
-    """Admits the sitemaps of stored pages' origins: they are not stored, and are asked for with a page of the origin,
-    of which there may be none left."""
+    """Admits the sitemaps of stored pages' origins: sitemaps are not stored, and are requested with a page of the
+    origin, of which none may be left.
+    """
     depths: dict[str, int] = {}
     for row in rows:
         origin = urls.origin_of(row.url)
@@ -243,12 +246,12 @@ def read_links_again(
     work: LongWork,
     parsers: Parsers | None = None,
 ) -> tuple[int, int]:
-    """Lets in what stored pages lead to: after a power cut that of the last ones, for a new frontier of all.
+    """Admits the links of stored pages: after a power cut those of the last pages, for a new frontier those of all.
 
-    A page that cannot be read, or is not kept, is visited again; for a new frontier one page of each origin as
-    well, since sitemaps are asked for with the pages of an origin, and are not stored. Returns how many pages were
-    read, and how many are visited again. `parsers` are called for pages of a user's code. A kill costs the last
-    TOGETHER of them: how far it is, is noted.
+    A page that cannot be read, or is not kept, is visited again; for a new frontier one page of each origin as well,
+    since sitemaps are asked for with the pages of an origin, and are not stored. Returns how many pages were read, and
+    how many are visited again. `parsers` are called for pages of a user's code. Progress is noted: a kill costs at most
+    the last TOGETHER pages.
     """
     log.warning("the frontier has lost URLs: the links of stored pages are read again", all=frontier.recovery.is_new)
     total = store.stats(0).rows if frontier.recovery.is_new else 0
@@ -296,9 +299,9 @@ def _unsure_rows(frontier: EmbeddedFrontier, store: PageStore, pod: int) -> Iter
 
 
 def _lead_on(discovered_links: DiscoveredLinks, crawl: RunningCrawl, row: Row) -> bool:
-    """Lets in what a stored answer leads to; False where that is no longer known."""
+    """Admits the links of a stored answer; False if they are no longer known."""
     if row.error.partition(":")[0] == Reason.CONTENT_TYPE:
-        return True  # it leads nowhere
+        return True  # it has no links
     if row.error == "noindex" or (200 <= row.status < 300 and not row.warc_file):
         return False
     try:

@@ -1,4 +1,4 @@
-"""What a page is given as: Markdown, text, HTML, its source, links, metadata, images. Pure.
+"""Converts a page to formats: Markdown, text, HTML, its source, links, metadata, images. Pure.
 
 `Shape` says which part of the page counts: the main content or all of it, with or without what some selectors match. It
 concerns markdown, text, html, links and images; the source and the metadata are always those of the whole page. Where
@@ -96,7 +96,7 @@ def render(page: ParsedPage, names: Iterable[str], shape: Shape = MAIN) -> dict[
 
 
 def metadata(page: ParsedPage) -> dict[str, Json]:
-    """What a page says about itself; what it does not say is left out."""
+    """The metadata that a page states; missing values are left out."""
     meta = page.meta
     facts: dict[str, Json] = {
         "title": page.title,

@@ -15,7 +15,7 @@ _URLENCODED = "application/x-www-form-urlencoded"
 
 
 class Form(NamedTuple):
-    """One form as a browser would send it if nobody typed anything."""
+    """A form as a browser would send it without any input by the user."""
 
     action: str  # as written; empty: the page's own URL
     method: str  # GET or POST
@@ -30,7 +30,7 @@ class Form(NamedTuple):
 
 
 class NoForm(ValueError):
-    """The page has no such form; `str` says what it has."""
+    """The page has no such form; `str` lists those that it has."""
 
 
 def find_form(document: Document, css: str) -> Element:

@@ -21,8 +21,9 @@ def written(element: Element) -> str:
 
 
 def cleaned(element: Element, base: str) -> str:
-    """An element as HTML that can be shown: references absolute; no scripts, styles, controls, event attributes and
-    `javascript:`. Of a body, what is inside it."""
+    """An element as HTML that is safe to display: references absolute; no scripts, styles, controls, event attributes
+    and `javascript:`. Of a body, only its content.
+    """
     element = without_comments(element)
     element.remove(_ACTIVE)
     for one in (element, *element.select("*")):

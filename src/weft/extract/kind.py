@@ -13,7 +13,7 @@ from functools import lru_cache
 
 
 class BodyKind(StrEnum):
-    """What a body is, and so what can be taken from it."""
+    """The kind of a body, which decides what can be extracted from it."""
 
     HTML = "html"
     FEED = "feed"
@@ -59,14 +59,14 @@ _HTML = re.compile(
     re.IGNORECASE,
 )
 _PAGE = re.compile(rb"<(?:!doctype\s+html|html|head|body|title|a\s+href)[\s/>=]", re.IGNORECASE).search
-# What may stand before the first element: XML declaration, processing instructions, comments, a doctype.
+# Text that may precede the first element: XML declaration, processing instructions, comments, a doctype.
 _PROLOG = re.compile(rb"(?:\s+|<\?.*?\?>|<!--.*?-->|<!DOCTYPE\b[^>\[]*(?:\[.*?\]\s*)?>)*", re.DOTALL | re.IGNORECASE)
 _ROOT = re.compile(rb"<([A-Za-z_][\w.:-]*)")
 _FEEDS = frozenset((b"rss", b"feed", b"rdf"))
 
 
 def kind_of(body: bytes, content_type: str | None) -> BodyKind:
-    """What a body is, by its content type where that says something, else by its first bytes."""
+    """The kind of a body, by its content type if that is specific, otherwise by its first bytes."""
     declared = _declared(content_type[:256]) if content_type else None
     if declared is BodyKind.HTML:
         return _html_or_not(body)
@@ -96,7 +96,7 @@ def sniff(body: bytes) -> BodyKind:
 
 @lru_cache(maxsize=512)
 def _declared(content_type: str) -> BodyKind | None:
-    """The kind a content type names; None where it says nothing."""
+    """The kind that a content type names; None if it is unspecific."""
     mime = content_type.partition(";")[0].strip().lower()
     if not _MIME(mime) or mime in _USELESS:
         return None

@@ -1,7 +1,7 @@
-"""How often a letter is in a text: a question about every page, so it is compiled where it can be (`_letters.c`).
+"""Counts a letter in a text: needed for every page, so it is compiled if possible (`_letters.c`).
 
-`str.count` looks at one letter at a time in the versions of Python before 3.13, the compiled one at sixteen or more: a
-page of 45 KB takes it 15 µs, and this one less than 1.
+`str.count` compares one letter at a time in versions of Python before 3.13, the compiled one sixteen or more: a page of
+45 KB takes 15 µs there, and less than 1 here.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Link(NamedTuple):
 
 
 class Scan:
-    """What one pass found."""
+    """The result of one pass."""
 
     __slots__ = ("base", "canonical", "capped", "fragments", "hrefs", "nofollow", "noindex", "refresh", "title")
 
@@ -170,7 +170,7 @@ def _is_refresh(element: Element) -> bool:
 
 
 def _anchor(element: Element) -> str:
-    """A link's text; where it has none, what stands in for it: an image's or area's alt text, a title, a label."""
+    """A link's text; if it has none, a substitute: an image's or area's alt text, a title, a label."""
     text = collapse(element.text, MAX_ANCHOR)
     if not text and (image := element.find("img")):
         text = collapse(image.attr("alt") or "", MAX_ANCHOR)

@@ -61,7 +61,7 @@ class Meta:
 
 
 def meta(document: Document, linked_data: list[Json]) -> Meta:
-    """What the page says about itself: its JSON-LD and microdata first, then meta tags, then its markup."""
+    """The metadata of a page: its JSON-LD and microdata first, then meta tags, then its markup."""
     tags = _tags(document)
     items = [item for item in _items(linked_data) if _is_of_the_page(item)]
     facts: dict[str, str | None] = dict.fromkeys(_META)
@@ -136,7 +136,7 @@ def _of_itemprop(document: Document, name: str) -> str | None:
 
 
 def _of_markup(document: Document) -> str | None:
-    """The author by a link or an address that says so."""
+    """The author in a link or an address that is marked as such."""
     element = document.select_one("[rel~=author], address .author, .byline [class*=author i], [class~=author-name]")
     text = collapse(element.text, MAX_FACT_CHARS) if element is not None else ""
     return text if 2 < len(text) < MAX_FACT_CHARS else None

@@ -1,4 +1,4 @@
-"""What a page lacks whose bytes came and which still has nothing for a reader: pure guesses, made from the page alone.
+"""Guesses why a page that was fetched has nothing to read, from the page alone. Pure.
 
 Three shapes: a shell that a script fills in a browser, a form that asks for a password, and nothing at all. `lack_of`
 is asked when a crawl has ended and all that it stored looks so, so a wrong guess must be rare: a page with a few words
@@ -65,7 +65,9 @@ def lack_of(page: ParsedPage, *, redirected: bool = False) -> Lack | None:
 
 
 def may_be_shell(page: ParsedPage) -> bool:
-    """`is_shell` for each page of a crawl: one with more than a few links is not looked at, since that would cost."""
+    """`is_shell` for each page of a crawl: a page with more than a few links is not checked, since that would cost
+    time.
+    """
     return len(page.hrefs) <= FEW_LINKS and is_shell(page)
 
 

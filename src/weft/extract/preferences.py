@@ -1,4 +1,4 @@
-"""What a page says about the use of its content beyond reading: training, text and data mining. Pure.
+"""A page's statements about the use of its content beyond reading: training, text and data mining. Pure.
 
 - `noai`, `noimageai`: directives in `<meta name=robots>` and X-Robots-Tag, for everyone or for us.
 - Content-Usage (IETF AIPREF): a header, as a dictionary of `y` and `n` by category (`train-ai=n, search=y`).
@@ -37,7 +37,7 @@ class Preferences:
 
     @property
     def ai_training(self) -> bool | None:
-        """Whether models may be trained with the page: None where nothing is said; one no outweighs any yes."""
+        """Whether models may be trained with the page: None if it has no statement; one no outweighs any yes."""
         said = [
             False if self.noai else None,
             False if self.tdm_reservation else None,
@@ -91,7 +91,7 @@ def _reserved(values: Iterable[str]) -> bool | None:
 
 
 def _said(dictionary: str | None) -> bool | None:
-    """What a dictionary says about training; the most restrictive, where several categories are about it."""
+    """A dictionary's statement about training; the most restrictive, if several categories apply."""
     said = [value for key, value in _members(dictionary or "") if key in _TRAINING]
     if any(value in _NO for value in said):
         return False

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 PRODUCT = "weft"
 
-# Directives with a value after a colon, which look like an agent's name followed by directives.
+# Directives with a value after a colon, which resemble an agent's name followed by directives.
 _VALUED = frozenset(("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"))
 _AGENT = re.compile(r"\s*([A-Za-z*][\w.+*-]*)\s*:").match
 

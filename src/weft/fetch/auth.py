@@ -1,8 +1,8 @@
 """Answers a 401: Basic (RFC 7617) and Digest (RFC 7616: MD5, SHA-256 and their -sess forms, qop auth).
 
-The strongest challenge that is offered and understood is answered, Digest before Basic. Nothing is kept: the caller
-counts its answers to a challenge, each of which is for one URL, and decides whether a host may have these credentials
-at all. Values from a server's challenge are sent back quoted and escaped, so they cannot inject headers.
+The strongest challenge that is offered and understood is answered, Digest before Basic. The module is stateless: the
+caller counts its answers to a challenge, each of which is for one URL, and decides whether a host may get these
+credentials at all. Values from a server's challenge are sent back quoted and escaped, so they cannot inject headers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STRENGTH = {"md5": _MD5, "md5-sess": _MD5, "sha-256": _SHA256, "sha-256-sess": 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """One way to authenticate that a server offers."""
+    """A scheme of authentication that a server offers."""
 
     scheme: str
     params: dict[str, str] = field(default_factory=dict)

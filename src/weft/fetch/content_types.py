@@ -1,7 +1,7 @@
-"""Which content types a crawl wants (`accept`), judged at the head of a response, before its body is read. Pure.
+"""Which content types a crawl accepts (`accept`), judged at the head of a response, before its body is read. Pure.
 
 A response without a content type, or with one that says nothing, is judged by its first bytes, as browsers do: it is
-text unless there is something in it that no text has. A body that is compressed cannot be judged so, and is wanted.
+text unless it contains bytes that no text has. A compressed body cannot be judged so, and is accepted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SNIFFED_BYTES = 512
 SHOWN_CHARS = 100
 PDF, BINARY, TEXT = "application/pdf", "application/octet-stream", "text/plain"
 
-NAMES = {  # what they stand for in `accept`
+NAMES = {  # abbreviations in `accept`
     "text": ("text/*",),
     "html": ("text/html", "application/xhtml+xml"),
     "xml": ("text/xml", "application/xml", "application/*+xml"),
@@ -31,7 +31,7 @@ _WIDE = (b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")  # byte order marks: UTF-16 
 
 
 class Accepting:
-    """The content types that are wanted: names of some, globs, `*/*` for all."""
+    """The accepted content types: abbreviations, globs, `*/*` for all."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         globs = [glob for pattern in patterns for glob in NAMES.get(pattern, (pattern.strip().lower(),))]
@@ -39,7 +39,7 @@ class Accepting:
         self._known: dict[str, bool] = {}
 
     def left_out(self, head: bytes, first: bytes) -> str:
-        """The type of a response that is not wanted; empty for one that is. `first`: the first bytes of its body."""
+        """The type of a response that is not accepted; empty for one that is. `first`: the first bytes of its body."""
         answer = Head(head)
         media = answer.content_type()[0]
         if media in _SAYS_NOTHING:
@@ -58,12 +58,12 @@ class Accepting:
 
 
 def accepting(patterns: Sequence[str]) -> Accepting | None:
-    """None where everything is wanted."""
+    """None if every type is accepted."""
     return None if EVERYTHING in patterns else Accepting(patterns)
 
 
 def sniffed(first: bytes) -> str:
-    """The type of a body that has none, from its first bytes."""
+    """The type of a body without a content type, from its first bytes."""
     if first.startswith(b"%PDF-"):
         return PDF
     return TEXT if first.startswith(_WIDE) or _NO_TEXT(first) is None else BINARY

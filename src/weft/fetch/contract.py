@@ -1,10 +1,10 @@
-"""What every transport does. There are three: libcurl (`client`), libcurl with proxies between (`proxies/client`), and
-one that has pages rendered by a browser and wraps another one (`browser/renderer`). `engine/transports/transports.py`
-chooses.
+"""The contract of every transport. There are four: libcurl (`client`), libcurl with proxies between
+(`proxies/proxied_client`), one that has pages rendered by a browser and wraps another one (`browser/renderer`), and one
+that sends requests to workers (`remote/remote_client`). `engine/transports/transports.py` chooses.
 
-The loop does not know which way a crawl goes. Every submit ends in exactly one `FetchResult`
-out of `poll`, whatever the server does. For each way must hold what `client` promises: the address guard, the limits of
-size and time, and that nothing is sent after `until`.
+The loop does not depend on the transport. Every submit ends in exactly one `FetchResult` out of `poll`, whatever the
+server does. Each transport keeps the promises of `client`: the address guard, the limits of size and time, and that
+nothing is sent after `until`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class Transport(Protocol):
 
     @property
     def free(self) -> int:
-        """Transfers that may be submitted now."""
+        """How many transfers may be submitted now."""
 
     @property
     def in_flight(self) -> int:
-        """Transfers begun and not ended."""
+        """How many transfers are started and not ended."""
 
     @property
     def lookups(self) -> NameCounts:
-        """What it has counted of name lookups."""
+        """The counts of DNS lookups."""
 
     def submit(
         self,
@@ -52,10 +52,12 @@ class Transport(Protocol):
         """Begins one transfer; `poll` gives its result with the tag. See `client.Client.submit`."""
 
     def address_of(self, host: str) -> str | None:
-        """Where requests to a host go: empty if nowhere, None if that is being looked up (`poll` brings the answer)."""
+        """The address for requests to a host: empty if none, None if it is being looked up (`poll` brings the
+        answer).
+        """
 
     def poll(self, timeout_s: float) -> Done:
-        """Works until a transfer has ended or the time is over; gives the transfers that ended."""
+        """Works until a transfer has ended or the time is over; returns the ended transfers."""
 
     def abort(self, tag: object) -> None:
         """Ends the transfers with this tag at once; they come out of `poll` as aborted."""
@@ -64,7 +66,7 @@ class Transport(Protocol):
         """Readable when `poll` has something to do."""
 
     def timeout_s(self) -> float | None:
-        """In how many seconds `poll` must be called even if nothing arrives; None: not before something does."""
+        """In how many seconds `poll` must be called even if nothing arrives; None: only when something arrives."""
 
     def close(self) -> None:
-        """Drops what is in flight and gives everything back to the system."""
+        """Drops all transfers in flight and frees all resources."""

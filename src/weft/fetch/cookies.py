@@ -1,4 +1,4 @@
-"""Keeps the cookies of one crawl (RFC 6265) and says which go with a request. No I/O; the clock is passed in.
+"""Keeps the cookies of one crawl (RFC 6265) and selects those for a request. No I/O; the clock is passed in.
 
 Cookies are stored by the host or domain they are for. A host without any costs a dict miss for each of its labels.
 
@@ -36,7 +36,7 @@ class Cookie(msgspec.Struct, frozen=True, array_like=True):
     name: str
     value: str
     path: str
-    wide: bool  # sent to subdomains too
+    wide: bool  # also sent to subdomains
     secure: bool
     expires: float | None  # None: at the end of the crawl
     created: float
@@ -47,13 +47,13 @@ class Cookie(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CookieJar:
-    """`registrable(host)` gives the registrable domain; hosts that have none (addresses, suffixes) are their own."""
+    """`registrable(host)` returns the registrable domain; hosts that have none (addresses, suffixes) are their own."""
 
     def __init__(self, registrable: Callable[[str], str], max_bytes: int = MAX_TOTAL_BYTES) -> None:
         self._registrable = registrable
         self._max_bytes = max_bytes
         self._size = 0
-        # Least recently used first. The inner key is what makes a cookie replace another: its name and path.
+        # Least recently used first. The inner key identifies a cookie, for replacement: its name and path.
         self._cookies: dict[str, dict[tuple[str, str], Cookie]] = {}
         self._within: dict[str, set[str]] = {}  # by registrable domain: the hosts and domains that have cookies
 
@@ -61,14 +61,14 @@ class CookieJar:
         return sum(map(len, self._cookies.values()))
 
     def store(self, host: str, path: str, secure: bool, set_cookie: Iterable[str], now: float) -> None:
-        """Stores the Set-Cookie values of one response; invalid ones are ignored. `path` may have a query."""
+        """Stores the Set-Cookie values of one response; invalid ones are ignored. `path` may include a query."""
         for header in set_cookie:
             parsed = self._parse(host, path, secure, header, now)
             if parsed is not None:
                 self._put(*parsed, secure, now)
 
     def header(self, host: str, path: str, secure: bool, now: float) -> str | None:
-        """The value of the Cookie header for a request; None without one."""
+        """The value of the Cookie header for a request; None if it has none."""
         if not self._cookies:
             return None
         found = list(self._matching(host, path.partition("?")[0], secure, now))
@@ -173,7 +173,7 @@ class CookieJar:
             self._size -= cookies.pop(key).size
 
     def _forget_unused(self) -> None:
-        """Keeps to the total by dropping the least recently used hosts and domains."""
+        """Keeps to the total size by dropping the least recently used hosts and domains."""
         while self._size > self._max_bytes:
             self._forget(next(iter(self._cookies)))
 
@@ -211,8 +211,9 @@ class CookieJar:
 
 
 def with_cookies(given: str, stored: str) -> str:
-    """One Cookie header of the one in a crawl's settings and the one of its jar: what the site has set replaces what
-    was given by the same name."""
+    """Merges the Cookie header of a crawl's settings with that of its jar: a cookie set by the site replaces a
+    configured one of the same name.
+    """
     names = {pair.partition("=")[0].strip() for pair in stored.split(";")}
     kept = [pair.strip() for pair in given.split(";") if pair.strip() and pair.partition("=")[0].strip() not in names]
     return "; ".join([*kept, stored])

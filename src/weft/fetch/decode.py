@@ -1,8 +1,8 @@
 """Undoes Content-Encoding under a size cap: gzip, deflate in both its forms, br, zstd, and stacks of them. Pure.
 
 Called with a whole body as received. Two things must stay true. No more than the limit is returned, and no more than
-about twice that is held in memory, whatever the body would unpack to. And nothing raises: a broken, cut or mislabelled
-body gives what could be decoded, with `truncated` set.
+about twice that is held in memory, whatever the body would unpack to. And nothing raises: of a broken, cut or
+mislabelled body the decodable part is returned, with `truncated` set.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def decode(body: bytes, encoding_header: str, limit: int) -> DecodedBody:
 
 
 def _cut(body: bytes, limit: int, error: str | None) -> DecodedBody:
-    """The body as it is, up to the limit."""
+    """The body unchanged, up to the limit."""
     return DecodedBody(body[:limit], len(body) > limit, error)
 
 
@@ -177,7 +177,7 @@ def _zstd(body: bytes, limit: int) -> DecodedBody:
 
 
 def _broken(error: Exception, body: bytes, limit: int, make: Callable[[], Callable[[bytes], bytes]]) -> DecodedBody:
-    """What can be decoded of a body before the error.
+    """The part of a body that can be decoded before the error.
 
     A decoder that raises does not return what it had unpacked. So the body is fed again to a fresh one, in slices, and
     the slice with the error in smaller ones. The error came before the limit, so this stays under it as well.

@@ -1,7 +1,7 @@
 """Undoes the Content-Encoding of a body that is in a file: a slice at a time, keeping its beginning.
 
-For what `decode` does with bodies in memory. A page is parsed from its first megabytes, so the rest is decoded only to
-learn that it is whole and within the limit. Memory: what is kept, and a few hundred KB for each layer.
+The counterpart of `decode` for bodies in files. A page is parsed from its first megabytes, so the rest is decoded only
+to check that it is whole and within the limit. Memory: the kept bytes, and a few hundred KB for each layer.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ SLICE = 16 * 1024  # given to a decoder at a time
 
 
 class _Fault(Exception):
-    """What is wrong with a layer's data."""
+    """An error in a layer's data."""
 
 
 class _Broken(Exception):
-    """The same, with the layer's name."""
+    """An error with the layer's name."""
 
 
 _FAULTS: tuple[type[Exception], ...] = (_Fault, *BROKEN)
@@ -53,7 +53,7 @@ def decode_file(body: FileBody, encoding_header: str, limit: int, keep: int) -> 
 
 
 def _sliced(body: FileBody) -> Iterator[bytes]:
-    """A decoder that meets an error does not give what it had unpacked of the same slice: so they are small."""
+    """The body in small slices: a decoder that meets an error does not return the output of the same slice."""
     for chunk in body.chunks():
         yield from (chunk[at : at + SLICE] for at in range(0, len(chunk), SLICE))
 
@@ -73,7 +73,7 @@ def _members(data: Iterable[bytes], make: Callable[[], Any], magic: bytes = b"")
         while rest or not decoder.eof:
             if decoder.eof:
                 if not rest.startswith(magic[: len(rest)]):
-                    return  # what follows the last member is ignored, as gzip itself does
+                    return  # data after the last member is ignored, as by gzip itself
                 decoder, count = make(), count + 1
                 if count > MAX_MEMBERS:
                     raise _Fault(f"more than {MAX_MEMBERS} members")
@@ -99,7 +99,7 @@ def _zstd(data: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _deflate(data: Iterable[bytes]) -> Iterator[bytes]:
-    """zlib's format, raw deflate or gzip: the first two bytes tell, all but always."""
+    """zlib's format, raw deflate or gzip: the first two bytes almost always decide."""
     source = iter(data)
     first = next(source, b"")
     whole = _chained(first, source)

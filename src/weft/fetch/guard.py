@@ -30,7 +30,7 @@ TUNNEL = "tunnel"
 ZONED = "zone id"
 NO_ADDRESS = "no address"
 
-# What `allow_private` permits. Metadata services hand out credentials: they stay refused.
+# Reasons that `allow_private` permits. Metadata services hand out credentials, so they are always refused.
 INSIDE = frozenset({LOOPBACK, PRIVATE, LINK_LOCAL, CARRIER_NAT})
 
 # The first block that holds an address names it.
@@ -64,7 +64,8 @@ _BLOCKS_6: tuple[tuple[IPv6Network, str], ...] = tuple(
         (MULTICAST, "ff00::/8"),
         (DOCUMENTATION, "2001:db8::/32 3fff::/20"),
         (BENCHMARK, "2001:2::/48"),
-        # These embed several IPv4 addresses, or one at a position that only the operator knows: they cannot be checked.
+        # These embed several IPv4 addresses, or one at a position that only the operator knows, so they cannot be
+        # checked.
         (TUNNEL, "2001::/32 64:ff9b:1::/48"),
         (RESERVED, "2001::/23"),
     )
@@ -101,13 +102,13 @@ def is_loopback(host: str) -> bool:
 
 
 def is_private_host(host: str) -> bool:
-    """Whether a host or address says itself that it is this machine, or in a private network."""
+    """Whether a host or address is recognisably this machine, or in a private network."""
     return is_loopback(host) or refusal(host.strip("[]")) in INSIDE
 
 
 @lru_cache(maxsize=65536)
 def refusal(address: str | IPv4Address | IPv6Address) -> str | None:
-    """Why this address is not public, in a word; None when it is."""
+    """Why this address is not public, as a word; None if it is."""
     if isinstance(address, str):
         try:
             address = ip_address(address)
@@ -129,7 +130,8 @@ def _refusal_6(address: IPv6Address) -> str | None:
             return reason
     for block, shift in _EMBEDDING:
         if address in block and (inner := refusal(IPv4Address(number >> shift & 0xFFFFFFFF))):
-            # Only a mapped address is the inner one itself; the others go through a gateway and are called a tunnel.
+            # Only a mapped address is the inner one itself; the others are reached through a gateway and are called a
+            # tunnel.
             return inner if block is _MAPPED else f"{TUNNEL} to {inner}"
     if number >> 32 & 0xFFFFFFFF in _ISATAP and (inner := refusal(IPv4Address(number & 0xFFFFFFFF))):
         return f"{TUNNEL} to {inner}"

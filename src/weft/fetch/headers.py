@@ -83,7 +83,9 @@ class Head:
         return "", None
 
     def retry_after_s(self, now: float) -> float | None:
-        """How long to wait, from seconds or a date (`now` is the time of day); None if it does not say."""
+        """How long to wait, from seconds or a date (`now` is the time of day); None if the header is missing or
+        invalid.
+        """
         value = self.get("retry-after")
         if value is None:
             return None
@@ -100,17 +102,17 @@ class Head:
 
     @property
     def location(self) -> str | None:
-        """Where a redirect leads, as written."""
+        """The target of a redirect, as written."""
         return self.get("location")
 
     @property
     def etag(self) -> str | None:
-        """What to send as If-None-Match."""
+        """The value for If-None-Match."""
         return self.get("etag")
 
     @property
     def last_modified(self) -> str | None:
-        """What to send as If-Modified-Since."""
+        """The value for If-Modified-Since."""
         return self.get("last-modified")
 
     @property
@@ -121,7 +123,7 @@ class Head:
 
 def http_date(value: str) -> float | None:
     """The time of day that an HTTP date names, in any of its three forms."""
-    from email.utils import mktime_tz, parsedate_tz  # dear to import, and most crawls meet no date that matters
+    from email.utils import mktime_tz, parsedate_tz  # slow to import, and most crawls meet no date that matters
 
     try:
         parts = parsedate_tz(value)

@@ -54,7 +54,7 @@ _LINE_MASK = (1 << _LINE_BITS) - 1
 
 
 class RobotsVerdict(NamedTuple):
-    """Whether a URL may be fetched, and the rule that decided it; no rule: none in the file matches."""
+    """Whether a URL may be fetched, and the deciding rule; None: no rule of the file matches."""
 
     allowed: bool
     rule: str | None = None
@@ -67,7 +67,7 @@ class Glob(NamedTuple):
     rank: int
     need: str  # the longest piece: a path without it cannot match
     pieces: tuple[str, ...]
-    last: str | None  # with a final `$`: what the path must end with
+    last: str | None  # with a final `$`: the required end of the path
     pattern: str
 
 
@@ -77,7 +77,7 @@ def product_token(user_agent: str) -> str:
 
 
 class RobotsRules:
-    """What one agent may fetch from one origin. Immutable; keeps nothing of the file but its rules.
+    """The rules of one origin for one agent. Immutable; keeps nothing of the file but its rules.
 
     Rules are one sorted list of literal heads, each linked to its longest proper prefix in the list. The greatest head
     that is not greater than a path descends from every head that is a prefix of that path, so the links alone lead to
@@ -123,14 +123,14 @@ class RobotsRules:
     def forbidden(self, origin: str, urls: Sequence[str]) -> list[str]:
         """Those of an origin's canonical URLs that may not be fetched.
 
-        Most of what is linked to is allowed: one search in all URLs at once, for each rule, mostly shows that all are.
+        Most linked URLs are allowed: one search per rule in all URLs at once usually proves that all are.
         """
         if len(self._starts) + len(self._needs) <= max(FEW_RULES, len(urls)) and not self._concerns(origin, urls):
             return []
         return [url for url in urls if not self.allows(url)]
 
     def _concerns(self, origin: str, urls: Sequence[str]) -> bool:
-        """Whether a rule that forbids something may be about one of these URLs."""
+        """Whether a rule that forbids something may apply to one of these URLs."""
         text = "\n".join(urls)
         for need in self._needs:
             if need in text:
@@ -299,7 +299,7 @@ def _rules_for(agent: str, body: bytes) -> RobotsRules:
 
 
 def _rules_of(pattern: str, allow: bool, line: int) -> list[tuple[str, bool, int]]:
-    """The rule of one line; where a directory's index page is allowed, so is the directory itself."""
+    """The rules of one line; if a directory's index page is allowed, so is the directory itself."""
     slash = pattern.rfind("/") + 1
     if allow and pattern.startswith("index.htm", slash) and slash:
         return [(pattern, allow, line), (pattern[:slash] + "$", allow, line)]
@@ -307,7 +307,7 @@ def _rules_of(pattern: str, allow: bool, line: int) -> list[tuple[str, bool, int
 
 
 def _escaped(value: bytes) -> str:
-    """Non-ASCII bytes as `%XX`, escapes in capitals, everything else as it is."""
+    """Non-ASCII bytes as `%XX`, escapes in capitals, everything else unchanged."""
     if b"%" in value or not value.isascii():
         value = _ESCAPABLE.sub(lambda m: m[0].upper() if len(m[0]) == 3 else b"%%%02X" % m[0][0], value)
     return value.decode("ascii")
@@ -329,7 +329,7 @@ def _rank(length: int, allow: bool, line: int) -> int:
 
 
 def _glob(pattern: str, rank: int) -> tuple[str, Glob]:
-    """A pattern with a `*` inside: its literal head, and the rest taken apart."""
+    """A pattern with a `*` inside: its literal head, and its other pieces."""
     anchored = pattern.endswith("$")
     head, *rest = (pattern[:-1] if anchored else pattern).split("*")
     last = rest.pop() if anchored else None

@@ -1,19 +1,19 @@
 """One politeness clock for all crawls of a user on one machine: a table in shared memory.
 
-Every frontier has clocks of its own. Two crawls of one person on one site would be rude together, so before a request
-a frontier looks here, too. A politeness key has a cell by its hash; two keys in one cell wait for each other's delays,
-and never for each other's silence, which is kept with the key's fingerprint. The hash has a secret of its own in each
-table, so that no name can be chosen for the cell of another. A cell knows when the last request was and whose, until
-when the site wants silence, whether something is in flight, and who waits for it: crawls take turns. What a process has
-noted itself it does not wait for, since its own clock knows better.
+Every frontier has clocks of its own. Two crawls of one user could together exceed a site's limit, so a frontier also
+checks this table before a request. A politeness key has a cell by its hash; two keys in one cell wait for each other's
+delays, and never for each other's silence, which is kept with the key's fingerprint. The hash has a secret of its own
+in each table, so that no name can be chosen for the cell of another. A cell records the time and the process of the
+last request, until when the site wants silence, whether a request is in flight, and which crawl waits: crawls take
+turns. A process does not wait for its own entries, since its own clock is more exact.
 
-A process that is killed holds nobody up: the kernel frees its lock, a request in flight and a turn count while their
-process lives, a turn that is not taken lapses. The times are those of the machine's monotonic clock; a table of an
-earlier boot is void.
+A killed process blocks no other: the kernel frees its lock, a request in flight and a turn count only while their
+process lives, and an unused turn lapses. The times are those of the machine's monotonic clock; a table of an earlier
+boot is void.
 
-Invariant: whatever a cell holds (the times of a process whose clock is wrong, bytes of a stranger), it holds nobody up
-for longer than `longest_s` (a silence, a turn) or `request_s` (a request in flight). Times are bounded when they are
-written and when they are read.
+Invariant: whatever a cell holds (the times of a process whose clock is wrong, bytes of a stranger), it delays no
+request for longer than `longest_s` (a silence, a turn) or `request_s` (a request in flight). Times are bounded when
+they are written and when they are read.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _SIZE = (CELLS + 1) * _WORDS * 8
 _BOOT_BYTES, _SECRET_AT, _SECRET_BYTES = 48, 64, 16  # in the header
 _LAYOUT = 2  # in the file's name: another version may be running
 _LOCK_WAIT_S = 0.05
-TURN_S = 1.0  # how long a turn is kept for a crawl that waits, after the time at which it may ask
-REREAD_S = 0.1  # at a site that has another crawl's request in flight
-# How far a last request may lie ahead of the time that a caller began with: others ask meanwhile. One that lies further
-# ahead is of a wrong clock, and void.
+TURN_S = 1.0  # how long a turn is reserved for a waiting crawl, after the time at which it may ask
+REREAD_S = 0.1  # poll interval at a site that has another crawl's request in flight
+# How far a last request may lie ahead of a caller's start time: other crawls ask meanwhile. One that lies further ahead
+# comes from a wrong clock, and is ignored.
 AHEAD_S = 5.0
 _MOST_IN_FLIGHT = 1 << 32
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -55,7 +55,9 @@ class UnusableClock(BadInput):
 
 
 def default_path() -> Path:
-    """Where the clock of this user is. Memory first: a table on a disk would be written back now and then."""
+    """The path of this user's clock. Memory is preferred: the kernel would write back a table on a disk from time to
+    time.
+    """
     if named := os.environ.get(FOLDER):
         return Path(named) / f"clock-{_LAYOUT}"
     folder = next((one for one in _FOLDERS if one.is_dir() and os.access(one, os.W_OK)), _FOLDERS[-1])
@@ -63,7 +65,7 @@ def default_path() -> Path:
 
 
 class MachineClock:
-    """The table, as one process sees it."""
+    """The shared table, as one process uses it."""
 
     def __init__(self, path: Path, me: int | None = None, *, longest_s: float = 600.0, request_s: float = 90.0) -> None:
         """`me` tells processes apart: by default this process's number, and a random one against its reuse.
@@ -84,7 +86,7 @@ class MachineClock:
         self._secret = self._map[_SECRET_AT : _SECRET_AT + _SECRET_BYTES]
 
     def expect(self, longest_s: float, request_s: float) -> None:
-        """A crawl of this process has these settings: no shorter time is taken for the longest that can be true."""
+        """Announces the settings of a crawl of this process: they raise the longest plausible times."""
         self._longest_s, self._request_s = max(self._longest_s, longest_s), max(self._request_s, request_s)
 
     def cell_of(self, key: str) -> int:
@@ -92,13 +94,13 @@ class MachineClock:
         return self._place(key)[0] // _WORDS - 1
 
     def _place(self, key: str) -> tuple[int, int]:
-        """Where a key's cell begins, and the key's fingerprint."""
+        """The offset of a key's cell, and the key's fingerprint."""
         digest = blake2b(key.encode(), digest_size=16, key=self._secret).digest()
         cell = int.from_bytes(digest[:8], "little") & CELLS - 1
         return (1 + cell) * _WORDS, int.from_bytes(digest[8:], "little") or 1
 
     def close(self) -> None:
-        """Ends the use of it; the table stays."""
+        """Closes the mapping; the table remains."""
         self._times.release()
         self._numbers.release()
         self._map.close()
@@ -131,9 +133,9 @@ class MachineClock:
         return True
 
     def due(self, key: str, now: float, delay_s: float, *, alone: bool) -> float:
-        """When this process may ask, by what others have done: `now` or earlier if it may at once.
+        """When this process may ask, considering other processes: `now` or earlier if it may at once.
 
-        `alone`: nothing else may be in flight to the site. One that has to wait is put down for the next turn.
+        `alone`: nothing else may be in flight to the site. A crawl that must wait is registered for the next turn.
         """
         (cell, mark), times, numbers, me = self._place(key), self._times, self._numbers, self._me
         owner, waiter, turn_at = numbers[cell + _OWNER], numbers[cell + _WAITER], times[cell + _TURN_AT]
@@ -146,7 +148,7 @@ class MachineClock:
                 due = max(due, now + REREAD_S)
         is_turn = waiter not in (0, me) and now < turn_at + TURN_S and turn_at <= now + self._longest_s
         if is_turn and _is_alive(waiter >> 32):
-            # It goes first if that costs no more than a delay, or if it has waited for long.
+            # It is next if that costs no more than a delay, or if it has waited for long.
             if turn_at <= now + delay_s or now >= times[cell + _INSISTS_AT]:
                 due = max(due, min(turn_at + TURN_S, now + REREAD_S))
         elif due > now:
@@ -157,7 +159,7 @@ class MachineClock:
         return due
 
     def started(self, key: str, now: float, at_most_s: float) -> None:
-        """A request goes out, which lasts at most that long."""
+        """Records that a request starts, which lasts at most that long."""
         (cell, _mark), times, numbers, me = self._place(key), self._times, self._numbers, self._me
         before = min(numbers[cell + _IN_FLIGHT], _MOST_IN_FLIGHT) if numbers[cell + _OWNER] == me else 0
         numbers[cell + _IN_FLIGHT] = before + 1
@@ -168,7 +170,7 @@ class MachineClock:
             numbers[cell + _WAITER] = 0
 
     def ended(self, requests: Iterable[tuple[str, float, float]]) -> None:
-        """Requests are over: the key, when, and until when the site wants silence, of each."""
+        """Records that requests have ended: the key of each, its end, and until when the site wants silence."""
         with self.locked():  # without it, a number may be lost, and others wait until the request would have timed out
             for key, at, silent_until in requests:
                 cell, mark = self._place(key)
@@ -177,7 +179,7 @@ class MachineClock:
                     self._silence_until(cell, mark, at, min(silent_until, at + self._longest_s))
 
     def asked(self, requests: Iterable[tuple[str, float]]) -> None:
-        """Requests were made without a turn, as parts of a page that a browser has rendered: the key, and when."""
+        """Records requests that took no turn, for parts of a page in a browser: the key, and when."""
         with self.locked():
             for key, at in requests:
                 cell, _mark = self._place(key)
@@ -195,7 +197,7 @@ class MachineClock:
         times[cell + _LAST] = last if at < last <= at + AHEAD_S else at
 
     def _silence_until(self, cell: int, mark: int, at: float, until: float) -> None:
-        """Keeps a key's silence in its own place, or in that of the other key that ends first."""
+        """Stores a key's silence in its own slot, or in that of the other key whose silence ends first."""
         own = [place for place in _SILENCES if self._numbers[cell + place + 1] == mark]
         place = own[0] if own else min(_SILENCES, key=lambda one: self._believed(cell + one, at, self._longest_s))
         before = self._believed(cell + place, at, self._longest_s)
@@ -211,8 +213,9 @@ class MachineClock:
         return 0.0
 
     def _believed(self, word: int, now: float, most_s: float) -> float:
-        """A time of the table. One that lies too far ahead, or is no number, is set to the latest that can be true: it
-        ends then, for every process that reads it."""
+        """A plausible time of the table. One that lies too far ahead, or is no number, is replaced by the latest
+        plausible time: so it ends for every process that reads it.
+        """
         at = self._times[word]
         if not at <= now + most_s:
             at = self._times[word] = now + most_s
@@ -220,35 +223,35 @@ class MachineClock:
 
 
 class NoMachineClock:
-    """For a frontier that nobody shares a machine with."""
+    """A clock without effect, for a frontier that shares the machine with no other."""
 
     @contextmanager
     def locked(self) -> Iterator[bool]:
-        """Nothing is."""
+        """Locks nothing."""
         yield True
 
     def expect(self, longest_s: float, request_s: float) -> None:
-        """Nobody asks."""
+        """Does nothing: no other process asks."""
 
     def due(self, key: str, now: float, delay_s: float, *, alone: bool) -> float:  # noqa: ARG002
-        """At once."""
+        """Returns `now`: no other process asks."""
         return 0.0
 
     def started(self, key: str, now: float, at_most_s: float) -> None:
-        """Nobody asks."""
+        """Does nothing: no other process asks."""
 
     def ended(self, requests: Iterable[tuple[str, float, float]]) -> None:
-        """Nobody asks."""
+        """Does nothing: no other process asks."""
 
     def asked(self, requests: Iterable[tuple[str, float]]) -> None:
-        """Nobody asks."""
+        """Does nothing: no other process asks."""
 
     def close(self) -> None:
         """Nothing is open."""
 
 
 def _is_alive(pid: int) -> bool:
-    if not 0 < pid < 1 << 31:  # what no process has: 0 would be this process's group
+    if not 0 < pid < 1 << 31:  # no process has such an id: 0 would be this process's group
         return False
     try:
         os.kill(pid, 0)
@@ -260,7 +263,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _opened(path: Path) -> int:
-    """The file, which is this user's alone: others may write to the folder above it."""
+    """Opens the file, which only this user may write: others may write to the folder above it."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     if (found := path.parent.lstat()).st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
         raise PermissionError(1, "its folder belongs to somebody else")
@@ -279,7 +282,9 @@ def _mapped(fd: int) -> mmap.mmap:
 
 
 def _prepare(fd: int) -> None:
-    """An empty table, if there is none, or one of an earlier boot. All of it is allocated: a full disk shows here."""
+    """Creates an empty table, if there is none or it is of an earlier boot. All of it is allocated now, so that a full
+    disk is noticed here.
+    """
     boot = _boot()
     if os.fstat(fd).st_size != _SIZE or os.pread(fd, len(boot), 0) != boot:
         os.ftruncate(fd, 0)

@@ -1,4 +1,4 @@
-"""What every frontier does, embedded or on Redis; one contract suite runs on all of them.
+"""The contract of every frontier, embedded or on Redis; one contract suite runs on all of them.
 
 A URL's item goes queued → leased → (cooled) → finished, or back to queued. Operations are batched, each is atomic:
 
@@ -52,7 +52,7 @@ class Item(Struct, frozen=True, gc=False):
 
 
 class PageLinks(Struct, frozen=True, gc=False):
-    """What one page links to at one origin, as the rules have let it in: canonical URLs, each once."""
+    """Links of one page to one origin that the rules admit: canonical URLs, each once."""
 
     origin: str
     urls: list[str]
@@ -61,12 +61,12 @@ class PageLinks(Struct, frozen=True, gc=False):
     offsite: int = 0
 
     def found(self) -> list[Found]:
-        """One by one."""
+        """The links as single URLs."""
         return [Found(url, self.depth, self.parent, offsite=self.offsite) for url in self.urls]
 
 
-# What is to be queued again: given an item, those stored after it, each with its item, in the order of the items; None
-# for one that is not to be, so that a walk with few of them has bounded steps too.
+# Queues stored URLs again: given an item, yields those stored after it, each with its item, in the order of the items;
+# None for one that is not to be queued, so that a walk with few of them has bounded steps too.
 Stored = Callable[[int], Iterable[tuple[int, Found | None]]]
 
 
@@ -80,7 +80,7 @@ class Ended(Struct, frozen=True, gc=False):
     retry_after_s: float | None = None
     outcome: str = ""  # for the request log: the status, or the kind of failure
     in_trouble: bool = False  # of a slow-down: by a fault of the site (503), not by a limit that it has set
-    took_s: float | None = None  # until the answer was there; None where there was none, or nobody looked
+    took_s: float | None = None  # until the answer was there; None if there was none, or it was not measured
 
     @property
     def failure(self) -> str:
@@ -98,7 +98,9 @@ class End(StrEnum):
 
 
 class Slots(Struct, frozen=True, gc=False):
-    """How many leases may be out at a time to sites that have shown little good: the others may have all there are."""
+    """How many leases may be out at a time to sites that have not proved responsive: responsive ones may use
+    all slots.
+    """
 
     unknown: int  # sites that have never answered, or not the last time
     slow: int
@@ -108,7 +110,7 @@ Router = Callable[[Lease], HandRoute | None]
 
 
 class EndedLease(Struct, frozen=True, gc=False):
-    """The end of a lease."""
+    """A lease and how it ended."""
 
     lease: Lease
     end: End
@@ -116,7 +118,7 @@ class EndedLease(Struct, frozen=True, gc=False):
 
 
 class Handed(Struct, frozen=True, gc=False):
-    """A transfer whose page lies in a spool, for a parser to claim."""
+    """A transfer whose page lies in a spool until a parser claims it."""
 
     ended: Ended
     reference: bytes
@@ -131,7 +133,7 @@ class LeasedPage(Struct, frozen=True, gc=False):
 
 
 class Wanted(Struct, frozen=True, gc=False):
-    """Politeness by address: a lease, and the address that its request would go to."""
+    """Politeness by address: a lease, and the address of its request."""
 
     lease: Lease
     address: str
@@ -145,7 +147,7 @@ class Rejection(Struct, frozen=True, gc=False):
     crawl: int
     reason: Reason
     detail: str = ""
-    request: bytes = b""  # as it was admitted with
+    request: bytes = b""  # the request that it was admitted with
 
 
 class Admission(Struct, frozen=True):
@@ -179,7 +181,7 @@ class CrawlLimits(Struct, frozen=True):
 
 
 class FrontierStats(Struct, frozen=True):
-    """Numbers for displays, metrics and termination."""
+    """Statistics for displays, metrics and termination."""
 
     queued: int
     leased: int
@@ -195,7 +197,7 @@ class FrontierStats(Struct, frozen=True):
 
 
 class CrawlCounts(Struct, frozen=True):
-    """One crawl of those in a frontier."""
+    """The counts of one crawl."""
 
     queued: int
     leased: int
@@ -205,13 +207,13 @@ class CrawlCounts(Struct, frozen=True):
 
 
 class WaitReason(Struct, frozen=True):
-    """Why nothing of a crawl is requested for now, and until when (the frontier's clock), as far as known."""
+    """Why a crawl requests nothing now, and until when (the frontier's clock), if known."""
 
     cause: str
     until: float | None = None
 
 
-# What a crawl waits for, in words; {} is the site, or the host and port.
+# The causes of a wait, as messages; {} is the site, or the host and port.
 CAUSES = {
     "paused": "paused",
     "machine": "another crawl on this machine is asking {}",
@@ -226,19 +228,19 @@ CAUSES = {
 
 
 class QueuePart(Protocol):
-    """What URLs a crawl knows, and what waits to be claimed. A URL is admitted once in each crawl."""
+    """The URLs of crawls: seen ones, and those that wait to be claimed. A URL is admitted once in each crawl."""
 
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
         """Queues what is new."""
 
     def admit_links(self, crawl: int, links: Sequence[PageLinks]) -> Admission:
-        """The same for what pages link to, as one batch: most of what a crawl admits."""
+        """Queues the new links of pages as one batch: most of what a crawl admits."""
 
     def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
         """Those of the URLs that are not in the crawl's seen set."""
 
     def restore_excluded(self, crawl: int, wanted: Callable[[Item], bool]) -> int:
-        """Queues those items of `LeasesPart.exclude` again that are `wanted` now; how many that are."""
+        """Queues again those items of `LeasesPart.exclude` that are `wanted` now; returns how many."""
 
     def items(self, crawl: int) -> Iterator[Item]:
         """Everything that is queued for a crawl."""
@@ -250,9 +252,9 @@ class QueuePart(Protocol):
 class RevisitsPart(Protocol):
     """Known URLs that are queued once more, as new visits under new numbers.
 
-    How far a walk through many of them has come is written in the transaction that queues them: a kill repeats none.
-    A walk is an iterator, each step of which queues a bounded number: the crawl runs meanwhile. After an error (a full
-    disk, a server that is away) a new one continues where it was.
+    The position of a walk through many of them is written in the transaction that queues them: a kill repeats none. A
+    walk is an iterator, each step of which queues a bounded number: the crawl runs meanwhile. After an error (a full
+    disk, an unreachable server) a new walk continues at that position.
     """
 
     def readmit(self, crawl: int, found: Found) -> None:
@@ -263,13 +265,15 @@ class RevisitsPart(Protocol):
         """Queues URLs, unless the note `name` says that these (`what`) are queued already."""
 
     def walk(self, crawl: int, name: str, run: str, stored: Stored, begin: Callable[[int], None]) -> Iterator[None]:
-        """Queues URLs once for each run, by the note `name`; `begin` is called with the last item before. One that was
-        cut off, in whichever run, continues where it was."""
+        """Queues URLs once for each run, by the note `name`; `begin` is called with the last item before. An
+        interrupted walk of any run is continued.
+        """
 
 
 class LeasesPart(Protocol):
-    """Who has which item. An item has one owner at a time; an expired lease, or one of an older epoch, changes
-    nothing."""
+    """Which process has which item. An item has one owner at a time; an expired lease, or one of an older epoch, has no
+    effect.
+    """
 
     def claim(self, owner: str, limit: int, slots: Slots | None = None, route: Router | None = None) -> list[Lease]:
         """Leases for items that are due; durable before it returns. `slots`: what sites that hang may have of them.
@@ -279,11 +283,12 @@ class LeasesPart(Protocol):
         """When `claim` may next return something; None if nothing is scheduled."""
 
     def sending(self, leases: Sequence[Lease]) -> None:
-        """These requests are about to be sent, and must not be sent twice: from now on, whatever happens, an item that
-        comes back is rejected (`unknown_outcome`) and not given out again. On the disk before it returns."""
+        """These requests are about to be sent, and must not be sent twice: from now on an item that comes back is
+        rejected (`unknown_outcome`) and not leased again. On the disk before it returns.
+        """
 
     def not_sent(self, lease: Lease) -> None:
-        """One of those was not sent after all: it may be given out again."""
+        """Such a request was not sent after all: its item may be leased again."""
 
     def claim_slots(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Politeness by address: whether each request may be sent now. False: the lease has ended, and its item is
@@ -303,20 +308,24 @@ class LeasesPart(Protocol):
         """
 
     def exclude(self, leases: Iterable[Lease]) -> None:
-        """Takes leased items out that an edit has excluded, until `QueuePart.take_back`; nothing was asked for them."""
+        """Excludes leased items that an edit no longer admits, until `QueuePart.restore_excluded`; no request was sent
+        for them.
+        """
 
 
 class RejectedPart(Protocol):
     """URLs that end without a request: some are never numbered (`refused`), the others need a row (`rejections`)."""
 
     def refused(self, crawl: int, reason: Reason, url: str, parent: int) -> None:
-        """Remembers a refusal that cannot be worked out again later; a crawl has a bounded number of them."""
+        """Records a refusal whose reason cannot be derived again later; a crawl has a bounded number of them."""
 
     def left_sitemaps(self, crawl: int) -> list[Found]:
-        """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""
+        """The sitemaps over the limit, up to a bound: for a crawl whose limit is raised."""
 
     def rejections(self) -> list[Rejection]:
-        """Items removed from the queues, or not admitted, since the last call: store them, then call `ended`."""
+        """Items removed from the queues, or not admitted, since the last call: the caller stores their rows, then calls
+        `ended`.
+        """
 
     def ended(self, items: Iterable[int], batch: int = 0) -> None:
         """Ends rejected items whose rows are stored."""
@@ -333,24 +342,26 @@ class CrawlsPart(Protocol):
     def open_crawl(
         self, name: str, limits: CrawlLimits, section: PolitenessSection | None = None, weight: float = 1.0
     ) -> int:
-        """The number of a crawl: a new one, or the one of that name that is there, held to these settings from now on.
+        """The number of a crawl: of a new one, or of the existing one of that name, to which these settings apply from
+        now on.
 
         Without a `section` it is as polite as the frontier.
         """
 
     def change_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
-        """Holds a crawl to other settings from now on; BadInput for a `max_depth` that comes too late."""
+        """Applies other settings from now on; BadInput for a `max_depth` that comes too late."""
 
     def follow(self, crawl: int, revision: int, trust: str = "") -> None:
-        """From now on the requests of a crawl follow this revision of its settings: the request log says so, for
-        `weft audit`. `trust`: see `settings.trust_of`."""
+        """The requests of a crawl follow this revision of its settings from now on: the request log records it, for
+        `weft audit`. `trust`: see `settings.trust_of`.
+        """
 
     def pause(self, crawl: int, paused: bool = True) -> None:
-        """Nothing of a paused crawl is claimed, and nothing is lost."""
+        """Pauses or continues a crawl: nothing of a paused one is claimed, and nothing is lost."""
 
 
 class StatusPart(Protocol):
-    """What can be asked at any time, and changes nothing."""
+    """The frontier's status: may be read at any time, and changes nothing."""
 
     def stats(self) -> FrontierStats:
         """The current numbers."""
@@ -360,14 +371,15 @@ class StatusPart(Protocol):
 
     def waits_for(self, crawl: int) -> WaitReason | None:
         """Why a crawl that has URLs queued, and nothing in flight, requests nothing within the next seconds. None while
-        it does, or where nothing is queued. Costs the same for any number of sites: it looks at a bounded number."""
+        it does, or where nothing is queued. Costs the same for any number of sites: it checks a bounded number.
+        """
 
     def has_work(self, crawl: int) -> bool:
-        """Whether something that is queued of a crawl may still be claimed; a look at all its sites."""
+        """Whether a queued item of a crawl may still be claimed; checks all of its sites."""
 
 
 class PermitsPart(Protocol):
-    """How many pages crawls may have here. Pages stored and pages in flight together never exceed it."""
+    """How many pages crawls may have in this frontier. Pages stored and pages in flight together never exceed it."""
 
     def allow(self, crawl: int, max_pages: int) -> None:
         """Sets how many pages a crawl may have."""
@@ -380,7 +392,7 @@ class PermitsPart(Protocol):
 
 
 class SitesPart(Protocol):
-    """What is known of sites and their origins, for all crawls and across restarts."""
+    """Facts about sites and their origins, for all crawls and across restarts."""
 
     def key_of(self, url: str) -> str:
         """The politeness key of a URL."""
@@ -389,42 +401,45 @@ class SitesPart(Protocol):
         """The last known robots.txt of an origin."""
 
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
-        """Remembers an origin's robots.txt; its Crawl-delay raises the site's delay."""
+        """Records an origin's robots.txt; its Crawl-delay raises the site's delay."""
 
     def held(self, crawl: int, url: str) -> str:
-        """Why a part of a rendered page may not be asked for now: its origin's breaker is open (`breaker`), or its site
-        asked for silence (`retry-after`); empty where it may."""
+        """Why a part of a rendered page may not be requested now: its origin's breaker is open (`breaker`), or its site
+        asked for silence (`retry-after`); empty if it may.
+        """
 
     def asked(self, crawl: int, parts: Sequence[RenderedPart]) -> None:
-        """Parts of a rendered page were requested: they are logged, and their sites are due no earlier than a delay
-        after the last of them."""
+        """Records that parts of a rendered page were requested: they are logged, and their sites are due no earlier
+        than a delay after the last of them.
+        """
 
     def ask_robots_again(self, crawl: int, origin: str) -> None:
         """A robots.txt that could not be fetched is fetched once more, before the next page of its origin."""
 
     def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
-        """The version of the newest copy of a lease's site's cookies, and the copy; None if there is none that this
-        process has not."""
+        """The version of the newest copy of the cookies of a lease's site, and the copy; None if this process already
+        has the newest.
+        """
 
     def keep_cookies(self, crawl: int, key: str, data: bytes) -> int:
         """Keeps a newer copy; returns its version."""
 
 
 class NotesPart(Protocol):
-    """Strings that are kept with the frontier."""
+    """Named strings that are stored with the frontier."""
 
     def note(self, name: str, value: str | None = None) -> str:
-        """The string of that name; given a value, it is changed at the next commit."""
+        """The string of that name; a given value is stored at the next commit."""
 
     def scope_extended(self, crawl: int, url: str) -> None:
-        """Remembers that a seed's redirect to this URL extended the scope."""
+        """Records that a seed's redirect to this URL extended the scope."""
 
     def scope_extensions(self, crawl: int) -> list[str]:
         """The URLs that extended the scope, from all processes."""
 
 
 class DurabilityPart(Protocol):
-    """What is safe against which failure. Order that the caller keeps: engine/loop/commit.py."""
+    """What is safe against which failure. For the order of calls see engine/loop/commit.py."""
 
     acknowledged: int  # the last batch of the store that was acknowledged, by this process or one before
 
@@ -438,11 +453,15 @@ class DurabilityPart(Protocol):
         """The store's batches up to this one are durable."""
 
     def knows_finished(self) -> Callable[[int], bool] | None:
-        """What tells of an item, as of now, whether it is finished; None for a frontier that forgets what is."""
+        """Returns a function that tests whether an item is finished, as of now; None for a frontier that forgets
+        finished items.
+        """
 
 
 class RecoveryPart(Protocol):
-    """What an earlier process left. Called once, after the crawls are opened and before anything is claimed."""
+    """Restores the state of an earlier process. Called once, after the crawls are opened and before anything is
+    claimed.
+    """
 
     def recover(
         self,
@@ -462,7 +481,7 @@ class RecoveryPart(Protocol):
 
 
 class Frontier(Protocol):
-    """The parts, one clock for all of them, and one end."""
+    """The parts of a frontier, with one clock and one end."""
 
     @property
     def queue(self) -> QueuePart: ...
@@ -501,7 +520,7 @@ class Frontier(Protocol):
         """The frontier's clock."""
 
     def close(self) -> None:
-        """Commits, and releases what it holds."""
+        """Commits, and releases files and locks."""
 
 
 class ParseQueuePart(Protocol):
@@ -517,22 +536,24 @@ class ParseQueuePart(Protocol):
         """Counts a parser that died on this page; returns how many have."""
 
     def awaited(self, items: Sequence[int]) -> list[bool]:
-        """Whether each item is fetched and not parsed yet; True where that is unknown."""
+        """Whether each item is fetched and not parsed yet; True if that is unknown."""
 
 
 class LoginsPart(Protocol):
-    """Requests that log a crawl in, and the pages that wait for them. A login is of the process that makes it: nothing
-    of it is written down but its requests, in the request log."""
+    """Requests that log a crawl in, and the pages that wait for them. A login belongs to the process that makes it:
+    only its requests are written down, in the request log.
+    """
 
     def hold(self, crawl: int, holds: Callable[[str], bool]) -> None:
-        """From now on a page of the crawl for whose URL `holds` is true is not given out; it is asked at each claim,
-        and may call `ask`."""
+        """From now on a page of the crawl for whose URL `holds` returns True is not leased; it is called at each claim,
+        and may call `ask`.
+        """
 
     def release(self, crawl: int) -> None:
-        """Pages that were held may not be so any more: they are tried again."""
+        """Tries the held pages of a crawl again."""
 
     def ask(self, crawl: int, url: str, about: str, wait_s: float = 0.0) -> None:
-        """Queues a request of a login, before the pages of its site and behind its robots.txt."""
+        """Queues a request of a login, before the pages of its site and after its robots.txt."""
 
 
 class LossRecoveryPart(RecoveryPart, Protocol):
@@ -541,7 +562,7 @@ class LossRecoveryPart(RecoveryPart, Protocol):
     lost_ends: list[int]  # stored items whose links may have been lost with the server's data
 
     def restore_stored(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None:
-        """The pages of `lost_ends` (URL, depth, item): if the server has forgotten them, it knows them again."""
+        """Restores the pages of `lost_ends` (URL, depth, item) that the server has forgotten."""
 
     def settled(self) -> bool:
         """Whether all processes of the pod have called `restore_stored` since the server lost data."""

@@ -1,8 +1,8 @@
-"""Lists of a page's links, looked through and written down at once: what admission does for every single link.
+"""Scans and encodes the lists of a page's links as a whole: the part of admission that runs for every link.
 
 `_link_lists.c` is the same, compiled where there is a compiler at installation
-(docs/decisions/0048-compiled-lists-of-links.md). What a quick look finds odd is judged by the rules one by one, so it
-may find too much but never too little; the two need not find the same.
+(docs/decisions/0048-compiled-lists-of-links.md). The quick check selects links that the rules must judge one by one. It
+may select too many but never too few, and the two versions need not select the same.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def grouped(
 
 
 def _suspects(links: list[str], earliest_year: int, latest_year: int, most_segments: int) -> set[str]:
-    """Those of canonical URLs that the trap rules may object to: few, and found by a quick look.
+    """Those of canonical URLs that the trap rules may object to: few, and selected by a quick check.
 
     Their patterns would take longer than all the rest of an admission.
     """
@@ -48,7 +48,7 @@ def _suspects(links: list[str], earliest_year: int, latest_year: int, most_segme
     found = {url for url in links if "?" in url or "=" in url} if "?" in text or "=" in text else set[str]()
     for url in links:
         slashes = url.count("/") - 2  # without those of "http://"
-        if slashes == 3:  # a path of three segments, which would all have to be equal
+        if slashes == 3:  # three segments can only be a trap if all are equal
             segments = url.split("/")
             if segments[-3] == segments[-2]:
                 found.add(url)
@@ -62,7 +62,7 @@ def _suspects(links: list[str], earliest_year: int, latest_year: int, most_segme
 
 
 def numbered(first: int, middle: str, links: list[str], cut: int) -> bytes:
-    """A line for each URL: its number, counted from `first` on, what all have in between, and the URL from `cut` on."""
+    """A line for each URL: its number, counted from `first`, the common `middle`, and the URL from `cut` on."""
     return "".join([f"{item}{middle}{url[cut:]}\n" for item, url in enumerate(links, first)]).encode()
 
 

@@ -6,8 +6,8 @@ receiver remembers the last number of each sender. A power cut may take the last
 numbers that were used; after one, numbers continue far beyond them. What was acknowledged no power cut can take: a
 receiver that does not have it any more has lost its journal, and with it URLs that no other process has.
 
-Besides URLs two things travel: places that a seed's redirect has made a part of the scope, and what an origin's
-robots.txt said that was redirected to another pod's host.
+Besides URLs, messages carry scope extensions by a seed's redirect, and the robots.txt of an origin that was redirected
+to another pod's host.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class RobotsNotice(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PodMessage(msgspec.Struct, array_like=True):
-    """Everything for one pod from one commit. Crawls are numbered as by the sender; `names` says which they are."""
+    """Everything for one pod from one commit. Crawls are numbered as by the sender; `names` maps these numbers to
+    names.
+    """
 
     links: list[LinkMessage] = []
     special_urls: list[SpecialUrl] = []
@@ -77,7 +79,7 @@ class PodMessage(msgspec.Struct, array_like=True):
 
     @property
     def name(self) -> str:
-        """The one crawl that it is about; empty for one about none."""
+        """The crawl of the message; empty if it belongs to none."""
         return next(iter(self.names.values()), "")
 
     def add(self, crawl: int, one: Found) -> None:
@@ -107,7 +109,7 @@ class PodMessage(msgspec.Struct, array_like=True):
             self.links.append(LinkMessage(*facts, [one.url]))
 
     def found(self) -> list[Found]:
-        """Its URLs: those that are more than links first."""
+        """Its URLs; plain links come last."""
         found = [special.found() for special in self.special_urls]
         for links in self.links:
             found += [Found(url, links.depth, links.parent, offsite=links.offsite) for url in links.urls]
@@ -124,7 +126,7 @@ def encoded(message: PodMessage) -> bytes:
 
 
 def read_message(body: bytes) -> PodMessage:
-    """The message that `encoded` made these bytes of."""
+    """Decodes a message."""
     return _DECODER.decode(body)
 
 
@@ -152,31 +154,31 @@ class Outbox:
         return sum(self._numbers.values())
 
     def add(self, pod: int, crawl: int, one: Found) -> None:
-        """A URL for another pod."""
+        """Adds a URL for another pod."""
         self._message(pod, crawl).add(crawl, one)
 
     def add_links(self, pod: int, links: LinkMessage) -> None:
-        """Links of one page, for another pod."""
+        """Adds links of one page for another pod."""
         self._message(pod, links.crawl).links.append(links)
 
     def add_scope(self, crawl: int, url: str) -> None:
-        """To all pods: this place is a part of the scope from now on."""
+        """Extends the scope in all pods from now on."""
         for pod in self._numbers:
             self._message(pod, crawl).scopes.append((crawl, url))
 
     def add_robots(self, pod: int, notice: RobotsNotice) -> None:
-        """To the origin's pod: its robots.txt."""
+        """Sends a robots.txt to the origin's pod."""
         self._message(pod).robots.append(notice)
 
     def jump(self) -> None:
-        """Skips the numbers that may have been used before a power cut; an empty message carries the new ones over."""
+        """Skips the numbers that may have been used before a power cut; an empty message announces the new ones."""
         for pod in self._numbers:
             self._numbers[pod] += JUMP
             self._acknowledged[pod] += JUMP
             self._message(pod)
 
     def flush(self) -> None:
-        """Makes messages of what was gathered; the journal's next commit writes them."""
+        """Encodes the collected messages; the journal's next commit writes them."""
         for pod, message in self._pending.items():
             number = self._numbers[pod] = self._numbers[pod] + 1
             self._links[pod, number] = sum(len(links.urls) for links in message.links) + len(message.special_urls)
@@ -185,7 +187,7 @@ class Outbox:
         self._pending.clear()
 
     def committed(self) -> None:
-        """What was flushed is in the journal, and may be sent."""
+        """Flushed messages are in the journal, and may be sent."""
         self._committed.update(self._numbers)
 
     def next(self, pod: int, after: int) -> tuple[int, bytes] | None:
@@ -193,7 +195,7 @@ class Outbox:
         return self._journal.message(pod, after) if after < self._committed[pod] else None
 
     def links_in(self, pod: int, number: int) -> int:
-        """How many URLs a message carries; 0 for one that an earlier process made. Asked once."""
+        """How many URLs a message carries; 0 for one of an earlier process. Valid once."""
         return self._links.pop((pod, number), 0)
 
     def acknowledged(self, pod: int, number: int) -> None:
@@ -221,14 +223,14 @@ class Outbox:
 
 
 class RecentlySent:
-    """Which URLs were sent recently: between half a million and a million of them."""
+    """The URLs that were sent recently: between half a million and a million of them."""
 
     def __init__(self, limit: int = REMEMBERED) -> None:
         self._limit = limit
         self._newer, self._older = SeenSet(1), SeenSet(1)
 
     def unknown(self, urls: Iterable[str]) -> list[str]:
-        """Those that were not sent recently, in order."""
+        """The URLs that were not sent recently, in order."""
         new = self._newer.unknown(urls)
         return self._older.unknown(new) if new and len(self._older) else new
 

@@ -1,10 +1,11 @@
-"""Bytes that belong to queued items, in append-only files: an item's entry has the place of its payload, not the bytes.
+"""Bytes that belong to queued items, in append-only files: an item's entry has the position of its payload, not the
+bytes.
 
     payloads/NNNNNN.seg    records: length (4 bytes), checksum (8 bytes), the bytes
 
-A place is written to the journal after `sync` has put its record on the disk, so that no place that is known leads to
-nothing. Each process appends to a file of its own, so that a torn end of an earlier one is never followed by anything.
-A file is deleted when nothing in it is needed any more.
+A position is written to the journal after `sync` has put its record on the disk, so that every recorded position is
+valid. Each process appends to a file of its own, so that a torn end of an earlier one is never followed by anything. A
+file is deleted when nothing in it is needed any more.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ _MOST_OPEN = 16
 
 
 class PayloadPosition(NamedTuple):
-    """Where a payload lies."""
+    """The position of a payload."""
 
     segment: int
     offset: int
 
 
 class LostPayload(Exception):
-    """What lies at a place is not what was written there."""
+    """The bytes at a position differ from what was written."""
 
 
 class _Unwritten:
@@ -49,7 +50,7 @@ class _Unwritten:
 
 
 class Payloads:
-    """The payloads of one frontier. What is appended is in memory until `sync`."""
+    """The payloads of one frontier. Appended ones are in memory until `sync`."""
 
     def __init__(
         self, folder: Path, needed: Iterable[tuple[int, int]] = (), segment_bytes: int = SEGMENT_BYTES
@@ -78,7 +79,7 @@ class Payloads:
         return place
 
     def read(self, place: PayloadPosition) -> bytes:
-        """The payload at a place; LostPayload where it is not what was written."""
+        """The payload at a position; LostPayload if it differs from what was written."""
         try:
             length, checksum = _HEAD.unpack(self._bytes(place.segment, place.offset, _HEAD.size))
             data = self._bytes(place.segment, place.offset + _HEAD.size, length)
@@ -89,13 +90,13 @@ class Payloads:
         return data
 
     def release(self, place: PayloadPosition) -> None:
-        """A payload is not needed any more; its file goes with `delete_unused`, once it is the last one of it."""
+        """Releases a payload that is no longer needed; `delete_unused` deletes its file after the last one."""
         self._needed[place.segment] -= 1
         if self._needed[place.segment] <= 0 and place.segment != self._tail.segment:
             self._unused.append(place.segment)
 
     def sync(self) -> None:
-        """Puts what was added on the disk. DiskFull: nothing is lost, call it again."""
+        """Puts added payloads on the disk. DiskFull: nothing is lost, call it again."""
         while self._full:
             self._write(self._full[0])
             last = self._full.pop(0)
@@ -105,7 +106,7 @@ class Payloads:
             self._write(self._tail)
 
     def delete_unused(self) -> None:
-        """Deletes files that nothing is needed of; the journal must have that."""
+        """Deletes files without needed payloads; the journal must have the releases."""
         for number in self._unused:
             if (fd := self._readers.pop(number, None)) is not None:
                 os.close(fd)
@@ -123,7 +124,7 @@ class Payloads:
         self._fd = -1
 
     def _write(self, some: _Unwritten) -> None:
-        """At its offset, so that a write that failed in the middle is made again."""
+        """Writes at the recorded offset, so that a write that failed in the middle is repeated there."""
         with writing(self._path(some.segment)):
             if self._segment != some.segment:
                 self._open(some.segment)

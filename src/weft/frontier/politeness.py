@@ -1,5 +1,5 @@
 """When the next request may go to a site: its due time, its slots, its circuit breakers, its slowdown after a 429; and
-what it has shown of itself, by which requests to sites that hang cannot take the slots of those that answer.
+its responsiveness, by which requests to sites that hang cannot use the slots of those that answer.
 
 A PolitenessClock is what politeness is kept for: a domain, a host or an address. All crawls share it. What the site
 asked for binds all of them (`due`: Retry-After, a Crawl-delay); a crawl's own delay counts from anyone's last request
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 SLOWEST_S = 60.0
 LONGEST_BACKOFF_S = 60.0  # between two tries of a request that has failed
-LONGEST_SILENCE_S = 86400.0  # for which an address is not asked, however long a Retry-After is
-UNREACHABLE_S = 600.0  # until a robots.txt is asked for again that cannot be had where it is
+LONGEST_SILENCE_S = 86400.0  # for which an address is not asked, however long its Retry-After
+UNREACHABLE_S = 600.0  # until an unreachable robots.txt is requested again
 LONG_WAIT = 10  # of its own delays, after which a crawl is next at a site that several want
 _NEVER = float("-inf")
-EASE_AFTER = 20  # good answers in a row after which a slowed site is trusted with half the delay again
+EASE_AFTER = 20  # good answers in a row after which a slowed site's extra delay is halved
 SLOW_S = 2.0  # a site that takes longer to answer is slow
-LAG_S = 1.0  # answers that take less are never held against a site, whatever it took before
-LAG_TIMES = 3.0  # times its usual time, from which on a site is said to have slowed down
+LAG_S = 1.0  # answers faster than this never count as late, whatever the site's usual time
+LAG_TIMES = 3.0  # times its usual time, from which on a site counts as slowed down
 _MOST_BREAKERS = 200  # of a clock
-_RECENT, _USUAL = 1 / 4, 1 / 64  # the weight of the last answer in the two averages
+_RECENT, _USUAL = 1 / 4, 1 / 64  # the weights of the last answer in the two averages
 log = Log("weft.frontier.politeness")
 # Log lines about sites: event → message, and the field that its number goes into. All frontiers log the same.
 CHANGES = {
@@ -56,7 +56,7 @@ def log_change(what: str, site: str, number: float) -> None:
 
 
 class Responsiveness(IntEnum):
-    """What a site has shown of itself. Each class has its own share of a process's slots."""
+    """The responsiveness of a site. Each class has its own share of a process's slots."""
 
     FINE = 0
     SLOW = 1
@@ -64,7 +64,7 @@ class Responsiveness(IntEnum):
 
 
 def breaker_name(trust: str, url: str) -> str:
-    """The name of the breaker that a URL is behind, for the crawls of one trust."""
+    """The name of the breaker of a URL, for the crawls of one trust."""
     return trust + url[: url.index("/", 8)]
 
 
@@ -74,7 +74,7 @@ def authority_of(name: str) -> str:
 
 
 class Breaker:
-    """Failures in a row: after that many nothing is asked for a while, then one request at a time, a probe.
+    """Failures in a row: after a number of them nothing is requested for a while, then one request at a time, a probe.
 
     Only a probe is counted as one: requests that were in flight when it opened may fail as well, at the same moment.
     However many probes have failed, the next one is made when its time has come.
@@ -85,8 +85,8 @@ class Breaker:
     def __init__(self) -> None:
         self.failing: tuple[int, ...] = ()  # items that failed in a row
         self.open_until = 0.0  # 0: it is closed
-        self.probe = 0  # the item whose request is the probe; it may have been given back since
-        self.probes = 0  # that have failed since it opened
+        self.probe = 0  # the item whose request is the probe; it may have been queued again since
+        self.probes = 0  # failed probes since it opened
 
     def failed(self, item: int, at: float, section: PolitenessSection) -> None:
         """Counts a failure."""
@@ -109,31 +109,31 @@ class PolitenessClock:
     )  # fmt: skip
 
     def __init__(self, due: float = 0.0) -> None:
-        self.due = due  # not before this, whichever process asks
-        self.last_start = self.last_end = _NEVER  # of requests, whosever they were
+        self.due = due  # no process asks before this
+        self.last_start = self.last_end = _NEVER  # of requests by any process
         self.active = 0  # slots in use
         self.crawl_delay_s = 0.0
         self.extra_s = 0.0  # delay added after a 429 or 503
         self.good = 0  # successes since then
         self.forced_single = False  # a Crawl-delay or Retry-After was seen
-        self.in_trouble = False  # what slowed it down was a fault of its own (503), not a limit (429)
-        self.recent_s = -1.0  # how long it takes to answer, lately; negative: it has not answered
+        self.in_trouble = False  # it slowed down by a fault of its own (503), not by a limit (429)
+        self.recent_s = -1.0  # its recent answer time; negative: it has not answered
         self.usual_s = -1.0  # the same over a longer time
-        self.lag_s = 0.0  # how long it takes to answer, while that is much longer than usual
+        self.lag_s = 0.0  # its answer time, while that is much longer than usual
         self.breakers: dict[str, Breaker] | None = None  # by their names; of those that have failed
         self.parked: dict[Site, None] | None = None  # of a shared clock: the sites that wait for a slot, in order
 
     def delay_s(self, section: PolitenessSection) -> float:
         """The current minimum time between two requests."""
         if self.lag_s and section.delay_s:
-            # A site that has several requests at once answers that many in the time that one takes.
+            # A site with several requests at once answers that many in the time of one.
             lag_s = self.lag_s if self.forced_single else self.lag_s / section.places
             return max(section.delay_s, self.crawl_delay_s, self.extra_s, lag_s)
         return max(section.delay_s, self.crawl_delay_s, self.extra_s)
 
     @property
     def shown(self) -> Responsiveness:
-        """By what it did with its last requests."""
+        """Its responsiveness, by its last requests."""
         if self.recent_s < 0.0:
             return Responsiveness.UNKNOWN
         return Responsiveness.FINE if self.recent_s < SLOW_S else Responsiveness.SLOW
@@ -149,31 +149,31 @@ class PolitenessClock:
         return max(self.due, last + self.delay_s(section))
 
     def has_room(self, section: PolitenessSection) -> bool:
-        """Whether a slot is free."""
+        """Whether it has a free slot."""
         return self.active < self.places(section)
 
     def breaker(self, name: str) -> Breaker | None:
-        """A breaker by its name; None where nothing has failed."""
+        """A breaker by its name; None if nothing has failed."""
         return None if self.breakers is None else self.breakers.get(name)
 
     def held_until(self) -> float:
-        """When the last of its open breakers lets a request through; 0 where none is open."""
+        """When the last of its open breakers admits a request; 0 if none is open."""
         return max((one.open_until for one in (self.breakers or {}).values()), default=0.0)
 
     def started(self, now: float) -> None:
-        """A request is being made."""
+        """Records the start of a request."""
         self.active += 1
         self.last_start = now
 
     def ended(self, at: float) -> None:
-        """A request is over."""
+        """Records the end of a request."""
         self.last_end = max(self.last_end, at)
 
     def took(self, seconds: float | None, section: PolitenessSection) -> None:
         """How long an answer took; None: there was none.
 
-        A site whose answers take several times as long as they used to has more to do than it can: it gets a request no
-        more often than it answers (`delay_s`), until that has passed or has become usual.
+        A site whose answers take several times as long as before is overloaded: it gets a request no more often than it
+        answers (`delay_s`), until that has passed or has become usual.
         """
         if seconds is None:
             self.recent_s = -1.0
@@ -196,7 +196,8 @@ class PolitenessClock:
         self.forced_single = True
         self.in_trouble = in_trouble
         self.extra_s = min(SLOWEST_S, max(2 * self.delay_s(section), 1.0))
-        # A longer one is not waited for, what is queued is rejected. Kept as it is, it would be the end of the site.
+        # A longer one is not waited for: queued URLs are rejected. If it were kept, the site would never be asked
+        # again.
         asked_s = min(retry_after_s or 0.0, section.max_retry_after_s)
         self.due = max(self.due, at + self.extra_s, at + asked_s)
 
@@ -216,7 +217,7 @@ class PolitenessClock:
                 self.extra_s = self.extra_s / times if self.extra_s > times * section.delay_s else 0.0
 
     def _breaker(self, name: str) -> Breaker:
-        """A breaker, made if there is none: of a domain with very many hosts that fail the oldest make room."""
+        """A breaker, created if there is none: in a domain with very many failing hosts the oldest is removed."""
         if self.breakers is None:
             self.breakers = {}
         if name not in self.breakers:
@@ -227,7 +228,7 @@ class PolitenessClock:
         return self.breakers[name]
 
     def is_given_up(self, section: PolitenessSection, name: str) -> bool:
-        """Whether as many probes have failed as are waited for: what is queued behind the breaker is rejected."""
+        """Whether the limit of failed probes is reached: what is queued behind the breaker is rejected."""
         breaker = self.breaker(name)
         return breaker is not None and breaker.probes >= section.breaker_max_probes
 
@@ -263,7 +264,7 @@ class AddressClock(PolitenessClock):
     def __init__(self, address: str, due: float = 0.0) -> None:
         super().__init__(due)
         self.address = address
-        self.long_until = 0.0  # it has asked for longer than anyone waits: what is queued for it is rejected
+        self.long_until = 0.0  # it has asked for a longer wait than allowed: queued URLs are rejected
         self.parked = {}
 
     def slow_down(
@@ -282,7 +283,7 @@ class AddressClock(PolitenessClock):
             self.due = max(self.due, self.last_end + crawl_delay_s)
 
     def joined(self, clock: PolitenessClock) -> None:
-        """Takes over what a site knew before its address was."""
+        """Takes over the state of a site whose address was not known until now."""
         self.wants(clock.crawl_delay_s)
         self.due = max(self.due, clock.due)
         self.last_start, self.last_end = max(self.last_start, clock.last_start), max(self.last_end, clock.last_end)

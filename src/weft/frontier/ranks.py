@@ -12,10 +12,10 @@ def rank_of(depth: int, priority: int) -> int:
 
 
 def depth_in(rank: int) -> int:
-    """The depth of what waits in a queue."""
+    """The depth of a queued item, by its rank."""
     return rank & _MASK
 
 
 def priority_in(rank: int) -> int:
-    """The priority of what waits in a queue."""
+    """The priority of a queued item, by its rank."""
     return -(rank >> _BITS)

@@ -1,4 +1,4 @@
-"""How many requests of a process are out to sites of each class, and how many may be.
+"""The requests of a process to sites of each class: how many are out, and how many may be.
 
 Requests to sites that hang take a process's slots for as long as its time limits allow; if they could take all of them,
 a web with one dead host in ten would be crawled at the pace of its dead hosts. So each class but the first has a limit
@@ -11,8 +11,8 @@ from weft.frontier.contract import Slots
 from weft.frontier.politeness import Responsiveness
 
 _NO_LIMIT = 1 << 60
-# Whose turn it is while several classes have something due: sites that answer come first, the others are not left out.
-# The turns of redis/lua/claim.lua are the same.
+# The order of turns while several classes have a site due: responsive sites come first, the others are not starved. The
+# turns of redis/lua/claim.lua are the same.
 TURNS = (Responsiveness.FINE, Responsiveness.FINE, Responsiveness.UNKNOWN, Responsiveness.FINE, Responsiveness.SLOW)
 
 
@@ -24,7 +24,7 @@ class ClassSlots:
         self._most = [_NO_LIMIT] * len(Responsiveness)
 
     def limit(self, slots: Slots | None) -> None:
-        """How many requests may be out from now on; each class may always have one."""
+        """Sets how many requests may be out from now on; each class may always have one."""
         if slots is None:
             self._most = [_NO_LIMIT] * len(Responsiveness)
         else:
@@ -38,9 +38,9 @@ class ClassSlots:
         return self.out[rank] < self._most[rank]
 
     def room(self, rank: int) -> int:
-        """How many more may go out."""
+        """How many more requests to a class may be started."""
         return max(0, self._most[rank] - self.out[rank])
 
     def with_room(self) -> list[int]:
-        """The classes that have a slot."""
+        """The classes that have a free slot."""
         return [rank for rank in Responsiveness if self.out[rank] < self._most[rank]]

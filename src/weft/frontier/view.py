@@ -1,6 +1,6 @@
 """Read-only access to a crawl's frontiers, also while the crawl runs, for `weft explain` and `weft audit`.
 
-What the running process has not committed yet (about a tenth of a second) is not visible.
+Changes that the running process has not committed yet (about a tenth of a second) are not visible.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class Entry(Struct, frozen=True):
     parent: int
     hops: int
     ended: bool
-    attempt: int  # how often it was tried and queued again
+    attempt: int  # how often it failed and was queued again
     sitemap: bool
     crawl: int = 0
     line: int = 0  # of the journal
 
 
 class SitePace(Struct, frozen=True):
-    """What a frontier has written down of a site's politeness clock: seconds, and times of the wall clock."""
+    """The saved state of a site's politeness clock: seconds, and times of the wall clock."""
 
     crawl_delay: float = 0.0
     extra: float = 0.0  # after 429 or 503
-    lag: float = 0.0  # while it answers later than usual
+    lag: float = 0.0  # while its answers are later than usual
     recent: float = 0.0
     usual: float = 0.0
     # Failed probes, whether it is open, and until when, by trust and origin.
@@ -50,7 +50,7 @@ class SitePace(Struct, frozen=True):
 
 
 class RobotsEvidence(Struct, frozen=True):
-    """A robots.txt that was in force once: since when by the wall clock, and what the request log calls it."""
+    """A robots.txt that was in force: its start by the wall clock, and its name in the request log."""
 
     wall: float
     digests: tuple[str, ...]
@@ -58,13 +58,13 @@ class RobotsEvidence(Struct, frozen=True):
 
 
 def _evidence(wall: float, data: bytes) -> RobotsEvidence:
-    """Of an earlier Weft a record has its expiry, and may have been logged with it."""
+    """A record of an earlier Weft version contains its expiry, and may have been logged with it."""
     record = msgspec.msgpack.decode(data, type=RobotsRecord)
     return RobotsEvidence(wall, (robots_digest(data), robots_digest(robots_evidence(record))), record)
 
 
 class FrontierView:
-    """Questions to the files of a crawl's frontiers, one for each pod."""
+    """Reads the files of a crawl's frontiers, one for each pod."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = folders
@@ -83,13 +83,14 @@ class FrontierView:
         return [entry for pod in self._pods for entry in pod.entries(url, crawl)]
 
     def ahead_of(self, entry: Entry, key: str, key_of: Callable[[str], str]) -> tuple[int, bool]:
-        """How many queued items of the same site come before this one; False where there may be more: only those that
-        were admitted at about the same time are counted."""
+        """How many queued items of the same site come before this one; False if there may be more: only items admitted
+        at about the same time are counted.
+        """
         counts = [pod.ahead_of(entry, key, key_of) for pod in self._pods]
         return sum(count for count, _ in counts), all(is_all for _, is_all in counts)
 
     def refusal(self, url: str, crawl: int = 0) -> str | None:
-        """The recorded reason for which a URL was refused, by one crawl of several or by any (0)."""
+        """The recorded reason why a URL was refused, by one crawl of several or by any (0)."""
         return next((reason for pod in self._pods if (reason := pod.refusal(url, crawl)) is not None), None)
 
     def scope_extensions(self, crawl: int = 0) -> list[str]:
@@ -97,12 +98,11 @@ class FrontierView:
         return list(dict.fromkeys(url for pod in self._pods for url in pod.scope_extensions(crawl)))
 
     def site(self, key: str) -> SitePace:
-        """What slows requests to a site down; of a site that nothing is known of, nothing does."""
+        """What delays requests to a site; an unknown site has no delays."""
         return next((pace for pod in self._pods if (pace := pod.site(key)) is not None), SitePace())
 
     def robots_tries(self, origin: str) -> tuple[int, float] | None:
-        """How often an origin's robots.txt was asked for without success so far, and when it will be again (wall
-        clock)."""
+        """How many requests for an origin's robots.txt have failed so far, and when the next is due (wall clock)."""
         return next((tries for pod in self._pods if (tries := pod.robots_tries(origin)) is not None), None)
 
     def robots(self, origin: str) -> RobotsRecord | None:
@@ -126,7 +126,7 @@ class FrontierView:
                 yield from read_site(folder, key)
 
     def logs(self) -> list[Path | None]:
-        """The folder of each pod's request logs; None where there is none."""
+        """The folder of each pod's request logs; None if there is none."""
         folders = [folder / "requests" for folder in self._folders]
         return [folder if folder.is_dir() else None for folder in folders]
 
@@ -177,7 +177,7 @@ class _PodDatabase:
 
     @classmethod
     def open(cls, folder: Path) -> _PodDatabase | None:
-        """An embedded frontier's journal, or the robots.txt database of a pod on Redis; None where there is neither."""
+        """An embedded frontier's journal, or the robots.txt database of a pod on Redis; None if there is neither."""
         paths = [path for name in ("frontier.db", "robots.db") if (path := folder / name).exists()]
         return cls(paths[0]) if paths else None
 

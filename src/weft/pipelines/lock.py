@@ -28,7 +28,7 @@ class FolderLock:
         Owner.this_process().sign(self._fd)
 
     def release(self) -> None:
-        """Lets others have it."""
+        """Releases the lock."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

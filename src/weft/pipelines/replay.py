@@ -22,8 +22,9 @@ _KEPT = ("item_timeout", "memory_limit_mb")
 
 
 def replay_item(pipeline: Pipeline, directory: RunDirectory, item_id: str) -> tuple[Result, dict[str, StageOutcome]]:
-    """Its result, and how each stage ended. Nothing is taken from the cache or put there; files go to a folder that is
-    deleted."""
+    """Returns the item's result, and how each stage ended. The cache is neither read nor written; files go to a folder
+    that is deleted.
+    """
     prepare(pipeline)
     item = _find(pipeline, directory, item_id)
     with tempfile.TemporaryDirectory(prefix="weft-replay-") as folder:

@@ -357,7 +357,7 @@ class PipelineRun:
         return manifest.rows
 
     def _collect(self, name: str, settings: Mapping[str, Any]) -> list[OutputShard]:
-        """The rows of the collector in shards; made from the beginning, whatever an earlier try had made."""
+        """The rows of the collector in shards; made from the beginning, independent of earlier attempts."""
         context = CollectContext(settings, self._plan.config, self._sink.files, self._writer.next)
         results = read_results(self.directory.path, self._cache.find)
         size, count = self._pipeline.spec.output.shard_items, 0

@@ -8,7 +8,7 @@ STEPS = (
     "checkpointed",
     "items-done",  # all items have ended; rows of a collector are not begun
     "collected",  # all rows are in shards that are not published
-    "shard-published",  # some shards are in their place, others not
+    "shard-published",  # some shards are published, others not
     "manifest-written",  # what the manifest before named is still there
     "published",
     "cache-copied",  # tidied: what is used is in a new file

@@ -23,7 +23,7 @@ class StoredPage:
 
     row: Row
     record: WarcRecord | None
-    resources: tuple[WarcRecord, ...] = ()  # what a browser made of it
+    resources: tuple[WarcRecord, ...] = ()  # records of a browser's rendering
 
     @property
     def http(self) -> Http | None:
@@ -31,17 +31,17 @@ class StoredPage:
         return self.record.http() if self.record else None
 
     def resource(self, kind: str) -> bytes:
-        """What a browser made of the page, by the beginning of its URI (`warc.RENDERED`, ...); may be empty."""
+        """A browser's rendering of the page, by the beginning of its URI (`warc.RENDERED`, ...); may be empty."""
         return next((one.block for one in self.resources if one.headers["warc-target-uri"].startswith(kind)), b"")
 
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """What a crawl holds now: each URL counts once, by the visit that stands for it (see `visits`)."""
+    """What a crawl holds now: each URL counts once, by its current visit (see `visits`)."""
 
     urls: int
     pages: int  # URLs that have a page
-    gone: int  # that had one, and are gone
+    gone: int  # that had one, and no longer do
     page_bytes: int
     kinds: dict[tuple[int, str], int]  # URLs by status and error
     content_types: dict[str, int]
@@ -51,7 +51,7 @@ class Current:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a crawl holds. `pages` are stored 2xx; `rows` are all ended items."""
+    """The totals of a crawl. `pages` are stored 2xx; `rows` are all ended items."""
 
     rows: int
     pages: int

@@ -36,7 +36,7 @@ _POD = re.compile(r"index-(pod\d+)-").match
 
 
 class Corpus:
-    """The reading side of a page store. Indexes are opened as they are found, and stay open."""
+    """The reading side of a page store. Indexes are opened when they are first seen, and kept open."""
 
     def __init__(self, data_dirs: Sequence[Path], alive: Alive = silent) -> None:
         """`alive` is called from inside long statements."""
@@ -48,7 +48,7 @@ class Corpus:
         self._open: dict[Path, IndexReader] = {}
 
     def is_empty(self) -> bool:
-        """Whether there is no index at all."""
+        """Whether there is no index."""
         return not self._all()
 
     def check(self) -> None:
@@ -63,7 +63,7 @@ class Corpus:
             known: dict[str, Collection[str]] = {slot: index.files() for slot, index in indexes.items()}
             for name in on_disk:
                 slot = slot_of(name)
-                # What another crawl has written is none of ours; with no index at all nobody can tell.
+                # Files of another crawl are ignored; without any index, ownership is unknown.
                 if not crawls or name.rpartition("/")[2] in {
                     name_of(str(crawl), slot, serial_of(name)) for crawl in crawls
                 }:
@@ -73,7 +73,7 @@ class Corpus:
         path = path_of(folder, slot)
         if known is None:
             raise BadInput(f"{path} is missing or empty, and warc/{name} belongs to it: {remedy(folder)}")
-        if name not in known and (folder / "warc" / name).exists():  # else it was forgotten while this looked
+        if name not in known and (folder / "warc" / name).exists():  # otherwise it was forgotten during this check
             raise BadInput(f"{path} has no entry for warc/{name}: {remedy(folder)}")
 
     def get(self, url: str, crawl: int = 0) -> StoredPage | None:
@@ -87,7 +87,7 @@ class Corpus:
     def row_of(self, url: str, crawl: int = 0) -> Row | None:
         """The row of the page that `get` reads."""
         rows = self.for_url(url, crawl)
-        rows = [row for row in rows if not row.request] or rows  # another request than a GET of the URL hides none
+        rows = [row for row in rows if not row.request] or rows  # requests other than a GET of the URL hide none
         stored = [row for row in rows if row.warc_file]
         good = [row for row in stored if 200 <= row.status < 300]
         whole = [row for row in good if row.is_whole]
@@ -119,7 +119,7 @@ class Corpus:
         return KnownPages(self._data_dirs, [self._in(place) for place in range(len(self._data_dirs))])
 
     def read(self, row: Row) -> StoredPage:
-        """The page that a row stands for."""
+        """The page of a row."""
         if not row.warc_file:
             return StoredPage(row, None)
         path = self.warc_path(row)
@@ -129,11 +129,11 @@ class Corpus:
         return StoredPage(row, record, tuple(read_records(path, row.warc_offset + row.warc_length, row.rendered)))
 
     def warc_path(self, row: Row) -> Path:
-        """The file that a row's record is in."""
+        """The WARC file of a row's record."""
         return self._data_dirs[self._place(row.url)] / "warc" / row.warc_file
 
     def text(self, row: Row) -> str | None:
-        """The text of a row's page where it is kept as a file."""
+        """The text of a row's page if it is stored as a file."""
         return text.read(self._data_dirs[self._place(row.url)], row.url, row.crawl)
 
     def rows(self, where: Where = EVERY) -> Iterator[Row]:
@@ -141,8 +141,9 @@ class Corpus:
         return heapq.merge(*(index.rows(where) for index in self._all()), key=attrgetter("item"))
 
     def new_rows(self, seen: dict[Path, int], passed: Callable[[], None] = lambda: None) -> Iterator[Row]:
-        """The rows committed since `seen`, the last batch seen of each index. It is updated, and `passed` called, when
-        all rows of some batches were taken."""
+        """The rows committed since `seen`, the last batch read of each index. It is updated, and `passed` called, when
+        all rows of some batches were consumed.
+        """
         for index in self._all():
             while True:
                 rows, upto = index.committed(seen.get(index.path, 0))
@@ -157,13 +158,13 @@ class Corpus:
         return self._all()
 
     def outputs_of(self, items: Sequence[int]) -> dict[int, RowOutput]:
-        """What a user's code has made of pages, by item."""
+        """The outputs of a user's code for pages, by item."""
         return {item: output for index in self._all() for item, output in index.outputs_of(items).items()}
 
     def new_outputs(
         self, seen: dict[Path, int], passed: Callable[[], None] = lambda: None
     ) -> Iterator[tuple[int, RowOutput]]:
-        """The outputs that have items, by item, committed since `seen`: as `new_rows`, in the order of the commits."""
+        """The outputs with items, by item, committed since `seen`: like `new_rows`, in the order of the commits."""
         for index in self._all():
             while True:
                 items, upto = index.outputs_committed(seen.get(index.path, 0))
@@ -175,7 +176,7 @@ class Corpus:
                 passed()
 
     def items_made(self, crawl: int = 0) -> int:
-        """How many items a user's code has made."""
+        """How many items a user's code has produced."""
         return sum(index.items_made(crawl) for index in self._all())
 
     def url_of(self, item: int) -> str | None:
@@ -184,7 +185,7 @@ class Corpus:
         return next((row.url for row in rows if row), None)
 
     def stats(self, top: int = 20, slots: str = "", crawl: int = 0) -> Stats:
-        """What the crawl holds, or what the slots hold whose names begin so; of one crawl of several, or of all."""
+        """The totals of the crawl, or of the slots with a name prefix; of one crawl of several, or of all."""
         indexes = [index for index in self._all() if index.path.name.startswith(f"index-{slots}")]
         totals = [index.totals(crawl) for index in indexes]
         some = [total for total in totals if total[0]]
@@ -208,8 +209,9 @@ class Corpus:
         )
 
     def current(self, top: int = 0, crawl: int = 0) -> Current:
-        """What one crawl holds now, or all of them: the counts of the rows, less those that no longer stand for their
-        URL in their crawl."""
+        """The current contents of one crawl, or of all: the counts of the rows, without those that are no longer their
+        URL's current visit.
+        """
         indexes, held = self._all(), self.stats(0, crawl=crawl)
         kinds, types, depths = Counter(held.kinds), Counter(held.content_types), Counter(held.depths)
         urls_, pages, page_bytes, gone = held.rows, held.pages, held.page_bytes, 0
@@ -226,7 +228,7 @@ class Corpus:
         return Current(urls_, pages, gone, page_bytes, _some(kinds), _some(types), _some(depths), top_hosts)
 
     def _replaced(self, crawl: int = 0, top: int = 0) -> Replaced:
-        """The visits that do not stand for their URL in their crawl."""
+        """The visits that are not their URL's current one in their crawl."""
         found = Replaced()
         for place in range(len(self._data_dirs)):
             for indexes in _by_pod(self._in(place)):
@@ -237,7 +239,7 @@ class Corpus:
         return found
 
     def kinds(self, depth: int | None = None) -> dict[tuple[int, str], int]:
-        """URLs by the status and error of their last visit that counts; of one depth, or all."""
+        """URLs by the status and error of their current visit; of one depth, or all."""
         counts: Counter[tuple[int, str]] = Counter()
         for status, error, rows, _ in (kind for index in self._all() for kind in index.kinds(depth=depth)):
             counts[status, error] += rows
@@ -284,7 +286,9 @@ def _by_pod(indexes: Iterable[IndexReader]) -> Iterable[list[IndexReader]]:
 
 
 def _add_replaced(found: Replaced, indexes: Sequence[IndexReader], crawl: int) -> None:
-    """Those of URLs that have rows in several indexes: none of them knows, so their visits are read."""
+    """Adds replaced visits of URLs that have rows in several indexes: no single index can detect them, so their visits
+    are read.
+    """
     if any(index.notes() for index in indexes):
         hashes = repeated(indexes)
     else:  # every URL was queued once
@@ -309,7 +313,7 @@ def _top(
     indexes: list[IndexReader], top: int, crawl: int = 0, less: Mapping[str, int] = MappingProxyType({})
 ) -> list[tuple[str, int]]:
     """The hosts with the most pages; counts come sorted by host from each index, so merging keeps none in memory."""
-    every = top > MOST  # all of them, exactly
+    every = top > MOST  # all hosts, exactly
     found = (index.hosts(crawl) if every else index.top_hosts(crawl) for index in indexes if top)
     merged = heapq.merge(*found, key=itemgetter(0))
     groups = groupby(merged, key=itemgetter(0))

@@ -1,7 +1,7 @@
-"""The pages of earlier visits, as a recrawl asks for them: several at a time, and of each what the server called it.
+"""The pages of earlier visits, which a recrawl looks up: several at a time, each with the validators of its response.
 
-Called by the loop with the URLs of each claim. Must stay true: what is found was stored before the recrawl began, is
-whole, and its record can be read to its end; a damaged one is not known, so that the visit brings a new one. Memory
+Called by the loop with the URLs of each claim. Invariant: a page that is returned was stored before the recrawl began,
+is whole, and its record can be read to its end; a damaged one is left out, so that the visit stores a new copy. Memory
 does not grow with the crawl.
 """
 
@@ -27,7 +27,7 @@ class KnownPage(NamedTuple):
 
 
 class _Before:
-    """One index as it was when the recrawl began."""
+    """An index as it was when the recrawl began."""
 
     def __init__(self, index: IndexReader) -> None:
         self._index = index
@@ -42,7 +42,7 @@ class _Before:
 
 
 class KnownPages:
-    """Finds them. The indexes are those that are there when it is made: later ones have no earlier visits."""
+    """Looks up known pages. It uses the indexes that exist when it is made: later ones have no earlier visits."""
 
     def __init__(self, data_dirs: Sequence[Path], indexes: Iterable[Iterable[IndexReader]]) -> None:
         """`indexes`: those of each data dir."""
@@ -51,7 +51,7 @@ class KnownPages:
         self._heads = Heads(self._warc_path)
 
     def find(self, wanted: Iterable[str], crawl: int = 0) -> dict[str, KnownPage]:
-        """Those of the URLs that are known, with the latest whole page of each."""
+        """The known pages among these URLs, with the latest whole copy of each."""
         places: dict[int, dict[int, str]] = {}
         for url in wanted:
             places.setdefault(urls.data_dir_of(url, len(self._data_dirs)), {})[schema.url_hash(url)] = url

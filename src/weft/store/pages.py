@@ -4,8 +4,8 @@ A URL's page is in the data dir that `urls.data_dir_of` returns, so the number o
 process writes as its own slot (`pod0-fetcher0`), to files of its own; readers combine all slots.
 
 Must stay true: the promises in `contract`. A batch is a number for each commit, over all data dirs; a crash between two
-of their transactions commits a part of a batch, which is no harm, since each page is in one of them alone. A batch is
-noted in every data dir, those without a row in it too: so each index by itself tells whether it has lost something.
+of their transactions commits a part of a batch, which is harmless, since each page is in only one of them. A batch is
+recorded in every data dir, also in those without a row in it: so each index shows by itself whether it has lost rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PageStore:
         self._shards = shards
         self._maker = maker
         self._corpus = Corpus(data_dirs, alive)
-        self.read_back = 0  # rows that the index had lost and were restored from the WARC files
+        self.read_back = 0  # rows that the index had lost and that were restored from the WARC files
         self._sync_lock = threading.Lock()
         self._attempts = self.batch = self.durable = 0
         self._keeps_warc, self.keeps_text = True, False
@@ -152,7 +152,7 @@ class PageStore:
         self._shard(row.url).add(row, page, text if self.keeps_text else None, output)
 
     def add_revisit(self, row: Row, result: FetchResult, *, of_date: float, not_modified: bool = False) -> None:
-        """Adds a page that has not changed since `of_date`: a record that refers to the one stored then."""
+        """Adds a page that has not changed since `of_date`: a record that refers to the copy stored then."""
         if self._keeps_warc:
             named = field(row)
             page = self._maker.revisit(result, row.digest, of_date, not_modified, at=row.fetched_at, named=named)
@@ -161,25 +161,25 @@ class PageStore:
         self._shard(row.url).add(row, page)
 
     def forget(self, items: Collection[int]) -> list[Row]:
-        """Drops what was added for these items since the last `write`, and returns the rows; none reaches a file."""
+        """Drops added rows of these items that are not written yet, and returns the rows; none reaches a file."""
         return [row for shard in self._shards for row in shard.forget(items)]
 
     def write(self) -> None:
-        """Appends what was added to the WARC files. DiskFull: nothing is lost, call it again."""
+        """Appends added records to the WARC files. DiskFull: nothing is lost, call it again."""
         for shard in self._shards:
             shard.write()
 
     def commit(self) -> int:
-        """Commits the rows of what was written; returns the number of their batch. DiskFull: call it again."""
+        """Commits the rows of written records; returns the number of their batch. DiskFull: call it again."""
         if any(shard.uncommitted for shard in self._shards):
-            self._attempts += 1  # an attempt that succeeded in some data dirs only must not share its number
+            self._attempts += 1  # an attempt that succeeded in only some data dirs must not share its number
             for shard in self._shards:
                 shard.commit(self._attempts, self.durable)
             self.batch = self._attempts
         return self.batch
 
     def sync(self, last: bool = False) -> int:
-        """Makes what is committed durable, bytes before rows; returns the last durable batch."""
+        """Makes committed rows durable, bytes before rows; returns the last durable batch."""
         with self._sync_lock:
             batch = self.batch
             for shard in self._shards:
@@ -190,7 +190,7 @@ class PageStore:
             return batch
 
     def sync_rows(self) -> None:
-        """Puts the committed rows on the disk. What a power cut takes of their bytes is found at the opening."""
+        """Puts the committed rows on the disk. The next opening detects bytes that a power cut has lost."""
         with self._sync_lock:
             for shard in self._shards:
                 shard.index.flush()
@@ -204,28 +204,30 @@ class PageStore:
         return [row for row in self._lost() if not any(_is_good(one, row) for one in self.for_url(row.url, row.crawl))]
 
     def lost_name(self) -> str:
-        """A name for all that is lost: for whoever queues it again, to know it after a crash before `readmitted`."""
+        """A name for all lost pages: the caller that queues them recognises them by it after a crash before
+        `readmitted`.
+        """
         return sha256(b"".join(b"%d " % row.item for row in self._lost())).hexdigest()[:32]
 
     def readmitted(self) -> None:
-        """What `repair` returned is queued again, durably: it is not returned any more."""
+        """The rows that `repair` returned are queued again, durably: they are not returned any more."""
         for shard in self._shards:
             shard.index.forget_lost()
 
     # ── the crawls of an engine ────────────────────────────────────────────────────────────────────────────────────
 
     def change(self, change: Change) -> None:
-        """Has the next commit write down what has become of a crawl; with a state it gets the crawl's next number."""
+        """Writes a crawl's new record with the next commit; a new state gets the crawl's next number."""
         self._shards[0].change(change)
 
     def crawls(self) -> list[tuple[int, str, bytes]]:
-        """The crawls that are kept: number, name and record."""
+        """The stored crawls: number, name and record."""
         if self._shards:
             return self._shards[0].index.crawls()
         return [found for index in self._corpus.indexes() for found in index.crawls()]
 
     def crawl(self, number: int) -> tuple[str, bytes] | None:
-        """The name and record of a crawl that is kept."""
+        """The name and record of a stored crawl."""
         return next((one for index in self._corpus.indexes() if (one := index.crawl(number)) is not None), None)
 
     def crawl_named(self, name: str) -> int | None:
@@ -233,15 +235,15 @@ class PageStore:
         return next((one for index in self._corpus.indexes() if (one := index.crawl_named(name)) is not None), None)
 
     def last_batch(self) -> int:
-        """The last batch that was committed, as a reader finds it."""
+        """The last committed batch, as a reader sees it."""
         return max((index.last_batch() for index in self._corpus.indexes()), default=0)
 
     def keep_visited(self, crawl: int, visits: Iterable[PastVisit]) -> None:
-        """Keeps what is known of pages that a crawl will ask for, until the crawl is forgotten."""
+        """Stores earlier visits of pages that a crawl will request, until the crawl is forgotten."""
         self._shards[0].index.keep_visited(crawl, visits)
 
     def visited(self, crawl: int, urls: Sequence[str]) -> dict[str, PastVisit]:
-        """What is known of pages of a crawl, by URL."""
+        """The stored earlier visits of a crawl's pages, by URL."""
         return self._shards[0].index.visited(crawl, urls)
 
     def crawls_with_rows(self) -> set[int]:
@@ -253,11 +255,13 @@ class PageStore:
         return self._numbers.last(crawl)
 
     def forget_crawl(self, crawl: int, at_most: int = 500) -> bool:
-        """Deletes a part of what a crawl has; True when nothing is left of it."""
+        """Deletes a part of a crawl's data; True when nothing is left of it."""
         return self.forget_crawls([crawl], at_most)
 
     def forget_crawls(self, crawls: Sequence[int], at_most: int = 500) -> bool:
-        """The same for several, in a few transactions: most of what a small one costs are those."""
+        """Deletes a part of the data of several crawls in a few transactions, which are most of the cost of a small
+        crawl.
+        """
         return sum(shard.forget_crawls(crawls, at_most) for shard in self._shards) == len(self._shards)
 
     def numbered(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
@@ -271,7 +275,9 @@ class PageStore:
     def happened(
         self, crawl: int, after: int, limit: int
     ) -> tuple[list[tuple[int, Row]], list[tuple[int, float, str, str]]]:
-        """A crawl's rows and its changes of state after a number, at most `limit` of each, as of one moment."""
+        """A crawl's rows and its changes of state after a number, at most `limit` of each, consistent with each
+        other.
+        """
         rows, changes = list[tuple[int, Row]](), list[tuple[int, float, str, str]]()
         for index in self._corpus.indexes():
             some, others = index.happened(crawl, after, limit)
@@ -292,14 +298,16 @@ class PageStore:
         return sum(index.lost_pages(crawl) for index in self._corpus.indexes())
 
     def may_come_again(self, crawl: int, after: int) -> None:
-        """What is stored from now on of items beyond this one may be visits of URLs that have a row in that crawl (0:
-        in theirs). Durable when this returns; to be called before such URLs are queued: readers count on it."""
+        """Notes that rows of items beyond this one may be visits of URLs that have a row in that crawl (0: in their
+        own). Durable when this returns; called before such URLs are queued: readers rely on it.
+        """
         for shard in self._shards:
             shard.index.may_come_again(crawl, after)
 
     def keep_lost(self, rows: Iterable[Row]) -> None:
-        """Keeps rows that `repair` gave and that nobody will fetch again, as pages without bytes: readers can say what
-        is missing. Committed when this returns."""
+        """Keeps rows from `repair` that will not be fetched again as pages without bytes, so that readers can report
+        the loss. Committed when this returns.
+        """
         for row in rows:
             self.may_come_again(row.crawl, row.item - 1)
             self.add(msgspec.structs.replace(row, warc_file="", warc_offset=0, warc_length=0, digest=""), None)
@@ -311,7 +319,7 @@ class PageStore:
         return max((index.highest_number(crawl) for index in self._corpus.indexes()), default=0)
 
     def batches(self, after: int, limit: int) -> list[tuple[int, int, int, int]]:
-        """What was committed after a batch, of all crawls: batch, place in it, crawl and number, in their order."""
+        """The commits after a batch, of all crawls: batch, position in it, crawl and number, in order."""
         found = [entry for index in self._corpus.indexes() for entry in index.batches(after, limit)]
         return sorted(found)
 
@@ -338,7 +346,7 @@ class PageStore:
             self.abandon()
 
     def abandon(self) -> None:
-        """Releases the slot without committing: what was not committed is lost."""
+        """Releases the slot without a commit: uncommitted rows are lost."""
         with self._sync_lock:
             self._corpus.close()  # before the writers: the last connection to close removes the log
             for shard in self._shards:
@@ -362,7 +370,7 @@ class PageStore:
         return self._corpus.with_visits(rows)
 
     def outputs_of(self, items: Sequence[int]) -> dict[int, RowOutput]:
-        """What a user's code has made of pages, by item; of those of which there is something."""
+        """The outputs of a user's code for pages, by item; pages without output are left out."""
         return self._corpus.outputs_of(items)
 
     def new_outputs(
@@ -372,7 +380,7 @@ class PageStore:
         return self._corpus.new_outputs(seen, passed)
 
     def items_made(self, crawl: int = 0) -> int:
-        """How many items a user's code has made."""
+        """How many items a user's code has produced."""
         return self._corpus.items_made(crawl)
 
     def known(self) -> KnownPages:
@@ -380,19 +388,21 @@ class PageStore:
         return self._corpus.known()
 
     def read(self, row: Row) -> StoredPage:
-        """The page that a row stands for."""
+        """The page of a row."""
         return self._corpus.read(row)
 
     def warc_path(self, row: Row) -> Path:
-        """The file that a row's record is in."""
+        """The WARC file of a row's record."""
         return self._corpus.warc_path(row)
 
     def text(self, row: Row) -> str | None:
-        """The latest text of a row's URL that is kept as a file; None where there is none."""
+        """The latest text of a row's URL if it is stored as a file, or None."""
         return self._corpus.text(row)
 
     def rows_of(self, crawl: int) -> Iterator[Row]:
-        """The rows of one crawl in the order of their numbers, without reading another's; of all, by item, for 0."""
+        """The rows of one crawl in the order of their numbers, without reading other crawls; for 0 all rows, by
+        item.
+        """
         if not crawl:
             yield from self.rows()
             return
@@ -406,8 +416,8 @@ class PageStore:
         return self._corpus.rows(where)
 
     def new_rows(self, seen: dict[Path, int], passed: Callable[[], None] = lambda: None) -> Iterator[Row]:
-        """The rows committed since the last call with this `seen` (at first: empty), each slot's in their order;
-        `passed` is called when `seen` changes.
+        """The rows committed since the last call with this `seen` (empty at first), each slot's in order; `passed` is
+        called when `seen` changes.
 
         For following a running crawl: the cost grows with the new rows only.
         """
@@ -426,7 +436,9 @@ class PageStore:
         return self._corpus.stats(top, slots, crawl)
 
     def current(self, top: int = 0, crawl: int = 0) -> Current:
-        """What one crawl holds now, or all: each URL of a crawl counted once; `top` hosts with the most pages."""
+        """The current contents of one crawl, or all: each URL of a crawl counted once; `top` hosts with the
+        most pages.
+        """
         return self._corpus.current(top, crawl)
 
     def kinds(self, depth: int | None = None) -> dict[tuple[int, str], int]:
@@ -454,7 +466,7 @@ class PageStore:
             # An index that has every acknowledged batch has the row of every finished item.
             may_be_behind = shard.index.number("batch") < acknowledged
             if may_be_behind:
-                shard.index.may_come_again(0, -1)  # it may have lost what was noted, too
+                shard.index.may_come_again(0, -1)  # its notes may be lost, too
             back = shard.repair(durable, names, tail if may_be_behind else None)
             if shard.index in behind and not back:
                 raise _is_older(shard.index)
@@ -474,7 +486,7 @@ def _is_good(row: Row, lost: Row) -> bool:
 
 
 def _behind(indexes: list[SlotIndex], acknowledged: int) -> list[SlotIndex]:
-    """Those that have lost rows: they end before a batch that was on the disk in every data dir."""
+    """The indexes that have lost rows: they end before a batch that was on the disk in every data dir."""
     if any(index.is_rebuilt() for index in indexes):
         return []
     return [index for index in indexes if index.number("batch") < acknowledged]
@@ -485,14 +497,14 @@ def _is_older(index: SlotIndex) -> BadInput:
 
 
 def _refuse_missing(paths: list[Path], acknowledged: int) -> None:
-    """Before anything is made: a crawl that has committed something had an index in every data dir."""
+    """Checks, before any file is created, that every data dir has an index if the crawl has committed something."""
     for path in paths if acknowledged else ():
         if not path.exists() or not path.stat().st_size:
             raise BadInput(f"{path} is missing or empty, though the crawl has stored rows: {remedy(path.parent)}")
 
 
 def _next_serial(folders: list[Path]) -> int:
-    """Beyond every file there is, in all data dirs: a name is used once."""
+    """A serial after every existing file, in all data dirs: a name is used once."""
     there = (name for folder in folders for name in warc_file.files_in(folder / "warc"))
     return 1 + max(map(warc_file.serial_of, there), default=-1)
 

@@ -32,7 +32,7 @@ from weft.store.warc.members import LargeMember
 from weft.store.warc.warc_file import WarcFile
 from weft.store.warc.warc_records import PageRecords, RecordMaker
 
-TEXT_ALONE = 0  # in the place of a WARC file's number
+TEXT_ALONE = 0  # instead of a WARC file's number
 MOST_OPEN = 64  # WARC files: each crawl has its own
 ONE_BY_ONE = 8  # more files than this are synced with their file system, in one call
 _Pending = tuple[Row, PageRecords | None, str | None, RowOutput | None]
@@ -40,7 +40,7 @@ _Pending = tuple[Row, PageRecords | None, str | None, RowOutput | None]
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """How a slot creates its WARC files: the same in all data dirs, and no name twice."""
+    """How a slot names its WARC files: the same in all data dirs, and no name twice."""
 
     maker: RecordMaker
     info: Mapping[str, str]
@@ -68,12 +68,12 @@ class Shard:
         self._texts = TextFiles(data_dir)
         self._pending: dict[int, _Pending] = {}
         self._written: dict[int, tuple[Any, ...]] = {}
-        self._outputs: dict[int, RowOutput] = {}  # of those that are written
+        self._outputs: dict[int, RowOutput] = {}  # of written rows
         self._grown: dict[int, FileState] = {}
         self._changes: list[Change] = []
-        self._open: dict[int, WarcFile] = {}  # by crawl, the one used last at the end
+        self._open: dict[int, WarcFile] = {}  # by crawl, the most recently used last
         self._dirty: dict[int, WarcFile] = {}  # those that were appended to since the last sync
-        self._put_away: list[WarcFile] = []  # no longer appended to: `sync`, which may use them just now, closes them
+        self._put_away: list[WarcFile] = []  # no longer appended to: `sync`, which may be using them now, closes them
         self._file_lock = threading.Lock()
         self._states: dict[int, FileState] = {}  # the files that are appended to
         self._lock_fd = own(data_dir, slot)
@@ -87,7 +87,7 @@ class Shard:
 
     @property
     def uncommitted(self) -> bool:
-        """Whether something is written that has no row yet."""
+        """Whether written records have no committed row yet."""
         return bool(self._written or self._changes)
 
     def repair(self, durable: int, on_disk: Sequence[str], tail: Tail | None = None) -> int:
@@ -109,11 +109,11 @@ class Shard:
         self._pending.setdefault(row.item, (row, page, text, output))
 
     def forget(self, items: Iterable[int]) -> list[Row]:
-        """Drops what was added for these items and is not written yet."""
+        """Drops added rows of these items that are not written yet."""
         return [dropped[0] for item in items if (dropped := self._pending.pop(item, None)) is not None]
 
     def write(self) -> None:
-        """Appends the records of what was added, in one write; an item that already has a row is dropped."""
+        """Appends the records of added rows, in one write; an item that already has a row is dropped."""
         if not self._pending:
             return
         for item in self.index.known([*self._pending]) | (self._pending.keys() & self._written.keys()):
@@ -137,18 +137,18 @@ class Shard:
         self._step("warc-written")
 
     def _by_file(self) -> dict[int, list[_Pending]]:
-        """What was added, by the file that it goes to."""
+        """The added rows by the file of their records."""
         found: dict[int, list[_Pending]] = {}
         for entry in self._pending.values():
             found.setdefault(entry[0].crawl, []).append(entry)
         return found
 
     def change(self, change: Change) -> None:
-        """Has the next commit write down what has become of a crawl."""
+        """Writes a crawl's change with the next commit."""
         self._changes.append(change)
 
     def forget_crawls(self, crawls: Sequence[int], at_most: int) -> bool:
-        """Deletes a part of what some crawls have here, rows first, then their files; True when nothing is left."""
+        """Deletes a part of the data of some crawls, rows first, then their files; True when nothing is left."""
         self._drop_pending(frozenset(crawls))
         if not self.index.forget(crawls, at_most):
             self._step("rows-forgotten")
@@ -176,7 +176,7 @@ class Shard:
             self._step("text-written")
 
     def commit(self, batch: int, durable: int) -> None:
-        """Commits the rows of what was written; without any, that the batch was."""
+        """Commits the rows of written records; without rows, only the number of the batch."""
         self.index.commit(batch, durable, [*self._written.values()], self._grown.values(), self._changes, self._outputs)
         self._changes.clear()
         self._written.clear()
@@ -214,12 +214,12 @@ class Shard:
         os.close(self._lock_fd)
 
     def _append(self, crawl: int, chunks: Sequence[bytes | LargeMember]) -> int:
-        """Appends to a crawl's current file, and returns where the chunks begin."""
+        """Appends to a crawl's current file, and returns the offset of the chunks."""
         file = self._open.get(crawl)
         if file is None:
             file = self._open_file(crawl)
         elif len(self._open) > 1:
-            self._open[crawl] = self._open.pop(crawl)  # it is the one used last
+            self._open[crawl] = self._open.pop(crawl)  # it is the most recently used one
         info = self._files.maker.info(file.path.name, self._files.info) if file.length == 0 else b""
         begin = file.append([info, *chunks]) + len(info)
         with self._file_lock:
@@ -227,7 +227,7 @@ class Shard:
         return begin
 
     def _place(self, crawl: int, entries: Sequence[_Pending], at: int) -> None:
-        """Turns what was added into index rows, now that their places are known: the first record begins at `at`."""
+        """Turns added rows into index rows, now that their offsets are known: the first record begins at `at`."""
         state = self._states.get(crawl)
         last = 0
         for row, page, _, _ in entries:
@@ -249,7 +249,7 @@ class Shard:
             self._states[crawl] = self._grown[state.id] = FileState(state.id, state.name, at, last, crawl)
 
     def _register(self, crawls: Iterable[int]) -> None:
-        """Registers the next files of those whose last ones are full, or that have none; one wait for the disk."""
+        """Registers new files for crawls whose last one is full, or that have none; with one wait for the disk."""
         full = [crawl for crawl in crawls if self._is_full(self._states.get(crawl))]
         if not full:
             return
@@ -266,7 +266,7 @@ class Shard:
         return state is None or state.length >= self._files.rotate_bytes
 
     def _open_file(self, crawl: int) -> WarcFile:
-        """Opens the file to append to: the one that was left off, or a new one."""
+        """Opens the file to append to: the last one, or a new one."""
         state = self._states[crawl]
         path = self.folder / state.name
         path.parent.mkdir(mode=0o700, exist_ok=True)

@@ -18,13 +18,13 @@ FOLDER = "content"
 
 
 def path_of(url: str, crawl: int) -> str:
-    """Where a URL's text is, from its data dir; each crawl has a folder of its number."""
+    """The path of a URL's text in its data dir; each crawl has a folder of its number."""
     name = sha256(url.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{FOLDER}/{crawl}/{name[:2]}/{name}.txt"
 
 
 def read(data_dir: Path, url: str, crawl: int) -> str | None:
-    """The text of a URL, or None where none is kept; Unreadable where it is damaged."""
+    """The text of a URL, or None if none is stored; Unreadable if it is damaged."""
     path = data_dir / path_of(url, crawl)
     try:
         return path.read_bytes().decode()
@@ -44,9 +44,9 @@ class TextFiles:
         self._unsynced = False
 
     def write(self, url: str, text: str, crawl: int) -> None:
-        """Keeps a text; whoever looks finds the whole of it or nothing."""
+        """Stores a text; readers see the whole text or none."""
         path = self._data_dir / path_of(url, crawl)
-        # One process owns a URL at a time, so what a kill left under this name is written over by whoever comes next.
+        # One process owns a URL at a time, so a file left under this name by a kill is overwritten by the next owner.
         temporary = path.with_suffix(".part")
         data = text.encode("utf-8", "replace")
         with writing(path):
@@ -64,7 +64,7 @@ class TextFiles:
         self._unsynced = True
 
     def sync(self, *, always: bool = False) -> None:
-        """Makes them durable with one call for all: an fsync for each would cost more than the crawl."""
+        """Makes the texts durable with one call: an fsync for each would cost more than the crawl."""
         if not (self._unsynced or always):
             return
         self._unsynced = False

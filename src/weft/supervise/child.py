@@ -6,8 +6,8 @@
                                                          too many failures in a row lead to DEAD
 
 The owner (the worker pool, the crawl's orchestrator) asks `next_step()` what to do now, does it in its own way, and
-says what happened: `spawned`, `ready`, `exited`. Invariants: one process at a time; never started before its delay is
-over; never started again after DEAD; a child that was asked to stop is killed once its grace is over, which begins
+reports what happened: `spawned`, `ready`, `exited`. Invariants: one process at a time; never started before its delay
+is over; never started again after DEAD; a child that was asked to stop is killed once its grace is over, which begins
 again for as long as it makes progress (`still_ending`).
 """
 
@@ -23,7 +23,7 @@ from weft.supervise.process import Exit
 
 
 class ChildState(enum.Enum):
-    """Where a child is in its life."""
+    """The state of a child."""
 
     BACKOFF = "back-off"
     STARTING = "starting"
@@ -33,7 +33,7 @@ class ChildState(enum.Enum):
 
 
 class Step(enum.Enum):
-    """What the owner should do now."""
+    """The owner's next action."""
 
     NOTHING = "nothing"
     START = "start"
@@ -43,7 +43,7 @@ class Step(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """When a child is started again, and when that is given up."""
+    """When a child is restarted, and when that is given up."""
 
     first_delay_s: float = 0.1
     factor: float = 2.0
@@ -60,7 +60,7 @@ class RestartPolicy:
 
 
 class Child:
-    """One place for a process, through all its restarts."""
+    """The state of one child process, through all its restarts."""
 
     def __init__(
         self,
@@ -89,27 +89,27 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """There is a process, or one is being made."""
+        """Whether there is a process, or one is being started."""
         return self.state in (ChildState.STARTING, ChildState.RUNNING, ChildState.STOPPING)
 
     @property
     def looping(self) -> bool:
-        """It failed so often in a row that it was given up."""
+        """Whether it was given up after too many failures in a row."""
         return self.state is ChildState.DEAD and self.counted_failures >= self.policy.max_failures
 
     @property
     def counted_failures(self) -> int:
-        """Those in a row that make a crash loop."""
+        """The failures in a row that count as a crash loop."""
         return self.deaths_without_health if self.policy.health_forgives else self.failures
 
     def wake_s(self) -> float | None:
-        """When `next_step` will next have something to do by itself; None when only an event can say."""
+        """When `next_step` will next have something to do by itself; None if only an event can change that."""
         if self.state is ChildState.BACKOFF or self.state is ChildState.STOPPING:
             return self._due_s
         return self._since_s + self.policy.start_timeout_s if self.state is ChildState.STARTING else None
 
     def next_step(self) -> Step:
-        """What the owner should do now. Asking again gives the same answer until it was done."""
+        """The owner's next action. The answer is the same until the action was done."""
         now_s = self._clock()
         if self.state is ChildState.BACKOFF:
             return Step.START if now_s >= self._due_s else Step.NOTHING
@@ -133,7 +133,7 @@ class Child:
         self.pid = pid
 
     def ready(self, *, healthy: bool = True) -> None:
-        """It says that it can work; not `healthy`: that it will, and needs time."""
+        """The child reports that it is ready; with `healthy` False, that it will be, and needs time."""
         if self.state is ChildState.STARTING or (
             self.state is ChildState.RUNNING and healthy and not self._was_healthy
         ):
@@ -141,16 +141,16 @@ class Child:
         self._was_healthy = self._was_healthy or healthy
 
     def still_ending(self) -> None:
-        """It was asked to end, and makes progress with that: its grace begins again."""
+        """The child was asked to end, and makes progress with that: its grace period begins again."""
         if self.state is ChildState.STOPPING:
             self._due_s = max(self._due_s, self._clock() + self._grace_s)
 
     def asked_to_stop(self) -> None:
-        """The owner has asked it to end; what is left is waiting, then KILL."""
+        """The owner has asked the child to end; it waits for the grace period, then KILL."""
         self._asked_to_stop = True
 
     def stop(self, *, again: bool = False, grace_s: float | None = None) -> None:
-        """It shall end; with `again` a new one takes its place."""
+        """Requests the child's end; with `again` a new process replaces it."""
         self._again = again and self.state is not ChildState.DEAD
         if self.state is ChildState.BACKOFF and not again:
             self._enter(ChildState.DEAD)
@@ -161,9 +161,10 @@ class Child:
             self._due_s = self._since_s + self._grace_s
 
     def exited(self, how: Exit, *, failed: bool | None = None, final: bool = False) -> None:
-        """It has ended. `failed` overrides the judgement by its running time: True counts towards the crash loop.
+        """The process has ended. `failed` overrides the judgement by its running time: True counts towards the crash
+        loop.
 
-        `final`: it would end the same way again, and is not started any more.
+        `final`: it would end the same way again, and is not restarted.
         """
         if not self.alive:
             return

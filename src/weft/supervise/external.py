@@ -1,4 +1,4 @@
-"""A service that somebody else runs: used while it is healthy, never started, never stopped, never signalled."""
+"""A service that another owner runs: used while it is healthy, never started, stopped or signalled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.supervise.service import HealthReport, Need, ServiceHealth
 
 
 class External:
-    """Has the face of a `Service`, and no process."""
+    """Has the interface of a `Service`, and no process."""
 
     pid: int | None = None
     identity: ProcessIdentity | None = None
@@ -21,7 +21,7 @@ class External:
     needs: tuple[Need, ...] = ()
 
     def __init__(self, name: str, ask: Callable[[], HealthReport]) -> None:
-        """`ask`: how it is, with a time limit of its own."""
+        """`ask`: its health check, with a time limit of its own."""
         self.name = name
         self.report = HealthReport(ServiceHealth.STARTING)
         self.last_error = ""
@@ -31,12 +31,12 @@ class External:
 
     @property
     def healthy(self) -> bool:
-        """Its last answer was good."""
+        """Whether its last health check was good."""
         return not self._is_over and self.report.health is ServiceHealth.HEALTHY
 
     @property
     def has_ended(self) -> bool:
-        """It is not used any more."""
+        """Whether it is not used any more."""
         return self._is_over
 
     @property
@@ -45,7 +45,7 @@ class External:
         return f"{self.name}: {self.last_error or 'it is not used any more'}"
 
     def check(self) -> Exit | None:
-        """Notes how it is."""
+        """Checks its health."""
         answer = self._probe.answer()
         if answer is not None:
             self.report = answer[1]
@@ -54,17 +54,17 @@ class External:
         return None
 
     def act(self) -> None:
-        """There is nothing to do about it."""
+        """Does nothing."""
 
     def stop(self, *, grace_s: float | None = None) -> None:
-        """It continues to run; this object does not ask it any more."""
+        """Stops the health checks; the service itself continues to run."""
         del grace_s
         self._is_over = True
         self._probe.close()
 
     def kill(self) -> None:
-        """It is not ours."""
+        """Does nothing: another owner runs it."""
 
     def restart(self) -> None:
-        """It is not ours to restart."""
+        """Does nothing: another owner runs it."""
         raise BadInput(f"{self.name}: Weft has not started it: restart it where it is run")

@@ -1,8 +1,8 @@
-"""What the first process of a container has to do besides its work.
+"""The duties of the first process of a container besides its work.
 
 Orphans become its children, and stay zombies until it waits for them; and the kernel drops a signal that it has no
-handler for, so that a stop during its start would only end by SIGKILL. Both are seen to here, without a process of
-another kind in front: whoever looks for the service finds it as process 1.
+handler for, so that a stop during its start would only end by SIGKILL. Both are handled here, without a separate init
+process: the service itself is process 1.
 
 Invariant: a child that this process has started itself is left to its owner, who wants its exit status. Of one that is
 not started by `starter` it is known when it was seen under another parent before; any other zombie is given time first.
@@ -26,7 +26,7 @@ OWNERS_S = 10.0  # an owner that polls has reaped its child long before
 
 
 def begin() -> None:
-    """To be called first of all; does nothing in a process that is not the first."""
+    """Must be called first of all; does nothing in a process that is not the first."""
     if os.getpid() != 1:
         return
     signal.signal(signal.SIGTERM, _end)
@@ -39,7 +39,7 @@ def _end(number: int, _: FrameType | None) -> None:
 
 
 class OrphanReaper:
-    """Waits for the children of this process that nobody else waits for."""
+    """Waits for those children of this process that no other code waits for."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class OrphanReaper:
         self._zombies: dict[tuple[int, int | None], float] = {}
 
     def work(self) -> None:
-        """For ever, on a thread of its own."""
+        """Runs for ever, on a thread of its own."""
         while True:
             with suppress(OSError):  # no /proc here
                 self.turn()
             time.sleep(LOOK_S)
 
     def turn(self) -> list[int]:
-        """Reaps what is an orphan; says which processes."""
+        """Reaps orphans; returns their pids."""
         children, now = set(process.children(os.getpid())), self._clock()
         ended = {
             (pid, process.birth(pid))

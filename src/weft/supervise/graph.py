@@ -1,7 +1,7 @@
 """Several services as one: started after what they need, stopped before it, each checked in every turn.
 
-Its owner calls `turn` in a loop; nothing here waits. A service is made before those that need it, so that they stand in
-the order of dependency, and a cycle cannot be made. Invariants: none is started while what it needs is not healthy;
+Its owner calls `turn` in a loop; nothing here waits. A service is created before those that need it, so that they are
+in the order of dependency, and a cycle is impossible. Invariants: none is started while what it needs is not healthy;
 none is asked to stop while one that needs it still runs.
 """
 
@@ -30,16 +30,16 @@ class Graph:
 
     @property
     def is_stopping(self) -> bool:
-        """All shall end."""
+        """Whether all services must end."""
         return self._is_stopping
 
     @property
     def has_ended(self) -> bool:
-        """None of them runs, and none will."""
+        """Whether none of them runs, and none will."""
         return all(service.has_ended for service in self._services)
 
     def add(self, services: Sequence[Kept]) -> None:
-        """Looked after from now on. What they need is here already."""
+        """Adds services whose needs are in the graph already."""
         for service in services:
             if any(other.name == service.name for other in self._services):
                 raise BadInput(f"{service.name}: there is a service of that name already")
@@ -54,7 +54,7 @@ class Graph:
         return exact or [one for one in self._services if group_of(one.name) == name]
 
     def with_needs(self, services: Iterable[Kept]) -> list[Kept]:
-        """These, and all that they need, in order of dependency."""
+        """These services, and all that they need, in order of dependency."""
         wanted = list(services)
         for service in reversed(self._services):
             if any(need is service for one in wanted for need in one.needs) and service not in wanted:
@@ -62,7 +62,7 @@ class Graph:
         return [service for service in self._services if service in wanted]
 
     def turn(self) -> None:
-        """Sees how all are, and does what is due."""
+        """Checks all services, and does the work that is due."""
         for service in self._services:
             service.check()
         for service in reversed(self._services) if self._is_stopping else self._services:
@@ -72,7 +72,7 @@ class Graph:
             self._act(service)
 
     def _act(self, service: Kept) -> None:
-        """What is in the way of one service is no other's concern."""
+        """Acts for one service; its errors do not affect the others."""
         try:
             service.act()
         except (WeftError, OSError) as error:
@@ -80,11 +80,11 @@ class Graph:
                 service.could_not_start(str(error))
 
     def stop(self) -> None:
-        """Has all end, in reverse order of dependency: the turns carry it out."""
+        """Asks all services to end, in reverse order of dependency: the turns carry it out."""
         self._is_stopping = True
 
     def kill(self) -> None:
-        """Ends all at once."""
+        """Kills all services at once."""
         self._is_stopping = True
         for service in reversed(self._services):
             service.stop(grace_s=0.0)
@@ -92,20 +92,21 @@ class Graph:
             service.kill()
 
     def _may_stop(self, service: Kept) -> bool:
-        """It has no process (systemd signals all of them at once): then it is not started again. Or no other that still
-        runs needs it."""
+        """Whether it may stop: it has no process (systemd signals all of them at once) and is then not restarted, or no
+        running service needs it.
+        """
         if isinstance(service, Service) and service.pid is None:
             return True
         return all(other.has_ended or all(need is not service for need in other.needs) for other in self._services)
 
 
 def group_of(name: str) -> str:
-    """The group that a service belongs to, by its name."""
+    """The group of a service, by its name."""
     return "celery" if name.startswith("celery_") else name.rstrip("0123456789")
 
 
 def state_of(service: Kept) -> str:
-    """The word for where a service is."""
+    """The word for a service's state."""
     if isinstance(service, External):
         return "stopped" if service.has_ended else "external"
     child = service.child

@@ -1,8 +1,8 @@
-"""A process that a service holds: one it has started, or one it has found and taken over.
+"""A process that a service holds: one that it has started, or one that it has adopted.
 
-Both are watched and signalled through a descriptor of the process (pidfd), so that a signal can never reach another one
-that has got the same number since. A process that was started here is reaped, and its exit status is known; of an
-adopted one, as a rule, only that it has ended.
+Both are monitored and signalled through a descriptor of the process (pidfd), so that a signal can never reach a later
+process with the same pid. A process that was started here is reaped, and its exit status is known; of an adopted one,
+as a rule, only that it has ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PIECE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """What names a process for good, to be written down and found again: its number, its birth, its command line."""
+    """Identifies a process for good, also in a file: its pid, its birth, its command line."""
 
     pid: int
     birth: int
@@ -34,13 +34,13 @@ class ProcessIdentity:
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity | None:
-        """Of a process that is there now."""
+        """The identity of a running process."""
         birth, argv = process.birth(pid), process.command_line(pid)
         return None if birth is None or not argv else cls(pid, birth, argv)
 
 
 class Held(ABC):
-    """What is the same for both: the descriptor."""
+    """The common part of both: the descriptor."""
 
     def __init__(self, pid: int, pidfd: int) -> None:
         self.pid = pid
@@ -52,15 +52,15 @@ class Held(ABC):
 
     @abstractmethod
     def poll(self) -> Exit | None:
-        """How it has ended; None while it runs."""
+        """Its exit; None while it runs."""
 
     def send(self, number: int) -> None:
-        """A signal to this very process; nothing if it has ended."""
+        """Sends a signal to exactly this process; does nothing if it has ended."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, number)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Whether it has ended before the time was over."""
+        """Waits for its end; False after the timeout."""
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
@@ -71,24 +71,24 @@ class Held(ABC):
         return False
 
     def close_input(self) -> bool:
-        """Closes its standard input; False where there is none."""
+        """Closes its standard input; False if there is none."""
         return False
 
     def drain_stderr(self) -> None:
-        """Reads what it has written to standard error, so that it never blocks on a full pipe; nothing is read here."""
+        """Reads its standard error, so that it never blocks on a full pipe; an adopted process has none here."""
         return
 
     def words(self) -> str:
-        """The end of what it has written to standard error, where that is kept."""
+        """The end of its standard error, if it is kept."""
         return ""
 
     def close(self) -> None:
-        """Lets it go; it has ended, or continues without us."""
+        """Closes the descriptor; the process has ended, or continues without us."""
         os.close(self._pidfd)
 
 
 class Started(Held):
-    """A child of ours."""
+    """A child of this process."""
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         try:
@@ -104,14 +104,14 @@ class Started(Held):
             os.set_blocking(popen.stderr.fileno(), False)
 
     def poll(self) -> Exit | None:
-        """How it has ended; it is reaped."""
+        """Its exit; reaps it."""
         code = self._popen.poll()
         if code is None:
             return None
         return Exit(code) if code >= 0 else Exit(None, -code)
 
     def send(self, number: int) -> None:
-        """As for any other."""
+        """Sends a signal."""
         if self._popen.returncode is None:
             super().send(number)
 
@@ -165,24 +165,24 @@ class Adopted(Held):
 
     @classmethod
     def adopt(cls, identity: ProcessIdentity) -> Adopted | None:
-        """The process of this identity; None if it has gone, is a zombie, or its number is another's by now."""
+        """The process of this identity; None if it has ended, is a zombie, or its pid was reused."""
         return cls.adopt_if(identity.pid, lambda pid: ProcessIdentity.of(pid) == identity)
 
     @classmethod
     def adopt_if(cls, pid: int, is_it: Callable[[int], bool]) -> Adopted | None:
-        """The process of this number, if it is the one that is meant, and runs."""
+        """The process with this pid, if `is_it` accepts it, and it runs."""
         try:
             pidfd = os.pidfd_open(pid)
-        except (OSError, ValueError, OverflowError):  # a number that no process can have
+        except (OSError, ValueError, OverflowError):  # no process can have such a pid
             return None
-        # Looked at after the descriptor was opened: what matches now is what the descriptor names.
+        # Checked after the descriptor was opened: a match now is a match of the descriptor's process.
         if is_it(pid) and not process.has_ended(pid):
             return cls(pid, pidfd)
         os.close(pidfd)
         return None
 
     def poll(self) -> Exit | None:
-        """Whether it has ended; how, if it was given to us as an orphan."""
+        """Whether it has ended; with its exit status, if the kernel made it our child."""
         if not self.wait(0):
             return None
         try:

@@ -1,9 +1,9 @@
-"""Processes that a killed supervisor has left behind: found, and ended, and no other ones.
+"""Finds and ends the processes that a killed supervisor has left behind, and no others.
 
-Two things name them. A *record* has pid, birth and command line of a process that was seen running; it counts for this
-run of the machine alone. A *mark* in the environment is there from the first moment of a process and of all that it
-starts, so that one which was started and not yet recorded is found as well. A signal goes through a descriptor that
-was opened before the process was checked: to that very process, whatever process gets its number later.
+Two things identify them. A *record* has pid, birth and command line of a process that was seen running; it counts for
+this run of the machine alone. A *mark* in the environment is there from the first moment of a process and of all that
+it starts, so that one which was started and not yet recorded is found as well. A signal is sent through a descriptor
+that was opened before the process was checked, so it reaches exactly that process, even if its pid is reused.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from weft.supervise import process
 from weft.supervise.held import Adopted, ProcessIdentity
 from weft.telemetry import Log
 
-KILLED_S = 10.0  # a process that was killed may take a moment to be gone
+KILLED_S = 10.0  # a killed process may need a moment to end
 MARK = "WEFT_SUPERVISED_BY"
 log = Log("weft.supervise.leftovers")
 
 
 def find(records: Collection[ProcessIdentity], mark: str) -> list[Adopted]:
-    """The recorded ones that still run, and all that carry the mark (`NAME=value`)."""
+    """The recorded processes that still run, and all that carry the mark (`NAME=value`)."""
     if not all(mark.partition("=")):
         raise ValueError(f"{mark!r} would mark every process")
     processes: dict[int, Adopted] = {}
@@ -37,12 +37,12 @@ def find(records: Collection[ProcessIdentity], mark: str) -> list[Adopted]:
 
 
 def end(processes: Iterable[Adopted], grace_s: float) -> None:
-    """Has them end in good order, and kills those that have not when the grace is over."""
+    """Asks the processes to end, and kills those that have not after the grace period."""
     left = list(processes)
     for held in left:
         log.info("ending a process that was left behind", pid=held.pid, argv=" ".join(process.command_line(held.pid)))
         held.send(signal.SIGTERM)
-        held.send(signal.SIGCONT)  # one that was stopped would not hear it
+        held.send(signal.SIGCONT)  # a stopped process would not handle the signal
     until = time.monotonic() + grace_s
     for held in left:
         if not held.wait(max(0.0, until - time.monotonic())):
@@ -52,7 +52,8 @@ def end(processes: Iterable[Adopted], grace_s: float) -> None:
 
 
 def _is(record: ProcessIdentity, mark: str, pid: int) -> bool:
-    """Some programs change their command line, and some their environment, while they start; one that is ending has
-    neither."""
+    """Whether it is the process. Some programs change their command line, and some their environment, while they start;
+    an ending process has neither.
+    """
     is_named = process.command_line(pid) in ((), record.argv) or process.carries(pid, mark)
     return is_named and process.birth(pid) == record.birth

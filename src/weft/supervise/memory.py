@@ -1,7 +1,7 @@
-"""How much memory there is for this process: the machine's, or less where a control group or a limit says so.
+"""The memory limit of this process: the machine's memory, or less if a control group or a limit demands it.
 
-Containers and systemd limit by control groups, of version 2 or 1; the limits of the groups above count as well. What
-the kernel does not tell is left out, and a GB is assumed where it tells nothing.
+Containers and systemd limit by control groups, of version 2 or 1; the limits of enclosing groups count as well. Values
+that the kernel does not provide are skipped; without any, one GB is assumed.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ASSUMED_BYTES = 1 << 30
-_NO_LIMIT = 1 << 60  # version 1 writes a number near 2**63 where there is none
+_NO_LIMIT = 1 << 60  # version 1 has a number near 2**63 if there is no limit
 
 
 def limit_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """What this process and its children may have together, at most."""
+    """The most memory that this process and its children may use together."""
     found = [_meminfo(proc, "MemTotal"), *(limit for limit, _ in _groups(proc, cgroup))]
     soft = resource.getrlimit(resource.RLIMIT_AS)[0]
     found.append(None if soft == resource.RLIM_INFINITY else soft)
@@ -23,7 +23,7 @@ def limit_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"
 
 
 def available_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """What could be had now."""
+    """The memory that is available now."""
     found = [_meminfo(proc, "MemAvailable"), *(limit - used for limit, used in _groups(proc, cgroup))]
     return max(0, min((one for one in found if one is not None), default=ASSUMED_BYTES))
 
@@ -37,7 +37,7 @@ def _meminfo(proc: Path, name: str) -> int | None:
 
 
 def _groups(proc: Path, cgroup: Path) -> Iterator[tuple[int, int]]:
-    """Limit and use of each group that this process is in. In a container its own group may lie at the top."""
+    """Limit and use of each group of this process. In a container its own group may be mounted at the top."""
     try:
         lines = (proc / "self/cgroup").read_text().splitlines()
     except OSError:

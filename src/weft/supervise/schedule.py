@@ -1,7 +1,7 @@
-"""When something is to happen again and again: a cron line in a time zone. Pure: moments come in, moments go out.
+"""Recurring times: a cron line in a time zone. Pure: times in, times out.
 
-Where a clock is set forward, what falls into the hour that is left out happens right behind it; where it is set back,
-what falls into the hour that comes twice happens once (a line with `*` hours continues through both).
+When a clock is set forward, times in the skipped hour occur right after it; when it is set back, times in the repeated
+hour occur once (a line with `*` hours continues through both).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ LONGEST_LINE = 200
 
 
 class Schedule(Struct, frozen=True):
-    """A line that was checked by `schedule_of`."""
+    """A schedule that `schedule_of` has checked."""
 
     line: str
     zone: str = "UTC"
 
     def after(self, moment: float) -> float:
-        """The first time behind a moment of the wall clock."""
+        """The first scheduled time after a time of the wall clock."""
         next_s = _after(self.line, self.zone, moment)
-        assert next_s is not None  # it fires: `schedule_of` has seen it
+        assert next_s is not None  # it fires: `schedule_of` has checked that
         return next_s
 
 
 def schedule_of(line: str, zone: str = "UTC", now: float = 0.0) -> Schedule:
-    """The schedule that a cron line makes; BadInput for what is none, or never fires behind `now`."""
+    """The schedule of a cron line; BadInput for an invalid one, or one that never fires after `now`."""
     fields = WORDS.get(line.strip(), line).split()
     if len(line) > LONGEST_LINE or len(fields) != 5:
         raise BadInput(
@@ -58,7 +58,7 @@ def schedule_of(line: str, zone: str = "UTC", now: float = 0.0) -> Schedule:
 
 
 def check_zone(zone: str) -> None:
-    """BadInput for a time zone that no one knows."""
+    """BadInput for an unknown time zone."""
     try:
         _zone(zone)
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError; a folder's name an OSError
@@ -71,10 +71,10 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _after(line: str, zone: str, moment: float) -> float | None:
-    """None where it does not fire within fifty years."""
+    """The next time, or None if it does not fire within fifty years."""
     start = datetime.fromtimestamp(moment, UTC).astimezone(_zone(zone))
     for due in CronSim(WORDS.get(line, line), start):
         at = due.timestamp()
-        if at > moment:  # within an hour that comes twice the library may give a time that has passed
+        if at > moment:  # in a repeated hour the library may return a time that has passed
             return at
     return None

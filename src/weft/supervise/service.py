@@ -1,12 +1,12 @@
 """One service that is kept running: started, health-checked, restarted, stopped, or found alive and adopted.
 
-Its owner has a loop and calls two functions, neither of which waits: `look` sees how it is, `act` does what is due.
-When something is due is the state machine's affair (`child`); how a process is watched and signalled, `held`'s; from
-where it is started, `starter`'s. A crawl's processes, an engine's process and managed Redis servers are services.
+Its owner has a loop and calls two functions, neither of which waits: `check` reads its state, `act` does the work that
+is due. The state machine (`child`) decides what is due; `held` monitors and signals the process; `starter` starts it. A
+crawl's processes, an engine's process and managed Redis servers are services.
 
 Invariants: one process at a time; health is checked before anything is done to it; it is not started while a service
 that it needs is not healthy; a process that does not stop on request, and makes no progress with that, is killed when
-its grace is over; a signal goes to the very process that was started or adopted, never to one that has reused its pid.
+its grace is over; a signal reaches exactly the process that was started or adopted, never one that has reused its pid.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.supervise.held import Adopted, Held, ProcessIdentity, Started
 from weft.supervise.process import Exit
 from weft.telemetry import Log
 
-KILLED_S = 10.0  # a process that was killed may take a moment to be gone
+KILLED_S = 10.0  # a killed process may need a moment to end
 DRAIN_EVERY_S = 0.1  # how often standard error is read while waiting for the end
 log = Log("weft.supervise.service")
 
@@ -35,10 +35,10 @@ log = Log("weft.supervise.service")
 class ServiceHealth(enum.Enum):
     """The result of a health check."""
 
-    STARTING = "starting"  # no answer yet: the time limit for starting runs
+    STARTING = "starting"  # no answer yet: the start's time limit applies
     LOADING = "loading"  # answers, but cannot be used yet: no time limit
     HEALTHY = "healthy"
-    FAILING = "failing"  # was healthy, and is not now: it is given time to recover
+    FAILING = "failing"  # was healthy, and is not now: it gets time to recover
     UNHEALTHY = "unhealthy"  # it is killed and restarted
 
 
@@ -51,11 +51,11 @@ class HealthReport:
 
 
 class Need(Protocol):
-    """What a service may need: another one."""
+    """The interface of a service that another one needs."""
 
     @property
     def healthy(self) -> bool:
-        """It can be used."""
+        """Whether it can be used."""
 
 
 HEALTHY = HealthReport(ServiceHealth.HEALTHY)
@@ -63,12 +63,12 @@ HealthCheck = Callable[[int], HealthReport]  # called with the pid, often: it mu
 
 
 class ExitMeaning(enum.Enum):
-    """What the end of a process says about the service."""
+    """The meaning of a process's end for the service."""
 
     BY_TIME = "by time"  # a failure, unless it had run for long enough
-    HARMLESS = "harmless"  # no failure: it did its work, or the cause lies elsewhere
+    HARMLESS = "harmless"  # no failure: it did its work, or the cause is elsewhere
     FINAL = "final"  # it would end the same way again: given up at once
-    DONE = "done"  # it has done all that it had to: it is not started again, and counts as healthy
+    DONE = "done"  # it has done all its work: it is not restarted, and counts as healthy
 
 
 class StopMethod(enum.Enum):
@@ -80,20 +80,20 @@ class StopMethod(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How a process is started. Made again for each start."""
+    """How a process is started. Created again for each start."""
 
     argv: Sequence[str]
-    stdin: bytes | None = None  # written to it at the start; the pipe stays open. None: it has no standard input
+    stdin: bytes | None = None  # written to it at the start; the pipe is kept open. None: it has no standard input
     env: Mapping[str, str] | None = None
     hears_interrupts: bool = False
-    quiet: bool = False  # standard output and error go nowhere
+    quiet: bool = False  # standard output and error are discarded
     keeps_words: bool = False  # standard error is read here, and its end kept
     new_session: bool = False
-    inherits: tuple[int, ...] = ()  # descriptors that are the process's from now on: closed here
+    inherits: tuple[int, ...] = ()  # descriptors that belong to the process from now on: closed here
 
 
 class Moving:
-    """Health by progress: a value, read at each look, that must not stay the same for longer than a limit."""
+    """Health by progress: a value, read at each check, that must change within a time limit."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Moving:
 
 
 def touched(path: Path) -> int:
-    """When a file was last written, for `Moving`; 0 while there is none."""
+    """When a file was last written, for `Moving`; 0 if it does not exist."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -142,7 +142,7 @@ def touched(path: Path) -> int:
 
 
 class Service:
-    """One service, through all its restarts. Its owner calls it from one thread at a time."""
+    """A service, through all its restarts. Its owner calls it from one thread at a time."""
 
     def __init__(
         self,
@@ -173,11 +173,11 @@ class Service:
         self._needs_once = needs_once
         self.report = HealthReport(ServiceHealth.STARTING)
         self.stderr_tail = ""
-        self.last_error = ""  # what went wrong last, in one line; it stays until a process is asked to end
+        self.last_error = ""  # the last error, in one line; kept until a process is asked to end
         self.last_error_at = 0.0  # wall clock
         self.starts = 0
         self.was_stopped = False  # its end was requested: it was not given up
-        self.is_done = False  # it had an end of its own
+        self.is_done = False  # it ended by itself, as intended
         self._clock = clock
         self._environment = environment
         self._words = words
@@ -194,13 +194,13 @@ class Service:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that there is."""
+        """The pid of the current process."""
         held = self._held
         return None if held is None else held.pid
 
     @property
     def healthy(self) -> bool:
-        """It runs and shall continue, and the last health check was good; or it is done."""
+        """Whether it runs and must continue, and the last health check was good; or it is done."""
         if self.is_done:
             return True
         is_there = self._held is not None and self.child.state is not ChildState.STOPPING
@@ -208,12 +208,12 @@ class Service:
 
     @property
     def has_ended(self) -> bool:
-        """There is no process, and none will be started."""
+        """Whether there is no process, and none will be started."""
         return self._held is None and self.child.state is ChildState.DEAD
 
     @property
     def identity(self) -> ProcessIdentity | None:
-        """For a file from which a later owner can adopt the process."""
+        """Its identity, for a file from which a later owner can adopt the process."""
         return None if self.pid is None else ProcessIdentity.of(self.pid)
 
     @property
@@ -222,10 +222,10 @@ class Service:
         times = f", {self.child.counted_failures} times in a row" if self.child.looping else ""
         return f"{self.name} {self.child.last_exit}{times}: {self.stderr_tail or 'it left no message'}"
 
-    # ── what an owner's loop does ──────────────────────────────────────────────────────────────────────────────────
+    # ── called by an owner's loop ───────────────────────────────────────────────────────────────────────────────────
 
     def check(self) -> Exit | None:
-        """How it has ended, if it just has; else its health is checked, and an unhealthy one is killed."""
+        """Returns its exit, if it has just ended; otherwise checks its health, and kills an unhealthy process."""
         held = self._held
         if held is None:
             return None
@@ -245,7 +245,7 @@ class Service:
         return None
 
     def act(self) -> None:
-        """Does what is due: start, request a stop, kill."""
+        """Does the work that is due: starts it, requests its stop, kills it."""
         step = self.child.next_step()
         if step is Step.START:
             if (self._needs_once and self.starts) or all(other.healthy for other in self.needs):
@@ -261,10 +261,12 @@ class Service:
                 self.report = HealthReport(ServiceHealth.UNHEALTHY, self.last_error)
             self.kill()
 
-    # ── what may be asked of it ────────────────────────────────────────────────────────────────────────────────────
+    # ── requests to a service ───────────────────────────────────────────────────────────────────────────────────────
 
     def stop(self, message: bytes | None = None, *, grace_s: float | None = None) -> None:
-        """Requests its end, which `act` and `look` carry out. A message is written to its input instead of a signal."""
+        """Requests its end, which `act` and `check` carry out. A message is written to its input instead of a
+        signal.
+        """
         self.was_stopped = True
         self._forget_error()
         self.child.stop(grace_s=grace_s)
@@ -272,12 +274,12 @@ class Service:
             self.child.asked_to_stop()
 
     def write(self, message: bytes) -> None:
-        """Writes to its standard input, where there is a process."""
+        """Writes to its standard input, if there is a process."""
         if self._held is not None:
             self._held.write_input(message)
 
     def stop_and_wait(self) -> Exit | None:
-        """Stops it and returns when it has exited; it is killed after its grace."""
+        """Stops it and returns when it has exited; it is killed after the grace period."""
         self.stop()
         while self._held is not None:
             self.act()
@@ -290,14 +292,14 @@ class Service:
         return self.child.last_exit
 
     def kill(self) -> None:
-        """At once. The next look sees how it ended."""
+        """Kills it at once. The next check reads how it ended."""
         if self._held is not None and self._held.poll() is None:
             log.info("process killed", service=self.name, pid=self._held.pid)
             self._held.send(signal.SIGKILL)
             self._held.wait(KILLED_S)
 
     def restart(self) -> None:
-        """Has it end in good order, and started again; one that waits for its delay, or was given up, at once."""
+        """Stops it gracefully and restarts it; one that waits for its delay, or was given up, starts at once."""
         if self._held is not None:
             self._forget_error()
             self.child.stop(again=True)
@@ -305,17 +307,17 @@ class Service:
             self.allow_restart()
 
     def be_done(self) -> None:
-        """Before its first start: there is nothing left for it to do."""
+        """Called before its first start: it has no work to do."""
         self.is_done = True
         self.child.stop()
 
     def allow_restart(self) -> None:
-        """One that has ended, or was given up, is to be started again."""
+        """Allows a restart of one that has ended, or was given up."""
         self.was_stopped = self.is_done = False
         self.child = Child(self.name, self._policy, clock=self._clock)
 
     def could_not_start(self, why: str) -> None:
-        """A start has failed before there was a process: that is a death without health."""
+        """A start failed before there was a process: that counts as a death without health."""
         log.error("a service cannot be started", service=self.name, reason=why)
         self.stderr_tail = why
         self._went_wrong(why)
@@ -324,7 +326,7 @@ class Service:
         self.child.exited(Exit(), failed=True)
 
     def adopt(self, identity: ProcessIdentity | None) -> bool:
-        """Takes over a process that an earlier owner has left; False if it has gone, or its pid was reused."""
+        """Adopts a process that an earlier owner has left; False if it has ended, or its pid was reused."""
         if identity is None or self._held is not None or self.child.state is not ChildState.BACKOFF:
             return False
         process = Adopted.adopt(identity)
@@ -357,7 +359,7 @@ class Service:
             self._hold(held)
             self._on_start(held.pid)
             if command.stdin:
-                held.write_input(command.stdin)  # if it has died already, `look` will see how
+                held.write_input(command.stdin)  # if it has died already, `check` reads how
         finally:
             for fd in command.inherits:
                 os.close(fd)
@@ -392,7 +394,7 @@ class Service:
         self.last_error, self.last_error_at = why, time.time()
 
     def _forget_error(self) -> None:
-        """A process that is asked to end does not end for what went wrong before it; one that failed has its cause."""
+        """Forgets the error of a process that is asked to end, since that is not its cause; a failed one keeps it."""
         if self._held is not None:
             self.last_error, self.last_error_at = "", 0.0
 

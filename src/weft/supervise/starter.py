@@ -1,8 +1,8 @@
 """Starts processes from one thread that lives as long as this process does.
 
 The kernel ties `die_with_parent` to the *thread* that forked: a child that is started from a thread which ends early is
-killed with it, though its parent continues. So every service is started from here. What a child inherits from the
-thread that forks it, its signal mask and its cores, is the caller's all the same.
+killed with it, though its parent continues. So every service is started from here. A child still gets the caller's
+signal mask and cores instead of those of this thread.
 
 Invariant: the thread never ends before the process; after a fork the new process has one of its own.
 """
@@ -26,8 +26,8 @@ class _Starter:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self._requests: SimpleQueue[tuple[Future[subprocess.Popen[bytes]], Work]] = SimpleQueue()
-        self.children: dict[int, subprocess.Popen[bytes]] = {}  # that have not been waited for
-        # A daemon: one that is joined at the interpreter's exit would end before the last threads of its users.
+        self.children: dict[int, subprocess.Popen[bytes]] = {}  # children that are not waited for yet
+        # A daemon thread: one that is joined at the interpreter's exit would end before the last threads of its users.
         threading.Thread(target=self._serve, name="starter", daemon=True).start()
 
     def start(self, work: Work) -> subprocess.Popen[bytes]:
@@ -57,8 +57,9 @@ _starter: _Starter | None = None
 
 
 def start(argv: list[str], *, hears_interrupts: bool = True, **options: Any) -> subprocess.Popen[bytes]:
-    """As `subprocess.Popen`. `hears_interrupts=False`: it is born with SIGINT blocked, because a terminal's Ctrl-C goes
-    to the whole group, and its parent handles it."""
+    """Starts a process like `subprocess.Popen`. `hears_interrupts=False`: it starts with SIGINT blocked, because a
+    terminal's Ctrl-C is sent to the whole group, and its parent handles it.
+    """
     cores, mask = os.sched_getaffinity(0), set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
     if not hears_interrupts:
         mask.add(signal.SIGINT)
@@ -73,7 +74,7 @@ def start(argv: list[str], *, hears_interrupts: bool = True, **options: Any) -> 
 
 
 def has_started(pid: int) -> bool:
-    """Whether a process was started here, and nobody has waited for its end yet."""
+    """Whether a process was started here, and its end has not been waited for."""
     with _lock:
         found = None if _starter is None or _starter.pid != os.getpid() else _starter.children.get(pid)
     return found is not None and found.returncode is None

@@ -87,7 +87,7 @@ class _Host:
             self._popen.stdin.write(framed(config))
             self._popen.stdin.close()
         except BrokenPipeError:
-            pass  # it has ended, and says why
+            pass  # it has ended, and its message is on standard error
 
     def listens(self, data_dir: Path) -> bool:
         """Waits until it can be asked; False if it has ended."""
@@ -137,11 +137,11 @@ def main() -> int:
         Supervisor(config, in_background=True, lock=lock).run(_close_standard_error)
     except WeftError as error:
         log.error("stopped", error=error)
-        with suppress(OSError):  # the process that started it has gone
+        with suppress(OSError):  # the process that started it has ended
             print(f"{kind_of(error)}: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
         return error.exit_code
     finally:
-        gc.freeze()  # the interpreter's end would look through everything for cycles, several times
+        gc.freeze()  # at its end the interpreter would search everything for cycles, several times
     log.always("process ended", pid=os.getpid())
     return 0
 
@@ -153,7 +153,7 @@ def log_here(config: ServiceConfig, shown_as: LogFormat | None = None) -> None:
 
 
 def log_in_foreground(config: ServiceConfig) -> None:
-    """The same where somebody may look on: warnings go to standard error as well."""
+    """The same with a terminal: warnings are written to standard error as well."""
     log_here(config, config.log.log_format)
     if logging.lastResort is not None and config.log.log_format is None:
         logging.getLogger("weft").addHandler(logging.lastResort)

@@ -191,7 +191,7 @@ def cluster_work(
 
 
 class _Wishes:
-    """What the scheduler's ticks want of the supervisor; found by the thread that asks the worker."""
+    """The requests of the scheduler's ticks to the supervisor; read by the thread that checks the worker."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -246,7 +246,7 @@ class _AskedWorker:
 
 
 def _judged(how: Exit) -> ExitMeaning:
-    """What it refuses it would refuse again; who kills it from outside has not found a mistake in it."""
+    """The meaning of an exit: an error that would occur again is final; a kill from outside is not its fault."""
     if how.code == REFUSED:
         return ExitMeaning.FINAL
     return ExitMeaning.HARMLESS if how.signal_name == "SIGKILL" else ExitMeaning.BY_TIME

@@ -44,7 +44,9 @@ _HEADER = """\
 
 @dataclass(frozen=True, slots=True)
 class ComposePlan:
-    """What is to be written; checked when it is made, so that one message says what is wrong before a file exists."""
+    """The content of the files; checked when it is made, so that one message reports all errors before a file
+    exists.
+    """
 
     pods: int = 16
     base_port: int = 6379
@@ -92,7 +94,7 @@ class ComposePlan:
 
     @property
     def filled_mb(self) -> int:
-        """What a server may fill of it."""
+        """The memory that a server may fill."""
         return int(self.pod_mb * FILLED_SHARE)
 
     def document(self) -> dict[str, Any]:
@@ -142,7 +144,7 @@ class ComposePlan:
         return {"pods": pods, "redis_password": f"${{{_REDIS_PASSWORD}}}"}
 
     def start_commands(self) -> list[str]:
-        """What to run next, in the folder of the file."""
+        """The next commands to run, in the folder of the file."""
         return [
             f"docker compose -f {self.output.name} up -d --wait",
             "set -a; . ./.env; set +a",

@@ -43,7 +43,7 @@ class Silent(WeftError):
 
 
 def ask(data_dir: Path, verb: str, timeout_s: float = ANSWER_S, **arguments: object) -> object:
-    """What the folder's supervisor answers; Gone if there is none, Silent if it does not answer in time."""
+    """The answer of the folder's supervisor; Gone if there is none, Silent if it does not answer in time."""
     connection = Connection(socket_path(data_dir, kept.SOCKET))
     try:
         return connection.call_within(timeout_s, verb, **arguments)
@@ -78,7 +78,7 @@ def status(data_dir: Path) -> tuple[SystemState | None, bool]:
 
 
 def _stopped(row: ServiceRow) -> ServiceRow:
-    """A service without its supervisor: what it had survived before is not why it is stopped."""
+    """A service without its supervisor; earlier failures that it survived are not why it is stopped."""
     kept_error = row.last_error if row.state == "failed" else None
     return msgspec.structs.replace(
         row, state="stopped", healthy=False, pid=None, since=None, last_error=kept_error, last_error_at=None
@@ -86,7 +86,7 @@ def _stopped(row: ServiceRow) -> ServiceRow:
 
 
 def _death(state: SystemState) -> str:
-    """The message about a supervisor that has gone; nothing where it has ended in good order: it stops its services."""
+    """The message about a dead supervisor; empty if it has ended gracefully: it stops its services."""
     if state.supervisor is None or not (state.processes or state.is_up):
         return ""
     pid = state.supervisor.pid
@@ -130,8 +130,9 @@ def _hanging(data_dir: Path, silent: Silent) -> WeftError:
 
 
 def down(data_dir: Path) -> list[str]:
-    """Stops everything of a folder, whichever supervisor left it; returns what was ended. Nothing of it runs when this
-    returns."""
+    """Stops everything of a folder, whichever supervisor started it; returns what was ended. No process is left when
+    this returns.
+    """
     ended: list[str] = []
     while True:
         ended += _stop_supervisor(data_dir)
@@ -150,7 +151,7 @@ def down(data_dir: Path) -> list[str]:
         end_leftovers(data_dir / "redis")
         if (state := kept.read(data_dir)) is not None:
             rows = tuple(map(_stopped, state.services))
-            with suppress(OSError):  # a full disk: what is there names processes that have gone
+            with suppress(OSError):  # a full disk: the file names processes that have ended
                 proxies = state.proxies and unattended(state.proxies)
                 ended_state = msgspec.structs.replace(
                     state, supervisor=None, is_up=False, services=rows, processes={}, proxies=proxies

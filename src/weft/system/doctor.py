@@ -1,4 +1,4 @@
-"""What Weft needs of a machine: checked one by one, each with what was found and what to do about it.
+"""Checks the requirements of Weft on a machine, each with its result and advice.
 
 Nothing is changed, and nothing is asked of the network but loopback. A *problem* is in the way of `weft up` with these
 settings; a *warning* is in the way of something that not everybody needs.
@@ -148,7 +148,7 @@ def _redis_server(config: ServiceConfig, needed: CheckState) -> Finding:
 
 
 def api_port(config: ServiceConfig) -> Finding:
-    """Whether it can be listened at; by a service that runs here already it is taken for good reason."""
+    """Whether the port is free; a running service here is a good reason if it is not."""
     name, server = "port", config.server
     state, _ = control.status(Path(server.data_dir))
     if state is not None and any(row.name.startswith("api") and row.pid for row in state.services):
@@ -165,7 +165,7 @@ def api_port(config: ServiceConfig) -> Finding:
 
 
 def open_files() -> Finding:
-    """The hard limit: Weft's processes take all that they are allowed."""
+    """Checks the hard limit of open files: Weft's processes use all that they may."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = "no limit" if hard == resource.RLIM_INFINITY else f"{hard:,} files"
     if hard == resource.RLIM_INFINITY or hard >= GOOD_FILES:
@@ -216,7 +216,7 @@ def time_of_day() -> Finding:
 
 
 def _is_synchronised() -> bool | None:
-    """What the kernel knows of it; None where it does not say."""
+    """The kernel's state of the clock's synchronisation; None if it is unknown."""
     buffer = ctypes.create_string_buffer(_TIMEX_BYTES)  # all zero: nothing is changed
     try:
         if ctypes.CDLL(None, use_errno=True).adjtimex(buffer) < 0:

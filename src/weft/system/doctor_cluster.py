@@ -1,4 +1,4 @@
-"""What the doctor looks at for a cluster: its broker, as it is reached from here, and its key."""
+"""The doctor's checks for a cluster: its broker, as it is reached from here, and its key."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What the doctor looks at besides a service's settings: memory, folders that must be writable, how the kernel treats
-a Redis, and secrets in files."""
+"""The doctor's checks besides a service's settings: memory, writable folders, kernel settings for Redis, and secrets in
+files.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 
 
 def memory() -> Finding:
-    """The machine's, or what a container or systemd allows."""
+    """Checks the memory of the machine, or the limit of a container or of systemd."""
     limit = limit_bytes()
     found = f"{limit / 1e9:,.1f} GB for this process and its children"
     if limit >= GOOD_MEMORY:

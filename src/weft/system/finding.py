@@ -1,4 +1,4 @@
-"""What a check of the doctor has found."""
+"""The result of a check of the doctor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CheckState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was checked; `advice` says what to do, if something is to be done."""
+    """The result of one check; `advice` is what to do, if anything."""
 
     name: str
     verdict: CheckState

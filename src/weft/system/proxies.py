@@ -31,7 +31,7 @@ log = Log("weft.system.proxies")
 
 
 class _Counted(msgspec.Struct, frozen=True):
-    """What a file of proxies holds."""
+    """The content of a file of proxies."""
 
     listed: int = 0
     usable: int = 0
@@ -55,9 +55,9 @@ class ProxyKeeping:
         self._thread: threading.Thread | None = None
         self._job_id = ""
         self._progress = ProgressKeys(Path(config.server.data_dir), config.jobs.retention_hours * 3600)
-        self._noted: RefreshJob | None = None  # what was last written to the store
+        self._noted: RefreshJob | None = None  # as last written to the store
         self._next_turn = 0.0
-        self._seen: tuple[Path, int, _Counted] | None = None  # a file, when it was written, and what it holds
+        self._seen: tuple[Path, int, _Counted] | None = None  # a file, its time of writing, and its content
 
     def trigger(self) -> str:
         """Begins a refresh; gives the id of its job, or that of the one that runs already."""
@@ -150,7 +150,7 @@ class ProxyKeeping:
         return counts
 
     def row(self) -> ProxyRow | None:
-        """How they are, and what to do where they are too few; None: the service has none."""
+        """The state of the proxies, with advice if there are too few; None: the service has none."""
         if self._used is None:
             return None
         counted, job = self._counted(self._used), self.job()
@@ -166,7 +166,7 @@ class ProxyKeeping:
         )  # fmt: skip
 
     def _told(self, counted: _Counted, least: int, job: RefreshJob | None) -> str:
-        """What is wrong, and what to do about it."""
+        """The problem, and its remedy."""
         what = counted.problem or f"{counted.usable:,} of {counted.listed:,} usable, {least:,} needed"
         if self._is_tested_now(counted, job):
             return f"{what}; they are being tested"

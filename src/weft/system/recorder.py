@@ -25,7 +25,7 @@ log = Log("weft.system.recorder")
 
 
 def digest(config: ServiceConfig) -> str:
-    """Reports settings apart, and no one what they are; folders, which may be written in several ways, are left out."""
+    """Identifies settings without revealing them; folders, which may be written in several forms, are left out."""
     tree = msgspec.to_builtins(config)
     del tree["server"]["data_dir"], tree["log"]["log_dir"]
     return sha256(msgspec.msgpack.encode(tree)).hexdigest()[:16]
@@ -71,7 +71,7 @@ class Recorder:
         return True
 
     def write(self, state: SystemState) -> None:
-        """Replaces what was written, if it is different; on a full disk, when there is room again."""
+        """Replaces the record if it has changed; on a full disk, when there is room again."""
         if state == self._written:
             return
         try:

@@ -1,7 +1,7 @@
 """The system's Redis: one that answers at `redis_url` already, which is used and never stopped, or one of our own.
 
-Asked first, always: only where nothing listens at an address of this machine is a server of ours started there. Without
-a `redis_url` ours listens at a socket in the data dir, and no one can be in its way.
+It is always asked first: a server of ours is only started at an address of this machine where none listens. Without a
+`redis_url` ours listens at a socket in the data dir, and no one can be in its way.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _own(
 
 
 def _external(url: str, password: str | None) -> Found:
-    """One that somebody else runs; raises what is wrong with it, and lets it load as long as it takes."""
+    """A server of another owner; raises its error, and waits as long as it loads."""
     client = connect(url, RedisSettings(password=password, socket_timeout_s=LIMIT_S, connect_timeout_s=LIMIT_S))
     try:
         inspect(url, client, wait_s=0.0)

@@ -1,4 +1,4 @@
-"""What there is to run: each service declared with what it needs, how it is made, and where it logs.
+"""The declarations of all services: what each needs, how it is made, and where it logs.
 
 A declaration makes a service when it is first wanted, and raises what is in its way then: a port that is taken, a
 program that is missing, a Redis that cannot be used. How it is started, how its health is asked and how it is stopped
@@ -47,7 +47,7 @@ class Declaration:
     """A service that can be made."""
 
     name: str
-    make: Callable[[Mapping[str, Made]], Made]  # gets what it needs, by name
+    make: Callable[[Mapping[str, Made]], Made]  # called with the services that it needs, by name
     logs: Sequence[Path]
     needs: tuple[str, ...] = ()
     clean_up: Callable[[], None] = lambda: None  # ends what a killed one leaves, where nothing else finds it
@@ -89,13 +89,13 @@ def declared(config: ServiceConfig, environment: Mapping[str, str]) -> dict[str,
 
 
 def wanted(config: ServiceConfig) -> list[str]:
-    """What `weft up` runs: the services that are named, and all crawls."""
+    """The services that `weft up` runs: the named ones, and all crawls."""
     cluster = [name for name in CLUSTER if has_cluster(config) and name not in config.services.services]
     return [*cluster, *config.services.services, *(one.name for one in declared_crawls(config.services.crawls))]
 
 
 def has_cluster(config: ServiceConfig) -> bool:
-    """Whether a broker and what works over it shall run."""
+    """Whether a broker and its services must run."""
     return config.services.with_cluster or "celery" in config.services.services
 
 

@@ -1,4 +1,4 @@
-"""Writes how far the runs of sites are to Redis, where there is one: `scrape_{site}:{task}:status` and the other keys
+"""Writes the progress of the runs of sites to Redis, if there is one: `scrape_{site}:{task}:status` and the other keys
 of `cluster.chunk_progress`, for those who follow them there. The job store stays the truth about them.
 
 On a thread of its own: the store, the engine and the broker are asked, and each may take its time.

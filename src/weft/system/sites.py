@@ -35,7 +35,7 @@ class SiteScrapers:
         return self._sites.run([name])[name]
 
     def stop_site_scraper(self, name: str) -> bool:
-        """Ends the run of a site, and keeps what it has; whether none of it runs any more."""
+        """Ends the run of a site, and keeps its results; returns whether none of it runs any more."""
         stopped = self._sites.stop([name])
         return self._sites.wait_stopped(stopped, STOP_S)
 

@@ -205,6 +205,13 @@ def test_what_a_callback_may_not_do_is_named(made: Any, body: str, message: str)
     assert message in runner.run(page_of(started(runner)), None, b"<p>").error
 
 
+@pytest.mark.parametrize("seconds", ["float('nan')", "float('inf')", "-1", "'5'"])
+def test_a_timeout_that_is_no_number_of_seconds_costs_its_page(made: Any, seconds: str) -> None:
+    request = f"scrapy.Request(r.url, meta={{'download_timeout': {seconds}}})"
+    runner = made(f"start_urls = ['{URL}']\ndef parse(self, r):\n    yield {request}")
+    assert "meta['download_timeout']" in (runner.run(page_of(started(runner)), None, b"").error or "")
+
+
 def test_awaiting_a_deferred_is_refused(made: Any) -> None:
     runner = made(
         f"start_urls = ['{URL}']\nasync def parse(self, response):\n    await Deferred()",

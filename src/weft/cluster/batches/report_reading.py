@@ -72,7 +72,8 @@ class ReportReading:
         elif b"m" in fields:
             self._on_report(fields)
         self._last = entry_id
-        self._size += int(fields.get(b"b", b"0"))
+        size = fields.get(b"b", b"")  # not signed
+        self._size += int(size) if size.isdigit() and len(size) <= 15 else 0
 
     def _on_report(self, fields: dict[bytes, bytes]) -> None:
         try:

@@ -10,10 +10,11 @@ redis.call('HSET', KEYS[1], 'name', ARGV[1], 'facts', ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)
 redis.call('ZADD', KEYS[3], now + ARGV[3], ARGV[5])
-local epoch = redis.call('GET', KEYS[2])
+local held = redis.call('GET', KEYS[2]) or ''
+local epoch = #held <= 15 and string.match(held, '^%d+$') and tonumber(held) -- else as if it were not there
 if ARGV[4] == '' or not epoch then
   -- Times of the clock, so that the epochs of a database that was emptied are above those that it had.
-  epoch = math.max(now, (tonumber(epoch) or 0) + 1)
+  epoch = math.max(now, (epoch or tonumber(ARGV[4]) or 0) + 1)
   redis.call('SET', KEYS[2], string.format('%d', epoch))
 end
-return {now, tonumber(epoch), ARGV[2]}
+return {now, epoch, ARGV[2]}

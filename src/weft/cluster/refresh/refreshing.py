@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from typing import Any
 
 import msgspec
@@ -24,15 +25,17 @@ from weft.cluster.refresh.proxy_task import ChunkOrder, KeptChunks
 from weft.cluster.refresh.system_task import DoneRefresh, RefreshKeys, RefreshOrder
 from weft.cluster.status import cluster_status
 from weft.cluster.tasks import SYSTEM
+from weft.config import FetchSection
 from weft.credentials import HARMLESS
 from weft.engine.process.channel import ERRORS
-from weft.errors import WeftError
+from weft.errors import ServerAway, WeftError
 from weft.fetch.proxies import live as live_file
 from weft.fetch.proxies.refresh import KIND, Refresh, Refreshed, RefreshReport
 from weft.telemetry import Log
 
 STEP_S = 3600.0  # until when a step counts
 LONGEST_CHUNK_S = 100.0  # a task has 120 s
+BROKER_TRIES, BROKER_PAUSE_S = 20, 0.5
 PARALLEL = 25  # tests at a time of one chunk: several chunks share a machine
 log = Log("weft.cluster.refresh.refreshing")
 
@@ -72,11 +75,7 @@ class ClusterRefresh:
     def _done_by_workers(self, report: RefreshReport) -> Refreshed:
         order = self._order(report.job.job_id)
         keys = RefreshKeys(self._cluster, order)
-        with self._cluster.broker.asking():
-            keys.progress.begin(KIND, order.job, report.job.started_at)
-            steps = [self._step(order, step) for step in ("collect", "dispatch")]
-            job = DispatchedJob.of(KIND, order.job, str(steps[-1].options["task_id"]), self._refresh.live)
-            self._cluster.start(steps)
+        job = self._dispatched(order, keys, report)
         following = JobFollower(
             self._cluster, self._limits, workers=self._slots, stalled=lambda seen: self._repeat(order, keys, seen)
         )
@@ -89,16 +88,34 @@ class ClusterRefresh:
         parallel = min(PARALLEL, section.parallel)
         most = parallel * max(1, math.floor(LONGEST_CHUNK_S / each_s))
         headers = {name: value for name, value in fetch.headers.items() if name.lower() in HARMLESS}
+        # A service's section is of another class, with another name for one of the settings.
+        own = {name: getattr(fetch, name) for name in FetchSection.__struct_fields__}
+        changed = {"auth": {}, "headers": headers, "proxies": None, "render": "never", "hands": "local"}
         return RefreshOrder(
             step="", job=job_id, sources=tuple(self._refresh.sources), live=str(self._refresh.live),
             section=msgspec.structs.replace(section, sources=(), parallel=parallel),
-            fetch=msgspec.structs.replace(fetch, auth={}, headers=headers, proxies=None, render="never"),
+            fetch=FetchSection(**own | changed),
             chunk=min(section.chunk, most), is_private=is_private(self._cluster.broker.url),
         )  # fmt: skip
 
     def _step(self, order: RefreshOrder, step: str) -> Any:
         body = msgspec.to_builtins(msgspec.structs.replace(order, step=step))
         return self._cluster.signature(SYSTEM, body, STEP_S)
+
+    def _dispatched(self, order: RefreshOrder, keys: RefreshKeys, report: RefreshReport) -> DispatchedJob:
+        """Begins the chain; a broker that is being restarted is waited for."""
+        steps = [self._step(order, step) for step in ("collect", "dispatch")]
+        for left in reversed(range(BROKER_TRIES)):
+            try:
+                with self._cluster.broker.asking():
+                    keys.progress.begin(KIND, order.job, report.job.started_at)
+                    self._cluster.start(steps)
+                break
+            except ServerAway:
+                if not left or (self._over is not None and self._over.is_set()):
+                    raise
+                time.sleep(BROKER_PAUSE_S)
+        return DispatchedJob.of(KIND, order.job, str(steps[-1].options["task_id"]), self._refresh.live)
 
     def _repeat(self, order: RefreshOrder, keys: RefreshKeys, seen: ChunkProgress | None) -> None:
         """Sends again what has not come back, outside of chain and chord."""

@@ -204,20 +204,20 @@ class RunningCrawl:
         return self.transport
 
     def rendering(self, lease: Lease) -> tuple[str, tuple[dict[str, Any], ...]]:
-        """Whether a page is rendered (never, auto, always), and what is done on it first."""
+        """Whether a page is rendered (never, auto, always), and the actions to perform on it first."""
         spec = self.spider.spec_of(lease) if self.spider is not None and lease.request else None
         if spec is None:
             return self.fetch.render, self.fetch.render_actions
         return spec.render or self.fetch.render, spec.actions or self.fetch.render_actions
 
     def not_rendered(self, lease: Lease) -> str:
-        """Why a page was not given to a browser though its request says so; empty for all others."""
+        """Why a page was not rendered though its request demands it; empty for all others."""
         if self._rendering is None or not self._rendering.trouble or self.spider is None or not lease.request:
             return ""
         return self._rendering.trouble if self.spider.spec_of(lease).render not in ("", "never") else ""
 
     def headers(self, lease: Lease, now: float) -> Sequence[tuple[str, str]]:
-        """What this crawl sends beyond the usual; nothing, for most."""
+        """The request headers of this crawl beyond the usual ones; for most crawls none."""
         spec = self.spider.spec_of(lease) if self.spider is not None and lease.request else None
         jar = self._jar_for(lease, spec, now)
         own_headers = spec.headers if spec is not None else {}
@@ -244,7 +244,7 @@ class RunningCrawl:
         return [*headers, *own.values()]
 
     def _jar_for(self, lease: Lease, spec: RequestSpec | None, now: float) -> CookieJar | None:
-        """The cookies that a request belongs to, with those that it brings along."""
+        """The cookie jar of a request, with the request's own cookies added."""
         share = self._share_of(spec)
         if share is None:
             return None
@@ -284,7 +284,9 @@ class RunningCrawl:
         return with_cookies(own, of_session) if own and of_session else own or of_session
 
     def keep_cookies(self, url: str, values: Sequence[str], now: float, asked_at: float, lease: Lease) -> None:
-        """Stores what a response set. Those of a site that the crawl logs in to are the session's: nobody else's."""
+        """Stores the cookies that a response set. Cookies of a site that the crawl logs in to belong to the session
+        alone.
+        """
         if values and self.session is not None and self.session.covers(url):
             is_step = lease.purpose is Purpose.LOGIN and self.session.is_current(lease)
             self.session.keep(url, values, now, asked_at, is_step=is_step)
@@ -295,7 +297,7 @@ class RunningCrawl:
             share.store(url, path, values, now)
 
     def answers(self, lease: Lease, challenges: list[str], *, sent: bool) -> bool:
-        """Whether a 401 is worth one more request: that one will carry an answer. `sent`: this one did already."""
+        """Whether a 401 is worth one more request, which will carry an answer. `sent`: this one already did."""
         origin = urls.origin_of(lease.url)
         if self._authorisation(origin, lease.url, _Challenge(challenges)) is None:
             return False
@@ -318,17 +320,20 @@ class RunningCrawl:
 
     @property
     def finds_depth(self) -> bool:
-        """Whether the depth of a URL decides if it is wanted, so that a shorter way to it matters. The requests of a
-        user's code have the depth at which they were made first."""
+        """Whether the depth of a URL decides if it is wanted, so that a shorter path to it matters. Requests of a
+        user's code keep the depth at which they were first made.
+        """
         return self.scope.max_depth is not None and self.spider is None
 
     @property
     def follows_links(self) -> bool:
-        """Whether the links of its pages are followed by its scope."""
+        """Whether the links of its pages are followed within its scope."""
         return self.spider is None or (self.spider.description.follows and not self.spider.description.chooses_links)
 
     def disregards_robots(self, lease: Lease) -> bool:
-        """Whether robots.txt forbids nothing: the code wants that, and the host says itself that it is private."""
+        """Whether robots.txt is ignored: the user's code asks for that, and the host itself declares that it is
+        private.
+        """
         if self.spider is None or self.spider.description.obeys_private_robots:
             return False
         return is_private_host(urls.host_of(lease.url))
@@ -338,13 +343,13 @@ class RunningCrawl:
         return self.spider is not None and bool(lease.request) and not self.spider.spec_of(lease).idempotent
 
     def refused_request(self, url: str, reason: str, parent: int) -> None:
-        """A request of the user's code was not admitted: counted, and known to `weft explain`."""
+        """Records that a request of the user's code was not admitted: counted, and visible to `weft explain`."""
         self.progress.refused[reason] += 1
         if reason in _REASONS:
             self._frontier.rejected.refused(self.number, Reason(reason), url, parent)
 
     def links(self, found: list[str], page: Lease, *, are_new: bool = True) -> list[PageLinks]:
-        """What the rules let in of URLs that a page links to; the others are counted by reason.
+        """The links of a page that the rules admit; the others are counted by reason.
 
         `are_new`: none of them is in the seen set.
         """
@@ -362,17 +367,21 @@ class RunningCrawl:
         if reason is Reason.TRAP:
             self.note_trap(url)
             if not self.rules.looks_like_a_trap(url):
-                # By counting: the URL does not show it.
+                # The reason must be recorded here: it came from a count, and the URL alone does not reveal it.
                 self._frontier.rejected.refused(self.number, reason, url, page.item)
 
     def note_trap(self, url: str) -> None:
-        """A link was left out as a trap; for a crawl that says how many there are, see `tenant`."""
+        """Called when a link was left out as a trap; a crawl that reports how many there are overrides it (see
+        `tenant`).
+        """
 
     def admitted(self, found: Iterable[str]) -> None:
-        """URLs are about to be admitted, some of which may have been left out before; see `tenant`."""
+        """Called before URLs are admitted, some of which may have been left out before; see `tenant`."""
 
     def _led(self, let_in: list[PageLinks], page: Lease) -> None:
-        """Records that a page led to new URLs; if that stops its pattern, its links to the pattern are refused."""
+        """Records that a page led to new URLs; if that stops the page's pattern, its links to that pattern are
+        refused.
+        """
         sameness = self.rules.sameness
         if not sameness.record_links(page.url, [url for links in let_in for url in links.urls]):
             return
@@ -382,13 +391,13 @@ class RunningCrawl:
                 self._refuse(stopped, Reason.TRAP, page)
 
     def extend(self, url: str) -> None:
-        """Makes a URL's place a part of the scope."""
+        """Adds a URL's domain, host or prefix to the scope."""
         self.rules.extend(url)
         if self.recent_links is not None:
             self.recent_links.forget()
 
     def learn_scope(self) -> None:
-        """Takes over where seeds' redirects have led, which another process may have found out."""
+        """Adopts the targets of seeds' redirects into the scope; another process may have found them."""
         try:
             extensions = self._frontier.notes.scope_extensions(self.number)
         except ServerAway:
@@ -398,7 +407,9 @@ class RunningCrawl:
                 self.extend(url)
 
     def listed(self, lease: Lease, entries: Iterable[str]) -> list[Found]:
-        """What the rules let in of a sitemap: found on purpose, so no extension or trap is held against it."""
+        """The URLs of a sitemap that the rules admit; its owner lists them on purpose, so extension and traps do not
+        apply.
+        """
         found = []
         for url in dict.fromkeys(map(self.rules.rewritten, entries)):
             reason = self.rules.refusal(url, lease.depth + 1, is_link=False)
@@ -409,9 +420,10 @@ class RunningCrawl:
         return found
 
     def redirect(self, lease: Lease, target: str) -> Reason | Found:
-        """Where a redirect leads, checked like a new URL, or why it may not; a seed's extends the scope.
+        """Where a redirect leads, checked like a new URL, or why it may not be followed; a seed's redirect extends the
+        scope.
 
-        The target takes the place of what led to it: outside the scope it counts as one hop, not as one more.
+        The target replaces the redirecting URL: outside the scope both together count as one hop.
         """
         target = self.rules.rewritten(target) if target != lease.url else target
         offsite = 0 if self.rules.in_scope(target) else max(1, lease.offsite)
@@ -430,11 +442,11 @@ class RunningCrawl:
         return Found(target, lease.depth, lease.item, lease.hops + 1, Purpose.PAGE, chain, offsite)
 
     def sitemaps(self, depth: int, origin: str, listed: Sequence[str]) -> list[Found]:
-        """The sitemaps that an origin names; the usual place where it names none and holds a seed. Once per origin."""
+        """The sitemaps that an origin names; the usual path where it names none and holds a seed. Once per origin."""
         if self.scope.seeded_urls_only or origin in self.known_origins:
             return []
         if self.spider is not None and not self.spider.description.follows:
-            return []  # it goes where its code says
+            return []  # a user's code decides which pages it visits
         self.known_origins.add(origin)
         if self.scope.max_depth is not None and depth >= self.scope.max_depth:
             return []
@@ -442,7 +454,7 @@ class RunningCrawl:
         return self.nested(depth, urls.join_all(origin + "/", names), origin, 0)
 
     def nested(self, depth: int, sitemaps: Iterable[str], origin: str, hops: int) -> list[Found]:
-        """Sitemaps that the rules let in."""
+        """The sitemaps of a sitemap index that the rules admit."""
         return [
             Found(url, depth, 0, hops, Purpose.SITEMAP, origin)
             for url in sitemaps
@@ -450,20 +462,20 @@ class RunningCrawl:
         ]
 
     def add_seed_origin(self, url: str) -> bool:
-        """An origin that holds a seed: its sitemap is looked for at the usual place. False if it was known."""
+        """Adds an origin that holds a seed: its sitemap is looked for at the usual path. False if it was known."""
         return self._seed_origins.add(urls.origin_of(url))
 
     def too_many(self, found: Sequence[Found]) -> None:
-        """Refuses what lies beyond a bound."""
+        """Refuses the URLs beyond a bound."""
         self.progress.refused[Reason.BUDGET] += len(found)
         for one in found:
             self._frontier.rejected.refused(self.number, Reason.BUDGET, one.url, one.parent)
 
     def count(self, found: int, admission: Admission) -> None:
-        """Counts the URLs, of `found` many, that the frontier did not admit: duplicates, and those over a budget."""
+        """Counts those of `found` URLs that the frontier did not admit: duplicates, and those over a budget."""
         self.progress.refused[Reason.DUPLICATE] += admission.duplicates
         over = found - admission.new - admission.duplicates
         if over > 0:
             self.progress.refused[Reason.BUDGET] += over
             if self.recent_links is not None:
-                self.recent_links.forget()  # there may be room for it later
+                self.recent_links.forget()  # the budget may have room for them later

@@ -1,7 +1,7 @@
-"""The settings of one crawl among many: the configuration's keys, those of the engine first, then the crawl's own.
+"""The settings of one crawl among many: configuration keys, those of the engine overlaid with the crawl's own.
 
 What belongs to the engine (how many transfers, what counts as one site, where pages are kept) cannot be set for a
-crawl. Settings are kept as they were given, so that a crawl that is opened again with the same ones is the same crawl.
+crawl. Settings are kept as they were given, so that `open` recognises a crawl that is opened again with the same ones.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _ENGINES = frozenset(
 _ENGINES_SECTIONS = frozenset({"proxy", "cluster"})
 _SHARED = frozenset({"store", "log_dir", "log_level", "log_format"})
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
-_encode_as_given = msgspec.json.Encoder(enc_hook=str).encode  # the order of rules is that of their fields
+_encode_as_given = msgspec.json.Encoder(enc_hook=str).encode  # keeps the order of fields: it is the order of rules
 
 
 def of_crawl(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings under their keys' names; BadConfig for what is none of a crawl's."""
+    """A crawl's settings by key; BadConfig for a key that no crawl has."""
 
     def problem(key: str, section: str) -> str:
         if key in _SHARED or section in _ENGINES_SECTIONS or (key in _ENGINES and key != "seed_file"):
@@ -58,7 +58,7 @@ def of_crawl(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_engine(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings under their keys' names: the engine's own, and the crawls' defaults."""
+    """An engine's settings by key: its own, and the defaults of its crawls."""
 
     def problem(key: str, section: str) -> str:
         is_one = key in _SHARED or section in _ENGINES_SECTIONS or (section in _SECTIONS and key != "seed_file")
@@ -70,7 +70,7 @@ def of_engine(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_key(given: Mapping[str, Any], problem: Callable[[str, str], str]) -> dict[str, Any]:
-    """Settings by key; `problem` says what is wrong with a key of a section. BadConfig names all that is wrong."""
+    """Settings by key; `problem` describes what is wrong with a key of a section. BadConfig lists all problems."""
     known = keys()
     own, problems, found = own_names(known), list[str](), dict[str, Any]()
     for name, value in given.items():
@@ -92,7 +92,7 @@ def _by_key(given: Mapping[str, Any], problem: Callable[[str, str], str]) -> dic
 
 
 def _here(key: str, value: Any) -> Any:
-    """A value that means the same elsewhere: rules instead of the file that they are in."""
+    """A value that is valid on another machine: a rules file is replaced by its rules."""
     if key == "extract" and isinstance(value, str | os.PathLike):
         return rules_file(os.fspath(value))
     if key == "login":
@@ -101,22 +101,23 @@ def _here(key: str, value: Any) -> Any:
 
 
 def config_of(*layers: Mapping[str, Any]) -> Config:
-    """The configuration that settings make, later ones before earlier; BadConfig where they cannot be."""
+    """The configuration that settings make, later ones over earlier ones; BadConfig for invalid values."""
     merged: dict[str, Any] = {}
     for layer in layers:
         merged |= layer
     return _config(_encode_as_given(merged))
 
 
-@lru_cache(maxsize=4096)  # most crawls of an engine are set alike
+@lru_cache(maxsize=4096)  # most crawls of an engine have the same settings
 def _config(encoded: bytes) -> Config:
     return load(flags=msgspec.json.decode(encoded), environment={}).config
 
 
 @cache
 def recorded_keys() -> frozenset[str]:
-    """The keys whose values are recorded of a crawl. A lease must outlive the transfers of its crawl, whose time limit
-    is recorded: it is recorded, too."""
+    """The keys whose values are recorded with a crawl. A lease must outlive the transfers of its crawl, so the setting
+    of its length is recorded with their time limit.
+    """
     return frozenset(
         name
         for name, key in keys().items()
@@ -131,24 +132,28 @@ def value_of(config: Config, name: str) -> Any:
 
 
 def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two crawls are set alike."""
+    """Whether two sets of settings are equal."""
     return _encode(one) == _encode(other)
 
 
 def differing(running: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """The keys of `wanted` by which an engine that runs would be set otherwise; what is left out may be anything."""
+    """The keys of `wanted` whose values differ from those of a running engine; keys that are left out may have any
+    value.
+    """
     there = config_of(running)
     return sorted(key for key, value in wanted.items() if config_of(running, {key: value}) != there)
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as they can be kept and sent."""
+    """Settings in a form that can be stored and sent."""
     found: dict[str, Any] = msgspec.json.decode(_encode_as_given(dict(settings)))
     return found
 
 
 def trust_of(fetch: FetchSection) -> str:
-    """What tells crawls apart that may not share what they have learnt of a host; empty for the usual settings."""
+    """Names the trust settings of a crawl: crawls with different ones do not share what they learn of a host; empty for
+    the usual settings.
+    """
     unusual = [fetch.resolve, not fetch.tls_verify, fetch.allow_private, fetch.auth]
     if fetch.dns_servers:
         unusual.append(fetch.dns_servers)
@@ -158,14 +163,14 @@ def trust_of(fetch: FetchSection) -> str:
 
 
 def check_weight(weight: object) -> float:
-    """A crawl's share among others."""
+    """Checks a crawl's share among others."""
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0.001 <= weight <= 1000:
         raise BadInput(f"weight: {weight!r} is not accepted; use a number from 0.001 to 1000")
     return float(weight)
 
 
 def check_deadline(deadline: object, now: float) -> float | None:
-    """A time of the wall clock, in seconds; None: there is none."""
+    """Checks a deadline: a time of the wall clock, in seconds; None: there is none."""
     if deadline is None:
         return None
     if isinstance(deadline, datetime):

@@ -19,7 +19,7 @@ from weft.config import Config, load
 class SettingsChange(msgspec.Struct, frozen=True):
     """What one resume or edit changed."""
 
-    at: float  # by the wall clock: for people, nothing is judged by it
+    at: float  # by the wall clock: for people to read; no code compares it
     weft: str
     changed: dict[str, tuple[Any, Any]]  # by key: the old value and the new one
 
@@ -36,11 +36,11 @@ class SettingsRecord(msgspec.Struct, frozen=True):
     """The content of config.json."""
 
     values: dict[str, Any]
-    defaults: list[str] = []  # keys of `values` that nobody named
+    defaults: list[str] = []  # keys of `values` that the user has not set
     changes: list[SettingsChange] = []
-    is_paused: bool = False  # by a command, or by itself; `weft crawl --resume` continues it
+    is_paused: bool = False  # by a command, or by the crawl itself; `weft crawl --resume` continues it
     is_cancelled: bool = False
-    pause_reason: str = ""  # why it is paused, where it has paused itself
+    pause_reason: str = ""  # why it is paused, if it has paused itself
 
     @property
     def revision(self) -> int:
@@ -48,7 +48,7 @@ class SettingsRecord(msgspec.Struct, frozen=True):
         return len(self.changes) + 1
 
     def values_of(self, revision: int) -> dict[str, Any]:
-        """The settings that were in force then."""
+        """The settings that were in force at a revision."""
         return values_of(self.values, self.changes, revision)
 
     def config(self, revision: int = 0) -> Config:
@@ -57,7 +57,7 @@ class SettingsRecord(msgspec.Struct, frozen=True):
         return load(environment={}, earlier=values, earlier_defaults=self.defaults).config
 
     def changed(self, values: Mapping[str, Any], defaults: Collection[str], at: float, weft: str) -> SettingsRecord:
-        """With new values; a key that was not recorded before is added without a change."""
+        """The record with new values; a key that was not recorded before is added without a change."""
         known = self.values.keys() & values.keys()
         changed = {key: (self.values[key], values[key]) for key in sorted(known) if self.values[key] != values[key]}
         changes = [*self.changes, SettingsChange(at, weft, changed)] if changed else self.changes

@@ -1,4 +1,4 @@
-"""One crawl of an engine that has many: what is kept of it, its clocks, its counts, and what an edit changes."""
+"""One crawl of an engine that has many: its record, its clocks, its counts, and what an edit changes."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from weft.frontier.contract import CrawlLimits
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, Reason
 
-RATE_WINDOW = 10  # looks, half a second apart
+RATE_WINDOW = 10  # samples, half a second apart
 MOST_REFUSED_SEEDS = 10_000  # that are remembered
 MOST_TRAPPED = 1_000  # links left out as traps that are remembered: an endless space has any number of them
 _REASONS = frozenset(map(str, Reason))
 
 
 class TenantRecord(Struct, kw_only=True):
-    """What the index keeps of a crawl. Counts are as they were when it was last written down."""
+    """What the index keeps of a crawl. Counts are those of the last write."""
 
-    settings: dict[str, Any]  # given with it, and the defaults that followed from them
+    settings: dict[str, Any]  # given to `open`, and the defaults derived from them
     defaults: str = ""  # digest of the other defaults that were in force (recorded.py)
     changes: list[SettingsChange] = []  # of `settings`, by edits
-    trust: str = ""  # whose robots.txt files it follows (see `settings.trust_of`), for reports
-    opened_with: dict[str, Any] = {}  # as it was opened, before any edit: by this it is known when it is opened again
+    trust: str = ""  # trust settings that its robots.txt records depend on (see `settings.trust_of`), for reports
+    opened_with: dict[str, Any] = {}  # the arguments of `open` before any edit: a repeated `open` is recognised by them
     seeds_hash: int = 0  # of the seeds of the last `open`
     state: CrawlState = CrawlState.OPEN
     is_held: bool = False  # see `CrawlSnapshot.is_held`
     reason: EndReason | None = None
     pause_reason: str = ""  # see `Standing.pause_reason`
     gave_up_at: float = 0.0
-    roots: list[str] = []  # where its seeds are, as far as scope and sitemaps depend on it
-    origins: list[str] = []  # of its first seeds, where its credentials go
-    has_opened: bool = False  # its first seeds have come, all that were announced: later ones get no credentials
+    roots: list[str] = []  # the seeds' hosts, as far as scope and sitemaps depend on them
+    origins: list[str] = []  # of its first seeds: credentials are sent there
+    has_opened: bool = False  # all of its first seeds have come: later ones get no credentials
     weight: float = 1.0
     deadline: float | None = None
     in_flight: int | None = None
@@ -63,8 +63,8 @@ class TenantRecord(Struct, kw_only=True):
     keep_open: bool = False  # opened to wait for more seeds until `close_seeds`
     seeds_closed: bool = False
     expects_more: bool = False  # a long list of seeds comes in several calls, and the last has not come
-    revisits: bool = False  # what was found at some of its URLs before was given with them
-    refused_seeds: dict[str, str] = {}  # seeds that were not let in, by reason: they have no rows
+    revisits: bool = False  # results of earlier visits were given with some of its URLs
+    refused_seeds: dict[str, str] = {}  # seeds that were rejected, by reason: they have no rows
     trapped: set[str] = set()  # links that were left out as traps, as far as they are remembered: they have no rows
 
     @property
@@ -74,7 +74,7 @@ class TenantRecord(Struct, kw_only=True):
 
 
 class Tenant(RunningCrawl):
-    """A crawl that runs, or waits to."""
+    """A crawl of an engine that has not ended."""
 
     is_only = False
 
@@ -107,19 +107,21 @@ class Tenant(RunningCrawl):
         self.progress.refused.update(record.refused)
         self._since: float | None = None  # when its running time began to count
         self._samples: list[tuple[float, int]] = []
-        self._url_bytes = 0  # of a crawl with a limit of memory, at the last look
-        self._committed: Counter[tuple[int, str]] = Counter()  # of `progress.kinds`: what no kill takes back
+        self._url_bytes = 0  # of a crawl with a memory limit, as of the last check
+        self._committed: Counter[tuple[int, str]] = Counter()  # of `progress.kinds`: the part that no kill undoes
         self._added: CrawlProgress | None = None  # its counts when they were last added to the engine's
 
     def ask_robots_again(self, seeds: Iterable[Found], wall: float) -> None:
-        """A site that could not be reached may be well again when somebody gives a seed there: its robots.txt is asked
-        for once more, at the site's own pace, instead of taking the failure of an earlier crawl for this one's."""
+        """Requests a site's robots.txt once more when a user gives a seed there and the last attempt failed: the site
+        may have recovered, and the failure of an earlier crawl must not decide this one. The request keeps the site's
+        delay.
+        """
         for origin in {urls.origin_of(seed.url) for seed in seeds}:
             if self.book.may_be_well_again(origin, wall):
                 self._embedded.sites.ask_robots_again(self.number, origin)
 
     def edit(self, config: Config, limits: CrawlLimits, weight: float = 1.0) -> int:
-        """As for any crawl; what is kept of it follows."""
+        """Applies an edit as for any crawl, and records it."""
         back = super().edit(config, limits, weight)
         self.config, self.record.weight, self.record.has_been_edited = config, weight, True
         return back
@@ -129,16 +131,18 @@ class Tenant(RunningCrawl):
         return most is not None and pages >= most
 
     def awaits_seeds(self) -> bool:
-        """Whether it must not end because nothing is left: more seeds may come."""
+        """Whether it must wait for more seeds instead of ending when nothing is left."""
         record = self.record
         return record.expects_more or (record.keep_open and not record.seeds_closed)
 
     def _is_idle(self) -> bool:
-        """Whether it runs with nothing left to do, and all that it has done is committed."""
+        """Whether it runs with nothing left to do, and everything it has done is committed."""
         return self.record.state is CrawlState.RUNNING and self._nothing_left() is not None and not self._uncommitted()
 
     def keep_within_memory(self) -> bool:
-        """Lets as many pages be in flight as its memory has room for besides its URLs; False: for none."""
+        """Allows as many pages in flight as its memory has room for besides its URLs; False if there is no room for
+        one.
+        """
         record = self.record
         if record.memory_bytes is None:
             return True
@@ -150,23 +154,23 @@ class Tenant(RunningCrawl):
     # ── its clock ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def clock_starts(self) -> None:
-        """It runs from now on."""
+        """Starts its running time."""
         if self._since is None:
             self._since = time.monotonic()
 
     def clock_stops(self) -> None:
-        """It does not run any more."""
+        """Stops its running time."""
         self.record.running_s, self._since = self.running_s, None
 
     @property
     def running_s(self) -> float:
-        """How long it has run, pauses left out."""
+        """How long it has run, without pauses."""
         return self.record.running_s + (0.0 if self._since is None else time.monotonic() - self._since)
 
-    # ── how it stands ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── its status ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def noted(self) -> bytes:
-        """Its record, with the counts as they are now."""
+        """Its encoded record, with the current counts."""
         record, progress = self.record, self.progress
         record.requests, record.retries = progress.status.requests, progress.status.retries
         record.refused = dict(progress.refused)
@@ -175,7 +179,7 @@ class Tenant(RunningCrawl):
         return msgspec.msgpack.encode(record)
 
     def add_to(self, total: CrawlProgress) -> None:
-        """Adds what it has counted since the last time to the figures of its engine."""
+        """Adds what it has counted since the last call to the totals of its engine."""
         now, before = self.progress, self._added or CrawlProgress(None, 0)
         for name in (
             "pages",
@@ -199,7 +203,7 @@ class Tenant(RunningCrawl):
         copy.errors, copy.refused, copy.statuses = Counter(now.errors), Counter(now.refused), Counter(now.statuses)
 
     def refuse_seeds(self, refused: Mapping[str, str]) -> bool:
-        """Counts seeds that were not let in, each once, however often they come; True if there was a new one."""
+        """Counts rejected seeds, each once, however often they come; True if there was a new one."""
         known = self.record.refused_seeds
         new = {seed: reason for seed, reason in refused.items() if seed not in known}
         room = MOST_REFUSED_SEEDS - len(known)
@@ -213,16 +217,16 @@ class Tenant(RunningCrawl):
             trapped.add(url)
 
     def admitted(self, found: Iterable[str]) -> None:
-        """Counts no link as left out whose URL is admitted after all: another page has a link to it."""
+        """Removes admitted URLs from the links counted as traps: another page has linked to them."""
         if self.record.trapped:
             self.record.trapped.difference_update(found)
 
     def committed(self) -> None:
-        """All rows that were counted so far are committed, or will be with its end."""
+        """Called when all rows counted so far are committed, or will be together with its end."""
         self._committed = Counter(self.progress.kinds)
 
     def _uncommitted(self) -> int:
-        """URLs that have ended in rows that a kill would take back: they count as in flight."""
+        """The number of URLs whose rows a kill would undo: they count as in flight."""
         rows = self.progress.kinds.copy()
         rows.subtract(self._committed)
         return sum(count for (status, kind), count in rows.items() if kind or not 300 <= status < 400 or status == 304)
@@ -237,7 +241,7 @@ class Tenant(RunningCrawl):
         return {name: count for name, count in found.items() if count}
 
     def sample(self, now: float) -> None:
-        """For its rate; to be called twice a second while something happens."""
+        """Takes a sample for its rate; called twice a second while something happens."""
         self._samples = [*self._samples[1 - RATE_WINDOW :], (now, self.progress.status.pages)]
 
     def standing(self, number: int, note: str = "") -> CrawlSnapshot:
@@ -283,9 +287,9 @@ class Tenant(RunningCrawl):
         )
 
     def _waiting(self, note: str) -> tuple[str, float | None]:
-        """Why nothing of it is requested now, and until when (wall clock). `note`: why the whole engine waits."""
+        """Why it requests nothing now, and until when (wall clock). `note`: why the whole engine waits."""
         if self.record.state not in (CrawlState.RUNNING, CrawlState.PAUSED) or self.record.is_held:
-            return "", None  # the caller who holds it knows why
+            return "", None  # the caller that holds it knows why
         if note and self.record.state is CrawlState.RUNNING:
             return note, None
         if self.record.pause_reason:

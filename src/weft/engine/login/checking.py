@@ -1,4 +1,4 @@
-"""A crawl's login before the crawl begins: all that can be refused is refused here."""
+"""Checks a crawl's login before the crawl begins: everything that can be refused is refused here."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from weft.logins import FormLogin, filled_actions, filled_in, login_of
 
 
 def checked_login(config: Config, named: LoginsSection | None = None) -> FormLogin | None:
-    """The login of a crawl; BadInput where it cannot work, also for a variable that is not set. `named`: the logins
-    that may be named, where they are not the crawl's own."""
+    """The login of a crawl; BadInput if it cannot work, also for a variable that is not set. `named`: the logins that
+    may be referred to by name, if not the crawl's own.
+    """
     login = login_of(config.login.login, (named or config.logins).logins)
     if login is not None:
         check_login(login)
@@ -23,7 +24,7 @@ def checked_login(config: Config, named: LoginsSection | None = None) -> FormLog
 
 
 def check_logins(section: LoginsSection) -> None:
-    """The same for all that callers of a service may name."""
+    """Checks all logins that callers of a service may refer to by name."""
     for name in section.logins:
         try:
             login = login_of({"name": name}, section.logins)

@@ -1,6 +1,6 @@
-"""What the pages of a login say: the form that is to be sent, and whether it has worked. Pure.
+"""Reads the pages of a login: the form to send, and whether the login has worked. Pure.
 
-No text made here has a value of a field in it: reasons are shown, logged and kept.
+No message made here contains the value of a field: messages are displayed, logged and stored.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _UNSEEN = frozenset({"hidden", "submit", "button", "image", "reset"})
 
 
 class LoginFault(Exception):
-    """Why a login has not worked: its `str` is for people."""
+    """Why a login has not worked: its `str` is a message for users."""
 
 
 class SentForm(NamedTuple):
-    """A form as it goes out."""
+    """A filled-in form, ready to send."""
 
     url: str
     body: bytes
@@ -50,12 +50,12 @@ def check_login(login: FormLogin) -> None:
     if success.check is SuccessCheck.URL:
         try:
             Patterns("success", [success.value])
-        except Exception as error:  # whatever a pattern's library raises for one that is none
+        except Exception as error:  # each pattern library raises its own error for an invalid pattern
             raise BadInput(f"login: success: {success.value!r} is no pattern: {error}") from None
 
 
 def form_to_send(page: ParsedPage, login: FormLogin, values: Mapping[str, str]) -> SentForm:
-    """The login's form, filled in; LoginFault where the page has none that can be sent."""
+    """The login's form, filled in; LoginFault if the page has none that can be sent."""
     document = page.searchable
     if document is None:
         raise LoginFault(f"{page.url} is no HTML page")
@@ -75,8 +75,9 @@ def form_to_send(page: ParsedPage, login: FormLogin, values: Mapping[str, str]) 
 def has_worked(
     login: FormLogin, page: ParsedPage | None, url: str, before: Mapping[str, str], cookies: Mapping[str, str]
 ) -> bool:
-    """Whether the answer to the form shows that one is logged in. `page`: None where it has no body; `before` and
-    `cookies`: the session's cookies before the form was sent and now."""
+    """Whether the answer to the form is a page for a logged-in user. `page`: None if it has no body; `before` and
+    `cookies`: the session's cookies before the form was sent and now.
+    """
     check, value = login.checked_by
     if check is SuccessCheck.COOKIE:
         return value in cookies and cookies[value] != before.get(value)
@@ -91,7 +92,7 @@ def has_worked(
 
 
 def why_not(login: FormLogin, page: ParsedPage | None, status: int) -> str:
-    """What the page says that came instead of success."""
+    """The reason for a failed login, as the page gives it."""
     if status >= 400:
         return f"the site answers HTTP {status} to the form"
     document = page.searchable if page is not None else None
@@ -105,7 +106,7 @@ def why_not(login: FormLogin, page: ParsedPage | None, status: int) -> str:
 
 
 def selects(page: ParsedPage, css: str) -> bool:
-    """Whether something on a page matches."""
+    """Whether an element of a page matches the selector."""
     document = page.searchable
     return document is not None and bool(document.select(css))
 
@@ -154,7 +155,7 @@ def _action(page: ParsedPage, form: Form) -> str:
 
 
 def _second_step(document: Document) -> list[str]:
-    """The fields by which a page asks for a code."""
+    """The fields by which a page asks for a second factor."""
     return [
         control.attr("name") or "a code"
         for control in document.select("form input")
@@ -169,7 +170,7 @@ def _names(form: Element) -> list[str]:
 
 
 def _seen_names(form: Element) -> list[str]:
-    """The fields that a person would fill in."""
+    """The names of the fields that a person would fill in."""
     seen = [one for one in form.select("input, textarea") if (one.attr("type") or "text").lower() not in _UNSEEN]
     return list(dict.fromkeys(name for control in seen if (name := control.attr("name") or "")))
 

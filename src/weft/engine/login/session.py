@@ -37,8 +37,8 @@ from weft.telemetry import Log
 
 TRIES = 3
 MOST_HOPS = 5
-MOST_USELESS = 3  # pages in a row that are as before after a login: logging in does not help
-LOGIN_BYTES = 2 << 20  # of a page of a login
+MOST_USELESS = 3  # pages in a row that are unchanged after a login: logging in does not help
+LOGIN_BYTES = 2 << 20  # of a login page
 _KEPT = 10_000
 _NO_PAGE = (VerdictKind.RETRY, VerdictKind.FAILED, VerdictKind.SLOW_DOWN)
 Header = tuple[str, str]
@@ -46,26 +46,26 @@ log = Log("weft.engine.login.session")
 
 
 class LoginStep(Enum):
-    """Where a login is."""
+    """The state of a login."""
 
     OUT = auto()
-    FORM = auto()  # the page with the form is asked for
+    FORM = auto()  # the page with the form is requested
     SENT = auto()  # the form is sent
-    LANDING = auto()  # where that leads is asked for
+    LANDING = auto()  # the redirect target of the answer is requested
     IN = auto()
     FAILED = auto()  # the crawl is paused
 
 
 class PageOfSession(Enum):
-    """What a page is that may have been sent to nobody."""
+    """How a page relates to the session: it may have been requested without being logged in."""
 
-    NO = auto()  # it is as it should be
-    ONCE = auto()  # to be asked for again, in a new session
-    USELESS = auto()  # it was, and is as before
+    NO = auto()  # it is as expected
+    ONCE = auto()  # to be requested again, in a new session
+    USELESS = auto()  # it was requested again, and is unchanged
 
 
 class LoginSession:
-    """See the module. Of one process, which asks all pages of the site."""
+    """The session (see the module) of one process, which requests all pages of the site."""
 
     def __init__(
         self,
@@ -94,19 +94,21 @@ class LoginSession:
         self._chance = chance
         self._covered: dict[str, bool] = {}  # by origin
         self._serial = 0
-        self._about = ""  # of the request that is under way: answers to others are of no interest
+        self._about = ""  # of the request that is under way: answers to other requests are ignored
         self._sent: SentForm | None = None
         self._referer = ""
         self._before: dict[str, str] = {}  # the cookies before the form was sent
         self._hops = 0
         self._tries = 0
         self._since = 0.0  # when the session began, by the wall clock
-        self._repeated: set[int] = set()  # items that are asked for once more
+        self._repeated: set[int] = set()  # items that are requested once more
         self._useless = 0
         frontier.hold(crawl, self.holds)
 
     def covers(self, url: str) -> bool:
-        """Whether a URL is of the site that the session is for: its pages wait for it, and its cookies are secret."""
+        """Whether a URL belongs to the site of the session: its pages wait for the session, and its cookies are
+        secret.
+        """
         origin = url[: url.index("/", 8)]
         known = self._covered.get(origin)
         if known is None:
@@ -117,7 +119,7 @@ class LoginSession:
         return known
 
     def is_beside(self, url: str) -> bool:
-        """Whether a URL is of the site's domain, and not of what the session is for: another port, or plain http."""
+        """Whether a URL is on the site's domain but outside the session: another port, or plain http."""
         return urls.domain_of(url) == self._domain and not self.covers(url)
 
     def cookie(self, url: str, now: float) -> str:
@@ -128,7 +130,9 @@ class LoginSession:
         return self.jar.header(urls.host_of(url), path, url.startswith("https:"), now) or ""
 
     def holds(self, url: str) -> bool:
-        """Whether a page must wait; called by the frontier in the midst of a claim. The first that must begins it."""
+        """Whether a page must wait; the frontier calls this during a claim. The first page that must wait starts the
+        login.
+        """
         if self.step is LoginStep.IN or not self.covers(url):
             return False
         if self.step is LoginStep.OUT:
@@ -136,7 +140,7 @@ class LoginSession:
         return True
 
     def reset(self) -> None:
-        """The crawl continues after a pause: a login that has failed is tried anew."""
+        """The crawl continues after a pause: a failed login is tried again."""
         if self.step is LoginStep.FAILED:
             self.step, self._tries, self._useless = LoginStep.OUT, 0, 0
             self._frontier.release(self._crawl)
@@ -144,11 +148,11 @@ class LoginSession:
     # ── its requests ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def is_current(self, lease: Lease) -> bool:
-        """Whether a request of a login is the one that is under way."""
+        """Whether a login request is the one that is under way."""
         return lease.about == self._about and self.step in (LoginStep.FORM, LoginStep.SENT, LoginStep.LANDING)
 
     def asked(self) -> dict[str, Any]:
-        """What the request that is under way has beyond its URL: method and body."""
+        """What the current request has beyond its URL: method and body."""
         if self.step is LoginStep.SENT and self._sent is not None:
             return {"method": "POST", "body": self._sent.body}
         return {}
@@ -183,7 +187,9 @@ class LoginSession:
         return found
 
     def keep(self, url: str, values: Sequence[str], now: float, asked_at: float, *, is_step: bool) -> None:
-        """Stores what a response of the site has set; one to a request of an earlier session would undo this one."""
+        """Stores the cookies that a response of the site set; a response to a request of an earlier session would undo
+        this one.
+        """
         if is_step or (self.step is LoginStep.IN and asked_at >= self._since):
             path = url[url.index("/", 8) :].partition("?")[0]
             self.jar.store(urls.host_of(url), path, url.startswith("https:"), values, now)
@@ -193,12 +199,12 @@ class LoginSession:
     def handle(
         self, lease: Lease, result: FetchResult, kind: VerdictKind, read: Callable[[], ParsedPage | None], now: float
     ) -> None:
-        """The answer to a step. `read` parses its body: None where it has none that can be read."""
+        """Handles the answer to a step. `read` parses its body: None if it has no readable one."""
         if not self.is_current(lease):
             return
         head = Head(result.head)
         try:
-            if kind is VerdictKind.AGAIN:  # it was not asked
+            if kind is VerdictKind.AGAIN:  # the site was not asked
                 self._ask(lease.url)
             elif kind in (VerdictKind.RETRY, VerdictKind.FAILED, VerdictKind.SLOW_DOWN) or (
                 self.step is LoginStep.FORM and kind is VerdictKind.ANSWER
@@ -213,11 +219,11 @@ class LoginSession:
                 self._handle_outcome(lease, result, kind, head, read, now)
         except LoginFault as fault:
             self.fail(str(fault))
-        except BadInput as wrong:  # a variable that is not set any more, a file that is gone
+        except BadInput as wrong:  # a variable that is no longer set, a file that is gone
             self.fail(str(wrong), is_final=True)
 
     def fail(self, why: str, *, wait_s: float = 0.0, is_final: bool = False) -> None:
-        """This try has failed."""
+        """Records that this attempt has failed."""
         self._tries += 1
         self._sent, self._about = None, ""
         log.warning("login failed", url=self._url, tries=self._tries, why=why)
@@ -228,12 +234,12 @@ class LoginSession:
         self._begin(max(wait_s, backoff_s(self._backoff_first_s, self._tries, self._chance())))
 
     def lost(self, about: str, why: str) -> None:
-        """A request of the login was taken out of the queue."""
+        """Records that a request of the login was removed from the queue."""
         if about == self._about:
             self.fail(why, is_final=True)
 
     def judge(self, lease: Lease, asked_at: float, *, is_out: bool, may_repeat: bool = True) -> PageOfSession:
-        """A page of the site has come. `is_out`: it is as for somebody who is not logged in."""
+        """Judges a page of the site. `is_out`: it is a page for a user who is not logged in."""
         if not is_out:
             self._useless = 0
             self._repeated.discard(lease.item)
@@ -249,7 +255,7 @@ class LoginSession:
     def _judge_again(self, lease: Lease, asked_at: float) -> PageOfSession:
         was_repeated = lease.item in self._repeated
         self._repeated.discard(lease.item)
-        if not was_repeated:  # it must not be sent twice: the next one is in a new session
+        if not was_repeated:  # it must not be sent twice: the next page starts a new session
             self._end(asked_at)
             return PageOfSession.USELESS
         self._useless += 1
@@ -262,7 +268,7 @@ class LoginSession:
         return PageOfSession.USELESS
 
     def leads_out(self, target: str) -> bool:
-        """Whether a redirect leads to the login's own page, as for somebody who is not logged in."""
+        """Whether a redirect leads to the login's own page, as for a user who is not logged in."""
         return target.partition("?")[0] == self._url.partition("?")[0]
 
     # ── steps ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -304,7 +310,7 @@ class LoginSession:
             raise LoginFault(why_not(self.login, None, result.status))
         if kind is VerdictKind.REDIRECT and head.location is not None:
             target = self._joined(lease.url, head.location)
-            if result.status in (307, 308) and self._sent is not None:  # the form itself is wanted there
+            if result.status in (307, 308) and self._sent is not None:  # the site wants the form itself at the new URL
                 target = self._next(lease.url, head.location)
                 self._check_target(lease.url, target)
                 self._sent = self._sent._replace(url=target)
@@ -343,7 +349,7 @@ class LoginSession:
         self._ask(url)
 
     def _check_target(self, page: str, target: str) -> None:
-        """Whether a form may be sent there."""
+        """Checks that a form may be sent to the target."""
         origin = urls.origin_of(target)
         if origin not in self._own or origin not in with_upgrade(urls.origin_of(page)):
             raise LoginFault(
@@ -357,7 +363,7 @@ class LoginSession:
             raise LoginFault(f"{url} redirects to what is no URL ({bad.reason})") from None
 
     def _next(self, url: str, location: str) -> str:
-        """Where a redirect of the login leads, if it may be followed with the session."""
+        """The target of a redirect of the login, if it may be followed with the session."""
         target = self._joined(url, location)
         self._hops += 1
         if self._hops > MOST_HOPS:
@@ -370,10 +376,10 @@ class LoginSession:
         return target
 
     def _end(self, asked_at: float) -> None:
-        """The session is over, unless the page was asked for before it began."""
+        """Ends the session, unless the page was requested before the session began."""
         if self.step is LoginStep.IN and asked_at >= self._since:
             log.info("session has ended", url=self._url)
-            self.step = LoginStep.OUT  # the next page begins another
+            self.step = LoginStep.OUT  # the next page starts another login
 
     def _give_up(self, why: str) -> None:
         self.step, self._about, self._sent = LoginStep.FAILED, "", None

@@ -26,7 +26,7 @@ log = Log("weft.engine.loop.commit")
 
 
 class Committer:
-    """Commits for one engine, on its thread; syncs on another."""
+    """Commits for one engine, on its thread; syncs to disk on another."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class Committer:
         self._synced = self._acknowledged = 0
         self._stop = threading.Event()
         self._wanted = threading.Event()
-        self._next_sync = 0.0  # when bytes, journal and rows are put on the disk, all of them
-        self._requested = self._completed = 0  # numbers of the last `sync_soon`, and of the last that is on the disk
+        self._next_sync = 0.0  # when bytes, journal and rows are synced to disk together
+        self._requested = self._completed = 0  # the last `sync_soon`, and the last that is on the disk
         self.after_sync: Callable[[], None] = lambda: None  # on the syncing thread
         self._thread = threading.Thread(target=self._keep_syncing, name="sync", daemon=True)
         self._thread.start()
 
     def ended(self, items: Iterable[int]) -> None:
-        """Rejected items whose rows are in the store's hands."""
+        """Registers rejected items whose rows were handed to the store."""
         self._ended += items
 
     def commit(self) -> None:
@@ -72,7 +72,7 @@ class Committer:
             self._step("after-acknowledge")
 
     def sync_soon(self) -> int:
-        """Requests a sync of what is committed by the other thread; returns a ticket for `synced`."""
+        """Requests that the other thread syncs what is committed; returns a ticket for `synced`."""
         self._requested += 1
         self._wanted.set()
         return self._requested
@@ -98,7 +98,8 @@ class Committer:
                 requested = self._requested
                 self._wanted.clear()
                 if requested > self._completed and time.monotonic() < self._next_sync:
-                    # Journal and rows alone: WARC bytes that a power cut destroys are detected at the next start.
+                    # Only journal and rows are synced: WARC bytes that a power cut destroys are detected at the next
+                    # start.
                     self._durability.sync()
                     self._store.sync_rows()
                     self._completed = requested
@@ -108,12 +109,12 @@ class Committer:
                 self._also_sync()
                 self._durability.sync()
                 # The loop commits meanwhile. A later batch may have its rows on the disk now, but its links were
-                # written after the journal was synced: it counts the next time.
+                # written after the journal was synced, so it counts from the next sync on.
                 self._synced = min(batch, self._store.sync())
                 self._next_sync = time.monotonic() + SYNC_EVERY_S
                 if requested > self._completed:
                     self._completed = requested
                     self.after_sync()
             except (OSError, WeftError) as error:
-                # The next round tries again; until then nothing is acknowledged, so nothing can be lost.
+                # The next round tries again; until then no batch is acknowledged, so nothing can be lost.
                 log.error("sync failed", error=error)

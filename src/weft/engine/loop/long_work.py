@@ -1,9 +1,9 @@
-"""Work that grows with the crawl, as others see it: a heartbeat for the supervisor, a line for the user.
+"""Reports on work that grows with the crawl: a heartbeat for the supervisor, a progress line for the user.
 
 A process makes one `LongWork` before it opens anything, and hands it down as `alive`: every loop over pages, URLs,
 hosts or files calls it once for each bounded piece, and SQLite calls it from inside long statements. A process that
 makes progress is not killed, however long its work takes, at its start, at its end and in between; one that is stuck
-makes none. Its status says what it is doing, and how far it is; the log does when that takes long.
+makes none. Its status names the work and its progress; the log does if the work takes long.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.engine.loop.parser.suspects import Heartbeat
 from weft.engine.loop.progress import CrawlProgress
 from weft.telemetry import Log
 
-PIECE = 1000  # what `each` passes on between two heartbeats
+PIECE = 1000  # items that `each` passes on between two heartbeats
 REPORT_EVERY_S = 0.5
 LOG_EVERY_S = 10.0
 STARTING = "starting"
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class LongWork:
-    """Call it for each piece of the work."""
+    """Reports progress; call it for each piece of the work."""
 
     def __init__(
         self, heartbeat: Heartbeat, progress: CrawlProgress, *, clock: Callable[[], float] = time.monotonic
@@ -33,25 +33,25 @@ class LongWork:
         self.heartbeat = heartbeat
         self._progress = progress
         self._clock = clock
-        self._state = ""  # in which the process is: without one nothing is reported
+        self._state = ""  # the process's state; nothing is reported while it is empty
         self._what = ""
         self._done = self._total = 0
         self._next_report = self._next_log = 0.0
 
     def begin(self, what: str, total: int = 0, *, state: str = STARTING) -> None:
-        """What comes now, in words for the user; `total`: of how many, where that is known."""
+        """Begins the next work, described in words for the user; `total`: the number of pieces, if known."""
         now = self._clock()
         self._state, self._what, self._done, self._total = state, what, 0, total
         self._next_report, self._next_log = now + REPORT_EVERY_S, now + LOG_EVERY_S
 
     def end(self) -> None:
-        """From now on others report how the process is; a call is a heartbeat alone."""
+        """Ends the reports: other code reports the process's status from now on, and a call is only a heartbeat."""
         self._state = ""
 
     def __call__(self, count: int = 0) -> None:
-        """A piece is done, with `count` of the total."""
+        """Reports that a piece is done, with `count` of the total."""
         if self._state == STARTING:
-            self.heartbeat.send_heartbeat()  # a process that shall end need not finish its start
+            self.heartbeat.send_heartbeat()  # a process that is asked to end need not finish its start
         else:
             self.heartbeat.step()
         self._done += count
@@ -59,7 +59,7 @@ class LongWork:
             self._report()
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
-        """Passes them on, and counts them."""
+        """Yields the items and counts them."""
         count = 0
         for item in items:
             yield item

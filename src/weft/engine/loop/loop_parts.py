@@ -1,4 +1,4 @@
-"""Puts the engine's two halves together: both in one process, or each in its own with a spool between them."""
+"""Assembles the engine's two halves: both in one process, or each in its own with a spool between them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fused(
     *,
     sends_all: bool,
 ) -> ResultHandler:
-    """Results that are read where they end; their pages here or by parser children (see `Parsing`)."""
+    """A handler that reads results in this process; pages are parsed here or by parser children (see `Parsing`)."""
     round_, parsing = reading(frontier, store, crawls, suspects, metrics, parsers, sends_all=sends_all)
     return ResultHandler(round_, Rows(store, round_), parsing.handle, crawls, metrics, parsing=parsing)
 
@@ -38,7 +38,7 @@ def fused(
 def fetching(
     frontier: Frontier, store: PageStore, crawls: dict[int, RunningCrawl], metrics: EngineMetrics, handoff: Handoff
 ) -> ResultHandler:
-    """Results whose pages are read by parser processes."""
+    """A handler that passes pages to parser processes."""
     round_ = Round(frontier, store, crawls, None, handoff)
     return ResultHandler(round_, Rows(store, round_), handoff.put, crawls, metrics)
 
@@ -53,7 +53,7 @@ def reading(
     *,
     sends_all: bool,
 ) -> tuple[Round, Parsing]:
-    """The parser's half by itself."""
+    """The parser's half alone."""
     discovered_links = DiscoveredLinks(frontier, store)
     round_ = Round(frontier, store, crawls, discovered_links)
     rows = Rows(store, round_)
@@ -71,9 +71,9 @@ def reading(
 
 
 def parsers_of(config: Config, loading: Callable[[], bytes] | None = None) -> tuple[Parsers, bool]:
-    """Parser children, which start when they are needed, and whether a configuration wants them for all pages.
+    """The parser children, which start when they are needed, and whether the configuration sends them all pages.
 
-    `loading`: what a child is sent of the user's code, where the crawl has some.
+    `loading`: what a child needs to load the user's code, if the crawl has some.
     """
     if loading is not None:
         section = config.spider

@@ -1,4 +1,4 @@
-"""The engine's numbers for Prometheus: taken from what it counts anyway, and saved every few seconds.
+"""The engine's metrics for Prometheus: copied from counts that exist anyway, and saved every few seconds.
 
 Every process of a crawl has one: fetchers, parsers, and those that do both. docs/metrics.md lists the series. Times are
 observed as things happen, once for a page or a batch; everything else is copied when it is saved.
@@ -20,14 +20,14 @@ from weft.telemetry import BYTES_BUCKETS, Metrics
 
 
 class EngineMetrics:
-    """Copies progress and frontier into the process's metrics."""
+    """Copies progress and frontier statistics into the process's metrics."""
 
     def __init__(self, metrics: Metrics, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
         self._every_s = every_s
         self._clock = clock
         self._next = 0.0
-        self.before_save: list[Callable[[], None]] = []  # for who counts elsewhere, and copies it here
+        self.before_save: list[Callable[[], None]] = []  # called before a save, to copy counts that are kept elsewhere
         self._fetch_s = {
             purpose: metrics.histogram(
                 "weft_fetch_seconds", "Time of a transfer, from start to last byte.", kind=str(purpose)
@@ -50,17 +50,17 @@ class EngineMetrics:
         self._outbox = metrics.gauge("weft_outbox_batches", "Batches of links that wait for another pod.")
 
     def fetched(self, purpose: Purpose, result: FetchResult) -> None:
-        """A transfer has ended."""
+        """Counts a transfer that has ended."""
         self._fetch_s[purpose].observe(result.ended - result.started)
         if result.status and purpose is Purpose.PAGE:
             self._body_bytes.observe(len(result.body))
 
     def rendered(self, rendered: Rendered) -> None:
-        """A browser has had a page."""
+        """Counts a page that a browser has rendered."""
         self._metrics.histogram("weft_render_seconds", "Time of a page in a browser.").observe(rendered.spent_s)
 
     def browsers(self, report: Mapping[str, float]) -> None:
-        """How the browsers are; nothing where none are used."""
+        """Records the state of the browsers; nothing if none are used."""
         for name, value in report.items():
             kind, _, cause = name.partition("died_")
             if cause:
@@ -71,18 +71,18 @@ class EngineMetrics:
                 self._metrics.gauge(f"weft_browser_{kind}", f"Browsers: {kind} now.").set(value)
 
     def crossed(self, links: int, seconds: float) -> None:
-        """Another pod has taken a batch of links."""
+        """Counts a batch of links that another pod has received."""
         self._crossed.value += 1
         self._crossed_links.value += links
         self._crossing_s.observe(seconds)
 
     def held_back(self, events: Mapping[str, int]) -> None:
-        """How often the parse queue has grown over its `soft` and its `hard` limit since this process began."""
+        """Records how often the parse queue has exceeded its `soft` and its `hard` limit since this process began."""
         for level, (counter, before) in self._events.items():
             counter.value = before + events.get(level, 0)
 
     def names(self, counts: NameCounts) -> None:
-        """What this process has counted of name lookups since it began."""
+        """Records this process's counts of DNS lookups since it began."""
         for kind in {"found", *counts.outcomes}:
             lookups = counts.outcomes[kind]
             self._metrics.grown("weft_dns_lookups_total", "Names that were looked up.", lookups, outcome=kind)
@@ -91,24 +91,24 @@ class EngineMetrics:
         self._metrics.gauge("weft_dns_running", "Lookups that run.").set(counts.running)
 
     def bodies(self, spool: Spool) -> None:
-        """What the bodies that arrive take of memory, and how many went to files."""
+        """Records the memory that response bodies occupy, and how many went to files."""
         self._metrics.gauge("weft_body_memory_bytes", "Bodies in memory while they arrive.").set(spool.held)
         self._metrics.grown("weft_bodies_spooled_total", "Bodies that went to files.", spool.files)
         self._metrics.grown("weft_bodies_spooled_bytes_total", "Bytes of them.", spool.spooled_bytes)
 
     def proxies(self, counts: ProxyCounts | None) -> None:
-        """What this process has counted of proxies since it began; None: it uses none."""
+        """Records this process's counts of proxies since it began; None: it uses none."""
         if counts is not None:
             counts.copy_to(self._metrics)
 
     def waiting(self, outbox: int) -> None:
-        """How many batches wait for another pod now."""
+        """Records how many batches wait for another pod now."""
         self._outbox.set(outbox)
 
     def update(
         self, progress: CrawlProgress, stats: FrontierStats | None, in_flight: int, *, now: bool = False
     ) -> None:
-        """Saves everything, if it is time. A process that knows nothing of the queues gives no stats."""
+        """Saves all metrics if it is time. A process that does not know the queues gives no stats."""
         if self._clock() < self._next and not now:
             return
         self._next = self._clock() + self._every_s
@@ -143,7 +143,7 @@ class EngineMetrics:
 
 
 def _of_pod(stats: FrontierStats | None) -> list[tuple[str, str, int]]:
-    """A pod's figures, which each of its processes tells: take the largest of a pod, not the sum."""
+    """A pod's metrics, which each of its processes reports: use the largest of a pod, not the sum."""
     if stats is None:
         return []
     return [

@@ -1,7 +1,7 @@
-"""How a crawl stands: counted by the engine, written to a small file that displays, `weft watch` and tests read.
+"""The status of a crawl: counted by the engine, written to a small file that displays, `weft watch` and tests read.
 
-The file is replaced as a whole, twice a second at most; reading it costs the crawl nothing. Pages, bytes, statuses and
-errors are what the store holds: a process takes them from there when it starts (`take_up`), and counts on.
+The file is replaced as a whole, at most twice a second; reading it costs the crawl nothing. Pages, bytes, statuses and
+errors are those of the store: a process reads them there when it starts (`restore`), and counts on from them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOG_EVERY_S = 60.0
 log = Log("weft.engine.loop.progress")
 UNSTORED = frozenset(
     {"noindex", "too_large", Reason.CONTENT_TYPE}
-)  # errors of responses that are counted, and not kept
+)  # errors of responses that are counted, and not stored
 
 
 class PodStatus(msgspec.Struct):
@@ -45,27 +45,27 @@ class PodStatus(msgspec.Struct):
 
 
 class CrawlStatus(msgspec.Struct):
-    """What the file holds. Times are of the wall clock; counts are of the whole crawl, over all its runs."""
+    """The content of the status file. Times are of the wall clock; counts are of the whole crawl, over all its runs."""
 
     state: str = "starting"  # starting, running, draining, paused, finished, limit, interrupted, failed
-    note: str = ""  # why it has ended (a Stop), or why it does not go on (the error, or what it waits for)
+    note: str = ""  # why it has ended (a Stop), or why it is blocked (the error, or what it waits for)
     waiting_for: str = ""  # why it requests nothing now although URLs are queued: a short cause, empty while it works
-    waiting_until: float | None = None  # when that is over, as far as known
+    waiting_until: float | None = None  # when it expects to request again, if known
     pid: int = 0
-    orchestrator: int = 0  # the process that starts the one of `pid` again, where they are two
+    orchestrator: int = 0  # the process that restarts the one of `pid`, if there are two
     run: str = ""  # names a run of the crawl, through all restarts of its processes
     started_at: float = 0.0
     updated_at: float = 0.0
     elapsed_s: float = 0.0
     pages: int = 0
     pages_at_start: int = 0
-    live_pages: int | None = None  # URLs that have a page now: counted when a run has ended
+    live_pages: int | None = None  # URLs that have a page now: counted at the end of a run
     requests: int = 0
     body_bytes: int = 0
-    items: int = 0  # that a user's code has made
+    items: int = 0  # that the user's code has made
     stop: str = ""  # why the user's code wants this run to end
-    seeds: int = 0  # of large seed files, which are read while the crawl runs
-    seeds_read: float = 1.0  # how much of those files is read
+    seeds: int = 0  # in large seed files, which are read while the crawl runs
+    seeds_read: float = 1.0  # the share of those files that is read
     queued: int = 0
     in_flight: int = 0
     sites: int = 0
@@ -74,21 +74,21 @@ class CrawlStatus(msgspec.Struct):
     statuses: dict[str, int] = {}
     errors: dict[str, int] = {}
     refused: dict[str, int] = {}
-    slowed: dict[str, int] = {}  # answers that asked for fewer requests (429, 503), those tried again too
+    slowed: dict[str, int] = {}  # answers that asked for fewer requests (429, 503), retried ones included
     matched: list[str] = []  # patterns that matched a URL: `include /blog/*`
     retries: int = 0
     redirects: int = 0
-    shells: int = 0  # pages that scripts must draw before there is anything to read
-    rendered: int = 0  # pages that a browser has drawn
-    rendering_s: float = 0.0  # time in browsers, together
-    parts: int = 0  # requests that those pages made
+    shells: int = 0  # pages without readable text until their scripts run
+    rendered: int = 0  # pages that a browser has rendered
+    rendering_s: float = 0.0  # total time in browsers
+    parts: int = 0  # requests for parts of those pages
     recent: list[str] = []
     poisoned: list[str] = []
     gave_up_at: float = 0.0  # when it paused itself; the note says why
-    repairs: dict[str, int] = {}  # what this run found damaged when it resumed the crawl, and repaired
-    # Of one process of several, for termination detection: counts that only grow, but for a crash.
+    repairs: dict[str, int] = {}  # damage that this run found, and repaired, when it resumed the crawl
+    # Of one process among several, for termination detection: counts that never decrease, except after a crash.
     idle: str = ""  # why it has nothing to do
-    changes: int = 0  # of the crawl's folder, in this run, that it follows
+    changes: int = 0  # of the crawl's folder, in this run, that the process has applied
     reported_at: float = 0.0  # when this was reported, by the machine's monotonic clock
     admitted: int = 0
     finished: int = 0
@@ -98,10 +98,12 @@ class CrawlStatus(msgspec.Struct):
 
 
 class CrawlProgress:
-    """Counts, and writes them down. `run`: a process that is started again in the same run goes on with its figures."""
+    """Counts progress and writes the status file. `run`: a process that is restarted in the same run continues its
+    counts.
+    """
 
     def __init__(self, path: Path | None, pid: int, run: str = "", orchestrator: int = 0) -> None:
-        """Without a path they are only counted."""
+        """Without a path, progress is only counted."""
         self._path = path
         earlier = read_status(path) if path is not None else None
         self.status = earlier or CrawlStatus()
@@ -127,7 +129,7 @@ class CrawlProgress:
         self._lines = ProgressLines()
 
     def restore(self, held: Stats) -> None:
-        """Goes on from what this process's store holds: what was counted and not committed is counted again."""
+        """Starts from the counts of this process's store: what was counted and not committed is counted again."""
         status = self.status
         status.pages, status.body_bytes = held.pages, held.page_bytes
         if self.is_new_run:
@@ -140,18 +142,18 @@ class CrawlProgress:
             self.refused[reason] = max(self.refused[reason], count)
 
     def repaired(self, what: str, count: int) -> None:
-        """Counts what was repaired, or given up, when the crawl was resumed."""
+        """Counts what was repaired, or given up, at the resume of the crawl."""
         if count:
             self.status.repairs = self.status.repairs | {what: self.status.repairs.get(what, 0) + count}
 
     def rendered(self, rendered: Rendered) -> None:
-        """A browser has had a page; whether there is one is known by its row."""
+        """Counts a rendered page; whether it is stored is known by its row."""
         self.status.rendered += not rendered.error
         self.status.rendering_s += rendered.spent_s
         self.status.parts += sum(part.was_sent for part in rendered.parts)
 
     def page(self, url: str, body_bytes: int) -> None:
-        """A page was stored."""
+        """Counts a stored page."""
         status = self.status
         status.pages += 1
         status.body_bytes += body_bytes
@@ -159,7 +161,7 @@ class CrawlProgress:
             status.recent.append(url)
 
     def dropped(self, row: Row) -> None:
-        """A row that was counted is not kept after all."""
+        """Takes back the count of a row that is not stored after all."""
         self.statuses[str(row.status)] -= 1
         self.kinds[row.status, end_kind(row.error)] -= 1
         if failure := failure_of(row.status, row.error):
@@ -171,7 +173,7 @@ class CrawlProgress:
             self.status.body_bytes -= row.length
 
     def note_frontier(self, stats: FrontierStats, in_flight: int) -> None:
-        """How the pod's frontier stands, as this process has just seen it."""
+        """Records the statistics of the pod's frontier, as this process has just read them."""
         status = self.status
         status.admitted, status.finished = stats.admitted, stats.finished
         status.sent, status.received = stats.sent, stats.received
@@ -179,13 +181,13 @@ class CrawlProgress:
         status.in_flight = in_flight
 
     def ends(self, stats: FrontierStats) -> None:
-        """The final figures: leases that were not finished count as queued again."""
+        """Records the final statistics: leases that were not finished count as queued again."""
         self.note_frontier(stats, 0)
         self.status.queued += stats.leased + stats.to_parse
         self.status.reported_at = time.monotonic()
 
     def write(self, state: str, note: str = "") -> None:
-        """Replaces the file."""
+        """Replaces the status file."""
         status, now = self.status, time.time()
         status.state, status.note, status.updated_at = state, note, now
         if state != "running":
@@ -204,7 +206,7 @@ class CrawlProgress:
 
 
 class ProgressLines:
-    """The line that a log has every minute: pages, pages a second since the last one, queue, errors."""
+    """Writes a log line every minute: pages, pages per second since the last line, queue, errors."""
 
     def __init__(self, every_s: float = LOG_EVERY_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._every_s = every_s
@@ -212,7 +214,7 @@ class ProgressLines:
         self._last: tuple[float, int] | None = None
 
     def __call__(self, status: CrawlStatus) -> None:
-        """Call it as often as you like."""
+        """Logs if a minute has passed; may be called at any rate."""
         now = self._clock()
         if self._last is None:
             self._last = (now, status.pages)
@@ -235,7 +237,7 @@ class ProgressLines:
 
 
 def _waiting(status: CrawlStatus) -> dict[str, str | float]:
-    """What a crawl waits for, and for how many seconds; nothing while it works."""
+    """What a crawl waits for, and for how many seconds; empty while it works."""
     if not status.waiting_for:
         return {}
     until = status.waiting_until
@@ -244,7 +246,7 @@ def _waiting(status: CrawlStatus) -> dict[str, str | float]:
 
 
 def counts_of(held: Stats) -> tuple[Counter[str], Counter[str]]:
-    """The rows of a store by status (0: no answer), and those that failed by kind."""
+    """The rows of a store counted by status (0: no answer), and the failed ones by kind."""
     statuses: Counter[str] = Counter()
     for (status, _), rows in held.kinds.items():
         statuses[str(status)] += rows
@@ -252,7 +254,7 @@ def counts_of(held: Stats) -> tuple[Counter[str], Counter[str]]:
 
 
 def failures_in(kinds: Mapping[tuple[int, str], int]) -> Counter[str]:
-    """What was asked for and failed, by kind, of rows by status and error."""
+    """Failed requests by kind, from rows by status and error."""
     errors: Counter[str] = Counter()
     for (status, error), rows in kinds.items():
         if failure := failure_of(status, error):
@@ -269,7 +271,7 @@ def _refusals(held: Stats) -> Counter[str]:
 
 
 def write_status(path: Path, status: CrawlStatus) -> None:
-    """Replaces the file."""
+    """Replaces the status file."""
     data, beside = msgspec.json.encode(status), path.with_suffix(".tmp")
     try:
         beside.unlink(missing_ok=True)
@@ -278,7 +280,7 @@ def write_status(path: Path, status: CrawlStatus) -> None:
             file.write(data)
         beside.replace(path)
     except OSError:
-        # A full disk, which this file must report: the old content can be overwritten in place.
+        # The disk may be full, which this file must report: the old content can be overwritten without new space.
         beside.unlink(missing_ok=True)
         _write_over(path, data)
 
@@ -289,11 +291,11 @@ def _write_over(path: Path, data: bytes) -> None:
             file.write(data)
             file.truncate(len(data))
     except OSError:
-        pass  # the log has it; this file will when there is room
+        pass  # the log has the error; this file is written again when there is room
 
 
 def read_status(path: Path) -> CrawlStatus | None:
-    """The file's content, or None where there is none that can be read."""
+    """The file's content, or None if there is no readable file."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=CrawlStatus)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):

@@ -1,8 +1,8 @@
 """What one round of the loop reports to the frontier, in one call of each kind: ended transfers, links, ended items.
 
-A round is what came of one poll. Everything waits in lists until `flush`, which keeps the order that makes a crash
-cheap: links before the ends of the pages that they were found on, and both before the next claim and before a commit.
-An end that the frontier refuses (the lease was over) removes its row from the store again, before it is written.
+A round is the result of one poll. Everything waits in lists until `flush`, whose order makes a crash cheap: links
+before the ends of the pages that they were found on, and both before the next claim and before a commit. When the
+frontier refuses an end because the lease was over, its row is removed from the store again before it is written.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ log = Log("weft.engine.loop.round")
 
 
 class _Admitting:
-    """What is to be let in for one crawl."""
+    """The URLs that one crawl is about to admit."""
 
     __slots__ = ("asides", "found", "links", "pages")
 
     def __init__(self) -> None:
         self.pages: list[_Entry] = []
-        self.links: list[PageLinks] = []  # of those pages, when they are judged
+        self.links: list[PageLinks] = []  # links of those pages, after the rules have judged them
         self.found: list[Found] = []
         self.asides: list[Found] = []
 
 
 class Round:
-    """Collects a round's results; `flush` reports them."""
+    """Collects a round's results; `flush` reports them to the frontier."""
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class Round:
         self._admitting: dict[int, _Admitting] = {}
         self._ends: list[EndedLease] = []
         self._rows: list[EndedLease] = []
-        self.touched: set[int] = set()  # crawls of which an item has ended: the loop's user checks them, and clears it
+        self.touched: set[int] = set()  # crawls of which an item has ended: the loop's caller checks and clears it
 
     def cool(self, ended: Ended) -> None:
-        """A transfer is over."""
+        """Adds an ended transfer."""
         self._cooled.append(ended)
 
     def asked(self, lease: Lease, parts: Iterable[RenderedPart]) -> None:
@@ -72,38 +72,38 @@ class Round:
         self._asked.append((lease.crawl, sent))
 
     def links(self, crawl: RunningCrawl, lease: Lease, links: list[str]) -> None:
-        """What a page links to, as `AdmissionRules.candidates` gives it."""
+        """Adds the links of a page, as `AdmissionRules.candidates` returns them."""
         if not crawl.scope.seeded_urls_only:
             self._of(crawl).pages.append((lease, links))
 
     def found(self, crawl: RunningCrawl, found: list[Found]) -> None:
-        """URLs that the rules let in."""
+        """Adds URLs that the rules admit."""
         self._of(crawl).found += found
 
     def robots_and_sitemaps(self, crawl: RunningCrawl, found: list[Found]) -> None:
-        """The same for robots.txt and sitemaps, of which only what a budget keeps out is counted."""
+        """Adds robots.txt files and sitemaps: of these, only refusals by a budget are counted."""
         self._of(crawl).asides += found
 
     def end(self, lease: Lease, end: End, wait_s: float = 0.0) -> None:
-        """An item's lease is over, and there is no row for it."""
+        """Ends the lease of an item that has no row."""
         self._ends.append(EndedLease(lease, end, wait_s))
         self.touched.add(lease.crawl)
 
     def unsent(self, lease: Lease) -> None:
-        """A request that must not be sent twice was not sent after all."""
+        """Records that a request which must not be sent twice was not sent after all."""
         self._leases.not_sent(lease)
 
     def row(self, lease: Lease, end: End) -> None:
-        """An item has ended with a row that was added to the store."""
+        """Ends an item whose row was added to the store."""
         self._rows.append(EndedLease(lease, end))
         self.touched.add(lease.crawl)
 
     def drop(self, crawl: int) -> None:
-        """A crawl is over: what its pages link to is not wanted any more; what it has rows for ends as usual."""
+        """Drops the links of an ended crawl; items with rows end as usual."""
         self._admitting.pop(crawl, None)
 
     def cooled(self) -> None:
-        """Reports ended transfers alone: their sites may get the next request while their pages are parsed.
+        """Reports only ended transfers: their sites may get the next request while their pages are parsed.
 
         If the frontier cannot be reached, `flush` reports them.
         """
@@ -137,12 +137,14 @@ class Round:
             self._asked.pop()
 
     def expand(self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]]) -> None:
-        """What was fetched with its links cut turned out to be nearer: item, URL and depth (see `Admission`)."""
+        """Expands pages that were fetched without their deep links and are now known to be nearer: item, URL and depth
+        (see `Admission`).
+        """
         assert self._discovered_links is not None
         self._discovered_links.expand_readable(crawl, known)
 
     def committed(self) -> None:
-        """Everything reported so far is committed to the store."""
+        """Called when everything reported so far is committed to the store."""
         if self._discovered_links:
             self._discovered_links.committed()
 
@@ -179,7 +181,7 @@ class Round:
             self.expand(crawl, admission.expand)
 
     def _new(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[PageLinks]:
-        """What is not known yet; the first page of several that link to it is its parent."""
+        """The unknown links; the first of several pages that link to a URL is its parent."""
         admitted, taken, duplicates = list[PageLinks](), set[str](), 0
         for page, links in pages:
             new = self._queue.unseen(crawl.number, links)
@@ -194,7 +196,9 @@ class Round:
         return admitted
 
     def _near(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[PageLinks]:
-        """With a depth limit a known URL may be found by a shorter way, so it must be reported again."""
+        """The links to report with a depth limit: a known URL is reported again, since this path to it may be
+        shorter.
+        """
         near, sameness = list[PageLinks](), crawl.rules.sameness
         for page, links in pages:
             admitted = crawl.links(links, page, are_new=False)
@@ -207,11 +211,12 @@ class Round:
     def _finish(self, rows: list[EndedLease]) -> None:
         accepted = self._leases.finish(rows, self._store.batch + 1)
         if not all(accepted):
-            # An item that was leased again meanwhile may be here twice; the store has one row for it, which stays.
+            # An item that was leased again meanwhile may be here twice; the store keeps its one row.
             kept = {outcome.lease.item for outcome, valid in zip(rows, accepted, strict=True) if valid}
             self._drop([outcome for outcome in rows if outcome.lease.item not in kept])
         if self._discovered_links:
-            # A shorter way was found while it was in flight. From here on `admit` returns such items in `expand`.
+            # A shorter path was found while the page was in flight. From here on `admit` returns such items in
+            # `expand`.
             self._discovered_links.nearer(self._crawls, [one.lease for one in rows if one.lease.crawl in self._crawls])
 
     def _drop(self, refused: list[EndedLease]) -> None:

@@ -1,4 +1,4 @@
-"""The one row in which every item ends: made here, counted here, added to the store, and the item's end noted."""
+"""Makes the one row in which every item ends: counts it, adds it to the store and notes the item's end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.frontier.contract import End, Item
 from weft.records import Lease, Reason, Row, RowOutput
 from weft.store.pages import PageStore
 
-# Why a stored body is not whole, in WARC's words.
+# Why a stored body is incomplete, in WARC's terms.
 TRUNCATED = {"truncated": "disconnect", "protocol": "disconnect", "reset": "disconnect", "timeout": "time"}
 
 
@@ -41,8 +41,9 @@ class Rows:
         fields: str = "",
         output: RowOutput | None = None,
     ) -> None:
-        """The row of an answer or a failure; one that is not `stored` is only counted. `output`: what a user's code has
-        made of it."""
+        """Makes the row of an answer or a failure; one that is not `stored` is only counted. `output`: the result of
+        the user's code.
+        """
         lease, result, progress, spider = answer.lease, answer.result, answer.crawl.progress, answer.crawl.spider
         if spider is not None and output is None and lease.request:
             output = spider.output(lease, None)
@@ -71,9 +72,9 @@ class Rows:
         self._round.row(lease, End.PAGE if is_page else End.OTHER)
 
     def unchanged(self, answer: EndedTransfer, before: Row) -> None:
-        """A visit that found the page as it was: a row of its own, that refers to the stored copy.
+        """Makes the row of a visit that found the page unchanged; it refers to the stored copy.
 
-        Its length is that of what came: nothing, with a 304.
+        Its length is that of the received body: zero with a 304.
         """
         lease, result = answer.lease, answer.result
         answer.crawl.progress.statuses["304"] += 1
@@ -96,7 +97,7 @@ class Rows:
         request: str = "",
         output: RowOutput | None = None,
     ) -> None:
-        """The row of an item that was not asked for; whoever holds its lease ends it."""
+        """Makes the row of an item that was not requested; the caller that holds its lease ends it."""
         error = f"{reason}: {detail}" if detail else str(reason)
         row = Row(
             item.item, crawl, item.url, item.url, 0, self._wall(), "", "", "", "",

@@ -1,4 +1,6 @@
-"""Why a loop ends, and what it waits for instead: for whoever starts processes, without what they are made of."""
+"""Why a loop ends, and which conditions it waits for: separate, so that a process that starts others need not import
+the loop.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +8,23 @@ from enum import StrEnum
 
 from weft.errors import DiskFull, ServerAway, ServerFull
 
-CALLBACK_ERROR = "callback_error"  # what a page whose callback failed is counted under
-BLOCKING = (DiskFull, ServerAway, ServerFull)  # what must pass before a loop goes on
+CALLBACK_ERROR = "callback_error"  # the count of pages whose callback failed
+BLOCKING = (DiskFull, ServerAway, ServerFull)  # conditions that must end before a loop continues
 
 
 class Stop(StrEnum):
-    """Why a loop ended; a crawl of an engine with many has `model.EndReason`."""
+    """Why a loop ended; for a crawl of an engine with many see `model.EndReason`."""
 
     DONE = "done"  # nothing is left
     MAX_PAGES = "max_pages"
-    CALLBACK_ERRORS = "callback_errors"  # the user's code has failed at too many pages
+    CALLBACK_ERRORS = "callback_errors"  # the user's code has failed on too many pages
     MAX_ITEMS = "max_items"
     CLOSED = "closed"  # the user's code has ended it
-    BUDGET = "budget"  # what is left waits behind a limit for each domain
+    BUDGET = "budget"  # all that is left waits behind a limit per domain
     MAX_DURATION = "max_duration"
     INTERRUPTED = "interrupted"
-    CANCELLED = "cancelled"  # for good: what is queued is not wanted any more
+    CANCELLED = "cancelled"  # for good: the queue is discarded
 
 
-# A crawl that ends for one of these does not wait until a full disk has room: what is not written is fetched again.
+# A crawl that ends for one of these does not wait until a full disk has room: unwritten pages are fetched again.
 UNWRITTEN = frozenset({Stop.INTERRUPTED, Stop.MAX_DURATION, Stop.CANCELLED})

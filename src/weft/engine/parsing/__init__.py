@@ -1,1 +1,1 @@
-"""Parser processes, and what crosses between them and the engine."""
+"""Parser processes, and the messages between them and the engine."""

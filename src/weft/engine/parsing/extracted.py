@@ -1,8 +1,8 @@
-"""What crosses between a process and its parser children: a page's bytes there, what was read from them back.
+"""The messages between a process and its parser children: a page's bytes to the child, the extracted values back.
 
-A frame (weft/frames.py) is a msgpack array. `Extracted` has the attributes of a `ParsedPage` (of
-extract/page.py) as plain values: those that every page has, and of the others those that were asked for. Rules and
-formats are imported with the first page that they are asked for: most processes never see one.
+A frame (weft/frames.py) is a msgpack array. `Extracted` has the attributes of a `ParsedPage` (of extract/page.py) as
+plain values: those that every page has, and those others that were requested. Rules and formats are imported with the
+first page that needs them: most processes never get one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MIME = {
 
 
 class ParseRequest(msgspec.Struct, array_like=True, gc=False):
-    """One page to be read. `wanted` are names of `Asked`."""
+    """A page to be read. `wanted` are names of `Asked`."""
 
     number: int
     url: str
@@ -45,12 +45,12 @@ class ParseRequest(msgspec.Struct, array_like=True, gc=False):
     body: bytes
     rules: bytes = b""  # JSON, for `fields`
     order: bytes = b""  # JSON of a `PageFormats`, for `rendered`
-    without_rules: bool = False  # they took too long on this page: its fields say so
-    call: bytes = b""  # a `calls.Call`, for `called`: of a child that has a user's code
+    without_rules: bool = False  # the rules took too long on this page: `fields` records that
+    call: bytes = b""  # a `calls.Call`, for `called`: only for a child with the user's code
 
 
 class PageFormats(msgspec.Struct, frozen=True):
-    """In which formats a page is wanted, which part of it, and what becomes of links in Markdown."""
+    """The formats that a page is wanted in, the part of the page, and the form of links in Markdown."""
 
     formats: tuple[str, ...]
     main_only: bool = True
@@ -60,7 +60,7 @@ class PageFormats(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, gc=False):
-    """What is computed only where it is asked for; the rest is UNSET."""
+    """Attributes that are computed only on request; the others are UNSET."""
 
     hrefs: list[str] | UnsetType = UNSET
     links: list[Link] | UnsetType = UNSET
@@ -81,13 +81,13 @@ class Asked(msgspec.Struct, gc=False):
     called: bytes | UnsetType = UNSET
 
 
-NAMES = frozenset(Asked.__struct_fields__) - {"called"}  # which a child without code cannot give
+NAMES = frozenset(Asked.__struct_fields__) - {"called"}  # that a child without the user's code cannot compute
 
 
 class Extracted(msgspec.Struct, array_like=True, gc=False):
-    """A page as a parser child has read it; the attributes are those of a `ParsedPage`.
+    """A page as a parser child has read it; its attributes are those of a `ParsedPage`.
 
-    What was not asked for raises LookupError, so that a caller that forgot to ask never takes it for an empty value.
+    An attribute that was not requested raises LookupError, so that a caller never takes it for an empty value.
     """
 
     url: str
@@ -108,17 +108,17 @@ class Extracted(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def html(self) -> str:
-        """The body as text; as much of it as was read."""
+        """The body as text, as far as it was read."""
         return as_text(self.body, self.charset)
 
     @property
     def mime(self) -> str | None:
-        """What the body is, by its content; None for what holds no text."""
+        """The type of the body by its content; None if it holds no text."""
         return _MIME.get(self.kind)
 
     @property
     def hrefs(self) -> list[str]:
-        """Raw references to follow."""
+        """The raw references of the page that may be followed."""
         return _set(self.asked.hrefs, "hrefs")
 
     @property
@@ -128,32 +128,32 @@ class Extracted(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def text(self) -> str:
-        """All that a reader could read."""
+        """All readable text."""
         return _set(self.asked.text, "text")
 
     @property
     def main_text(self) -> str:
-        """The text the page is about."""
+        """The main text of the page."""
         return _set(self.asked.main_text, "main_text")
 
     @property
     def comments(self) -> str:
-        """What readers wrote below the page's own text."""
+        """The readers' comments below the main text."""
         return _set(self.asked.comments, "comments")
 
     @property
     def described(self) -> dict[str, str | float | None]:
-        """What filters need to know of the page, by name."""
+        """The values that filters use, by name."""
         return _set(self.asked.described, "described")
 
     @property
     def markdown_text(self) -> str:
-        """The Markdown with the text of its links alone."""
+        """The Markdown, with links replaced by their text."""
         return _set(self.asked.markdown_text, "markdown_text")
 
     @property
     def markdown_drop(self) -> str:
-        """The Markdown without its links."""
+        """The Markdown without links and their text."""
         return _set(self.asked.markdown_drop, "markdown_drop")
 
     @property
@@ -163,7 +163,7 @@ class Extracted(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def language(self) -> str | None:
-        """The two letters of the page's language."""
+        """The two-letter code of the page's language."""
         return _set(self.asked.language, "language")
 
     @property
@@ -188,24 +188,24 @@ class Extracted(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def fields(self) -> str:
-        """What rules have read, as a row has it."""
+        """The extracted fields, as a row stores them."""
         return _set(self.asked.fields, "fields")
 
     @property
     def rendered(self) -> dict[str, Any]:
-        """The page in formats."""
+        """The page in the requested formats."""
         return _set(self.asked.rendered, "rendered")
 
     @property
     def called(self) -> bytes:
-        """What a user's code has made of the page: a `calls.CallResult`."""
+        """The result of the user's code: a `calls.CallResult`."""
         return _set(self.asked.called, "called")
 
 
 class Reply(msgspec.Struct, array_like=True, gc=False):
-    """The answer to a request; to number 0, which is none, when the child is ready.
+    """The answer to a request. A child that is ready sends one with number 0.
 
-    `error` is what went wrong: the class of the exception, and its text.
+    `error` is the class and text of the exception.
     """
 
     number: int
@@ -215,13 +215,13 @@ class Reply(msgspec.Struct, array_like=True, gc=False):
 
 
 def read(request: ParseRequest, runner: Runner | None = None) -> Extracted:
-    """Reads a page, in the process that calls it; `runner` is what `called` needs."""
+    """Reads a page in the calling process; `called` needs the `runner`."""
     page = extract(request.body, request.url, request.content_type)
     asked = Asked()
     for name in request.wanted:
         if name != "called":
             setattr(asked, name, _made(name, page, request))
-    if request.call and runner is not None:  # last: the user's code may do anything with the page
+    if request.call and runner is not None:  # last: the user's code may change the page
         from weft.engine.user_code.calls import decode_call, encode
 
         asked.called = encode(runner.run(decode_call(request.call), page, request.body))
@@ -259,10 +259,10 @@ def _order(encoded: bytes) -> PageFormats:
 
 
 def framed(value: ParseRequest | Reply) -> bytes:
-    """A value as it goes over the socket."""
+    """A value encoded for the socket."""
     try:
         body = _encode(value)
-    except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 cannot hold
+    except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 cannot encode
         body = _encode(_without_surrogates(msgspec.to_builtins(value, builtin_types=(bytes,))))
     return frames.framed(body)
 

@@ -1,7 +1,7 @@
-"""What a crawl reads from its pages beyond links: its rules, compiled once for all crawls that have the same.
+"""What a crawl extracts from its pages beyond links: its rules, compiled once for all crawls that have the same.
 
-Settings are checked here, too, since the configuration knows no selectors: BadRules names what is wrong. What compiles
-them is imported with the first rules: most crawls have none, and their processes start without it.
+Settings are checked here, too, since the configuration cannot check selectors: BadRules names the error. The compiler
+is imported with the first rules: most crawls have none, and their processes start without it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder(order=None).encode  # the order of fields is that
 
 
 class Extraction:
-    """Rules, and how they go to a parser child."""
+    """Compiled rules, with the encoded form for parser children."""
 
     __slots__ = ("encoded", "rules")
 
@@ -30,7 +30,9 @@ class Extraction:
 
 
 def extraction_of(section: ExtractSection) -> Extraction | None:
-    """None for a crawl without rules; BadRules for rules that cannot be used, Missing for patterns without RE2."""
+    """The compiled rules; None for a crawl without rules. BadRules for invalid rules, Missing for patterns
+    without RE2.
+    """
     return _compiled(_encode(section.extract)) if section.extract else None
 
 

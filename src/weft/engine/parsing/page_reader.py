@@ -1,4 +1,4 @@
-"""Stored pages as exports read them: by parser children, so that a page that kills its parser costs itself alone."""
+"""Reads stored pages for exports in parser children, so that a page that kills its parser costs only itself."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from weft.store.contract import StoredPage
 
 
 class PageReader:
-    """Has stored pages read by parser children."""
+    """Reads stored pages in parser children."""
 
     def __init__(self, parsers: Parsers) -> None:
         self._parsers = parsers
 
     def __call__(self, stored: StoredPage, wanted: tuple[str, ...]) -> Callable[[], Extracted | None]:
-        """Begins to read a page; what it gives waits for it, and gives None where no response is stored."""
+        """Begins to read a page; the returned function waits for the result, which is None if no response is stored."""
         crawled = read_page(stored)
         if crawled is None:
             return lambda: None

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from weft.engine.user_code.calls import Runner
 
 NAME = "weft-parser"
-_GC_THRESHOLDS = (20_000, 20, 100)  # a page makes hundreds of objects and hardly a cycle
+_GC_THRESHOLDS = (20_000, 20, 100)  # a page creates hundreds of objects and hardly a cycle
 
 
 class FaultMarks:
-    """Marks that tests name: a page that holds one kills its parser, keeps it for ever, or fills its memory."""
+    """Marks that tests set: a page that contains one kills its parser, blocks it for ever, or fills its memory."""
 
     def __init__(self) -> None:
         self._deadly = os.environ.get("WEFT_TEST_DEADLY_MARK", "").encode()
@@ -34,7 +34,7 @@ class FaultMarks:
         self._greedy = os.environ.get("WEFT_TEST_GREEDY_MARK", "").encode()
 
     def obey(self, body: bytes) -> None:
-        """Does what the page's mark says."""
+        """Does what the mark in the page demands."""
         if self._deadly and self._deadly in body:
             os.abort()
         if self._endless and self._endless in body:
@@ -48,12 +48,12 @@ class FaultMarks:
 
 
 def main(connection_fd: int, output_fd: int) -> None:
-    """Reads pages until the socket is closed. What it prints, the traceback of a crash above all, is the parent's."""
+    """Reads pages until the socket is closed. Its output, above all the traceback of a crash, goes to the parent."""
     _run(connection_fd, output_fd, loads_code=False)
 
 
 def main_with_code(connection_fd: int, output_fd: int) -> None:
-    """The same with a user's code, which comes first: it is imported before the child counts as ready."""
+    """Does the same with the user's code, which is imported before the child counts as ready."""
     _run(connection_fd, output_fd, loads_code=True)
 
 
@@ -69,7 +69,7 @@ def _run(connection_fd: int, output_fd: int, *, loads_code: bool) -> None:
             while (frame := reader.next()) is not None:
                 connection.sendall(_answer(frame, marks, runner))
         except OSError:
-            return  # the parent has gone
+            return  # the parent has ended
 
 
 def _begin(output_fd: int) -> None:
@@ -98,5 +98,5 @@ def _answer(frame: bytes, marks: FaultMarks, runner: Runner | None = None) -> by
     began = time.perf_counter()
     try:
         return framed(Reply(request.number, read(request, runner), spent_s=time.perf_counter() - began))
-    except Exception as error:  # whatever it is, it concerns this page alone, and the next can be parsed
+    except Exception as error:  # the error concerns this page alone, and the next can be parsed
         return framed(Reply(request.number, error=(type(error).__name__, str(error))))

@@ -1,13 +1,14 @@
-"""Parser children: pages are read in processes of their own, so that one that kills or holds its parser costs itself.
+"""Parser children: pages are read in separate processes, so that a page that kills or blocks its parser costs only
+itself.
 
-The workers are those of supervise/pool: watched, with a time and a memory limit, killed and started again. A child
-reads what it is sent in order, so the page that it died on is the first that it has not answered. That page is sent
-once more, since the kill may have come from outside; the second time it is the page, `parse_crash` (the rules are in
-supervise/pool/suspects.py). One that takes longer than the limit is `parse_timeout` at once; one that other people's
-rules are applied to has RULES_S, and is then read without them. What else a dead child had is sent to the next one.
-Children may have a user's code, which is called for each page (`ChildCode`): it has its own limits. A page whose code
-takes too long, or kills its child twice, is read without it, and `code_error` says why.
-Several pages are under way to each child, so that none waits for the journey of another.
+The workers are those of supervise/pool: monitored, with a time and a memory limit, killed and restarted. A child reads
+what it is sent in order, so the page that it died on is the first that it has not answered. That page is sent once
+more, since the kill may have come from outside; after the second time the page is to blame, `parse_crash` (the rules
+are in supervise/pool/suspects.py). A page that takes longer than the limit is `parse_timeout` at once; with rules,
+which users write, it has RULES_S, and is then read without them. The other pages of a dead child are sent to the next
+one. Children may have a user's code, which is called for each page (`ChildCode`): it has its own limits. A page whose
+code takes too long, or kills its child twice, is read without it, and `code_error` says why. Several pages are sent to
+each child at a time, so that no page waits for another's transmission.
 
 Must stay true: every page that was submitted is answered exactly once, with what was read or with `Unparsed`; nothing
 here blocks but `result`; children end with the process that made them, however it ends.
@@ -40,12 +41,12 @@ from weft.supervise.pool.worker_slot import KillReason, WorkerProcess, WorkerSlo
 from weft.supervise.process import rss_bytes
 from weft.telemetry import Log
 
-LIMIT_S = 30.0  # for one page
-RULES_S = 2.0  # for one with rules, which may take any time
-MEMORY_MB = 2048.0  # for one child: the worst page of MAX_BYTES that is known needs 400
-MOST_CHILDREN = 4  # with more, an export waits for its own reading and writing
-ENOUGH = 4  # pages that a child has to do before another one is started
-POLL_EVERY_S = 0.5  # whether a page has taken too long, at the latest
+LIMIT_S = 30.0  # per page
+RULES_S = 2.0  # per page with rules, which may take any time
+MEMORY_MB = 2048.0  # per child: the worst known page of MAX_BYTES needs 400
+MOST_CHILDREN = 4  # with more, reading and writing limit an export
+ENOUGH = 4  # pages queued at a child before another child is started
+POLL_EVERY_S = 0.5  # the longest wait between two checks whether a page takes too long
 CRASH, TIMEOUT = "parse_crash", "parse_timeout"
 _MB = 1024 * 1024
 _CHECK_EVERY_S = 0.1
@@ -55,21 +56,21 @@ log = Log("weft.engine.parsing.parsers")
 
 
 def one_per_core() -> int:
-    """How many children make use of this machine."""
+    """How many children use all cores of this machine."""
     return min(MOST_CHILDREN, len(os.sched_getaffinity(0)))
 
 
 class ChildCode(NamedTuple):
-    """A user's code in the children. `loading` gives what a new child is sent first (a `calls.Loading`)."""
+    """The user's code in the children. `loading` returns the first message to a new child (a `calls.Loading`)."""
 
     loading: Callable[[], bytes]
-    seconds: float  # for one page
-    memory_mb: float  # that a page may take; over all pages, what a child may grow by
-    is_kept: bool = False  # what its object holds is meant to last: a child that has grown is not replaced
+    seconds: float  # per page
+    memory_mb: float  # that a page may use; over all pages, the growth of a child
+    is_kept: bool = False  # its object must keep its state: a child that has grown is not replaced
 
 
 class Pending:
-    """A page that was submitted. `done` says that `page` or `error` is there."""
+    """A page that was submitted. `done` is True when `page` or `error` is set."""
 
     __slots__ = (
         "code_error", "code_output",
@@ -84,20 +85,20 @@ class Pending:
         self.limit_s = limit_s
         self.tries = self.strikes = self.outside = 0  # see suspects.Suspect
         self.secluded = False
-        self.spent_s = 0.0  # by the child
+        self.spent_s = 0.0  # in the child
         self.done = False
         self.page: Extracted | None = None
         self.error: WeftError | None = None
-        self.code_error = ""  # why the page was read without its call
-        self.code_output = ""  # what the child that died of it had printed
+        self.code_error = ""  # why the page was read without calling the code
+        self.code_output = ""  # output of the child that died in the code
 
     @property
     def is_page(self) -> bool:
-        """Whether there is something to read besides what the user's code is called for."""
+        """Whether there is a page to read besides the call of the user's code."""
         return self.request is not None and (not self.request.call or bool(self.request.wanted))
 
     def drop_call(self, why: str, output: str, limit_s: float) -> None:
-        """It is read without its call from now on; what happened so far says nothing about that."""
+        """Reads the page without its call from now on; earlier deaths were the call's, and are not held against it."""
         assert self.request is not None
         self.request.call, self.limit_s = b"", limit_s
         self.tries = self.strikes = self.outside = 0
@@ -107,7 +108,7 @@ class Pending:
 
 
 class ParserSlot(WorkerSlot[WorkerProcess]):
-    """One child, and the pages that it has to do, the oldest first; they stay when it is replaced."""
+    """One child and its queue of pages, the oldest first; the queue remains when the child is replaced."""
 
     def __init__(self, number: int) -> None:
         self.queue: deque[Pending] = deque()
@@ -116,37 +117,39 @@ class ParserSlot(WorkerSlot[WorkerProcess]):
     def _reset(self) -> None:
         super()._reset()
         self.received = bytearray()
-        self.spent_s: float | None = None  # on the first page of the queue; None: not looked at yet
+        self.spent_s: float | None = None  # on the first page of the queue; None: not measured yet
         self.baseline_mb: float | None = None  # its memory when it was ready
-        self.before_mb = 0.0  # ... and before the page that it reads
+        self.before_mb = 0.0  # ... and before the page that it is reading
 
     def send_queue(self) -> None:
-        """A new child gets what the one before it has not answered."""
+        """Sends a new child the pages that its predecessor has not answered."""
         for pending in self.queue:
             self.enqueue(pending.frame)
 
     @property
     def held(self) -> int | None:
-        """The number of the page that it reads."""
+        """The number of the page that it is reading."""
         return self.queue[0].position if self.queue and self.child.state is ChildState.RUNNING else None
 
     @property
     def is_busy(self) -> bool:
-        """It has pages."""
+        """Whether it has pages."""
         return bool(self.queue)
 
     def sign(self) -> int | None:
-        """Another page means progress."""
+        """The number of the current page: another page means progress."""
         return self.held
 
     def over_time(self, since_s: float) -> KillReason | None:
-        """What counts is the time for which it was watched: all processes may have been stopped, as by Ctrl-Z."""
+        """Why it must be killed. Only time counts in which it was monitored: all processes may have been stopped, as by
+        Ctrl-Z.
+        """
         self.spent_s = 0.0 if self.spent_s is None else self.spent_s + min(since_s, 2 * POLL_EVERY_S)
         return KillReason.TIMEOUT if self.spent_s > self.queue[0].limit_s else None
 
 
 class Parsers:
-    """Up to `children` processes, started as they are needed."""
+    """Up to `children` processes, started when they are needed."""
 
     def __init__(
         self,
@@ -158,7 +161,7 @@ class Parsers:
     ) -> None:
         self._code = code
         self._limit_s = LIMIT_S if limit_s is None else limit_s
-        self.on_done: Callable[[Pending], None] = lambda _: None  # gets each page when it is answered, in `turn`
+        self.on_done: Callable[[Pending], None] = lambda _: None  # called with each page when it is answered, in `turn`
         self._clock = clock
         self._slots = [ParserSlot(number) for number in range(max(1, children))]
         self._pool = ProcessPool(
@@ -168,7 +171,7 @@ class Parsers:
             self._begin_child,
             mark=Owner.this_process().mark,
             limits=PoolLimits(_HEARTBEAT_S, MEMORY_MB if code is None else None),
-            may_fork=code is None,  # a user's code has no business with what this process has in its memory
+            may_fork=code is None,  # the user's code must not see this process's memory
         )
         self._rules = CrashRules()
         self._number = 0
@@ -184,12 +187,12 @@ class Parsers:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that there are now."""
+        """The processes that exist now."""
         return [slot.worker.pid for slot in self._slots if slot.worker is not None and slot.worker.pid]
 
     @property
     def unanswered(self) -> int:
-        """Pages that were submitted and are not answered."""
+        """The number of pages that were submitted and are not answered."""
         return sum(len(slot.queue) for slot in self._slots)
 
     def fileno(self) -> int:
@@ -207,14 +210,14 @@ class Parsers:
         order: bytes = b"",
         call: bytes = b"",
     ) -> Pending:
-        """Sends a page to be read; `wanted` are names of `extracted.Asked`, `rules` and `order` are for two of them.
+        """Submits a page; `wanted` are names of `extracted.Asked`, and two of them need `rules` and `order`.
 
-        `call` is what the user's code is called for; without anything wanted there is no page, and all such calls go
-        to the same child.
+        `call` is the call of the user's code: if nothing else is wanted there is no page, and all such calls go to the
+        same child.
         """
         self._number += 1
         if len(body) > MAX_BYTES and not call:
-            body = body[: MAX_BYTES + 1]  # the one too many says that it was cut
+            body = body[: MAX_BYTES + 1]  # the extra byte reveals that the body was cut
         request = ParseRequest(self._number, url, content_type, tuple(wanted), body, rules, order, call=call)
         pending = Pending(request, self._limit_of(request))
         slot = self._chosen() if pending.is_page else self._slots[0]
@@ -227,7 +230,7 @@ class Parsers:
         return pending
 
     def result(self, pending: Pending) -> Extracted:
-        """What was read, when it is there; raises Unparsed where the page cannot be parsed."""
+        """Waits for the result of a page; raises Unparsed if the page cannot be parsed."""
         while not pending.done:
             self.turn(POLL_EVERY_S)
         if pending.error is not None:
@@ -236,7 +239,7 @@ class Parsers:
         return pending.page
 
     def turn(self, timeout_s: float = 0.0) -> None:
-        """Sends and receives what can be now; waits so long for the first of it."""
+        """Sends and receives what can be now; waits up to `timeout_s` for the first message."""
         try:
             for event in self._pool.wait(timeout_s):
                 if isinstance(event, SlotMessage):
@@ -252,13 +255,13 @@ class Parsers:
             self._check(since_s)
 
     def renew(self) -> None:
-        """Replaces the children between two pages, so that the user's code is read again from its file."""
+        """Replaces the children between two pages, so that the user's code is loaded again from its file."""
         for slot in self._slots:
             if slot.worker is not None and slot.running and not slot.retiring:
                 self._pool.end(slot, again=True)
 
     def close(self) -> None:
-        """Ends the children; what is not answered stays so."""
+        """Ends the children; unanswered pages are left without a result."""
         self._pool.close()
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,13 +272,13 @@ class Parsers:
         return min(self._limit_s, RULES_S) if request.rules else self._limit_s
 
     def _begin_child(self, slot: ParserSlot) -> None:
-        """A new child gets the user's code, then what the one before it has not answered."""
+        """Sends a new child the user's code, then the pages that its predecessor has not answered."""
         if self._code is not None:
             slot.enqueue(framed_bytes(self._code.loading()))
         slot.send_queue()
 
     def _chosen(self) -> ParserSlot:
-        """The child that has the least to do; a new one where all have enough."""
+        """The child with the shortest queue; a new one if all have enough."""
         used = [slot for slot in self._slots if slot.worker is not None or slot.queue]
         least = min(used, key=lambda slot: len(slot.queue), default=self._slots[0])
         if len(least.queue) < ENOUGH or len(used) == len(self._slots):
@@ -310,7 +313,7 @@ class Parsers:
         self.on_done(pending)
 
     def _check(self, since_s: float) -> None:
-        """What is due: kills children over a limit, and starts those whose pages wait."""
+        """Kills children over a limit, and starts those whose pages wait."""
         for death in self._pool.tend(since_s):
             self._on_death(death)
         for slot in self._slots:
@@ -322,8 +325,9 @@ class Parsers:
                 self._start_if_due(slot)
 
     def _over_memory(self, slot: ParserSlot) -> KillReason | None:
-        """With a user's code: a page that takes too much costs its child's life; one that has grown over many pages is
-        replaced between two of them, and none is to blame."""
+        """With the user's code: a page that uses too much memory costs its child's life. A child that has grown over
+        many pages is replaced between two of them, and no page is blamed.
+        """
         if self._code is None or slot.worker is None or slot.baseline_mb is None or not slot.running:
             return None
         used_mb = rss_bytes(slot.worker.pid) / _MB
@@ -336,7 +340,7 @@ class Parsers:
         return None
 
     def _on_death(self, death: WorkerDeath[ParserSlot]) -> None:
-        """What a child had not answered is sent to the next one, but for the page that is to blame."""
+        """Sends the unanswered pages of a dead child to the next one, except the page that is to blame."""
         slot, is_ready = death.slot, death.slot.child.state is ChildState.RUNNING
         tail = "" if slot.worker is None else slot.worker.stderr_tail()
         if is_ready and slot.queue:
@@ -347,10 +351,10 @@ class Parsers:
         self._start_if_due(slot)
 
     def _judge(self, slot: ParserSlot, death: WorkerDeath[ParserSlot], tail: str) -> None:
-        """What becomes of the page that a child has died on."""
+        """Decides about the page during which a child has died."""
         first, kill = slot.queue[0], slot.kill
         if kill is not None and kill.held != first.position:
-            return None  # it was killed for the page before, which it had answered all the same
+            return None  # it was killed for the previous page, which it had answered meanwhile
         if kill is not None and kill.reason is KillReason.TIMEOUT:
             return self._too_slow(slot, first)
         log.info("a parser has died", how=str(death), url=first.url, deaths=first.strikes + 1, output=tail)
@@ -364,7 +368,7 @@ class Parsers:
         return None
 
     def _too_slow(self, slot: ParserSlot, first: Pending) -> None:
-        """It is read without its call or its rules, or not at all."""
+        """Reads a slow page without its call or its rules, or gives it up."""
         if first.request is not None and first.request.call:
             tail = "" if slot.worker is None else slot.worker.stderr_tail()
             self._blame_code(slot, first, f"took longer than {first.limit_s:g} s", tail)
@@ -377,7 +381,7 @@ class Parsers:
             self._fail(first, TIMEOUT, f"its parser had not ended after {first.limit_s:g} s")
 
     def _blame_code(self, slot: ParserSlot, first: Pending, why: str, output: str) -> None:
-        """The user's code has failed at a page."""
+        """Records that the user's code has failed on a page."""
         if first.is_page:
             first.drop_call(why, output, self._limit_s)
             return

@@ -1,8 +1,8 @@
-"""Stored pages in formats, made by parser children: what results of the service and programs with many pages use.
+"""Converts stored pages to formats in parser children, for results of the service and programs with many pages.
 
-renderer = Renderer(parsers, order_of(["markdown", "links"], exclude_tags=[".ad"]))
-pending = [renderer(page) for page in pages]     # all are under way
-documents = [get() for get in pending]           # {"markdown": ..., "links": [...]}; Unparsed for one that kills
+renderer = Renderer(parsers, order_of(["markdown", "links"], exclude_tags=[".ad"])) pending = [renderer(page) for page
+in pages]     # all are under way documents = [get() for get in pending]           # {"markdown": ..., "links": [...]};
+Unparsed for one that kills
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ def order_of(
     exclude_tags: Iterable[str] = (),
     links: str = "keep",
 ) -> PageFormats:
-    """What is wanted, checked; BadRules names the option that cannot be used."""
+    """The checked formats of a page; BadRules names an invalid option."""
     names = check_formats(formats)
     shape = check_shape(only_main_content, include_tags, exclude_tags, ("include_tags", "exclude_tags"))
     return PageFormats(names, shape.main_only, shape.include, shape.exclude, check_links(links))
 
 
 class Renderer:
-    """Has pages rendered, all by one order."""
+    """Converts pages, all to the same formats."""
 
     def __init__(self, parsers: Parsers, order: PageFormats) -> None:
         self._parsers = parsers
         self._order = msgspec.json.encode(order)
 
     def __call__(self, page: CrawledPage) -> Callable[[], dict[str, Any]]:
-        """Begins to render a page; what it gives waits for it, and raises Unparsed where the page cannot be parsed."""
+        """Begins to convert a page; the returned function waits for the result, and raises Unparsed if the page cannot
+        be parsed.
+        """
         pending = self._parsers.submit(page.readable, page.url, page.readable_type, ["rendered"], order=self._order)
         return lambda: self._parsers.result(pending).rendered

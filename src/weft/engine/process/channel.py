@@ -1,13 +1,13 @@
-"""The way into an engine that runs in another process: commands in, replies and notices out, over a Unix socket.
+"""The channel to an engine in another process: commands in, replies and notices out, over a Unix socket.
 
 A frame is a msgpack value behind its length (4 bytes, big-endian). A request is `[id, verb, arguments]`, its reply
 `[id, "ok", result]` or `[id, "error", kind, message]`. A connection that has subscribed gets notices, `[0, "notice",
-value]`: they say that something has been committed, not what; readers read that from the index, so that the engine does
-the same work for one reader as for fifty. A notice replaces the one before it where a reader is slow, so that one who
-never reads costs a buffer and nothing else.
+value]`: they announce a commit without its content, which readers read from the index, so the engine does the same work
+for one reader as for fifty. For a slow reader a notice replaces the one before it, so a reader that never reads costs
+one buffer.
 
-The socket is its owner's alone (0600), and a peer of another user is refused. Where the data dir's path is too long for
-a socket's address, it lies in the user's runtime folder.
+Only its owner can use the socket (0600), and a peer of another user is refused. If the data dir's path is too long for
+a socket's address, the socket is in the user's runtime folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from weft.telemetry import Log
 
 SOCKET = "engine.sock"
 LONGEST_FRAME = 64 << 20
-UNREAD_BYTES = 16 << 20  # replies that a peer has not read: beyond this it is disconnected
+UNREAD_BYTES = 16 << 20  # unread replies of a peer: beyond this it is disconnected
 _LONGEST_ADDRESS = 100  # bytes of a Unix socket's path; the kernel takes 107, the rest is margin
 _PIECE = 1 << 16
 _encode = msgspec.msgpack.Encoder().encode
@@ -39,30 +39,32 @@ log = Log("weft.engine.process.channel")
 
 
 class Gone(WeftError):
-    """The engine's process has gone, or does not listen yet."""
+    """The engine's process has ended, or does not listen yet."""
 
 
 def socket_path(data_dir: Path, name: str = SOCKET) -> Path:
-    """Where the engine of a data dir listens: the same for every process of a user. `name`: of another's socket."""
+    """Where the engine of a data dir listens: the same path for every process of a user. `name`: of another server's
+    socket.
+    """
     path = data_dir.resolve() / name
     if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
         return path
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     name = f"weft-{sha256(os.fsencode(path)).hexdigest()[:24]}.sock"
     folders = [Path(runtime)] if runtime and Path(runtime).is_dir() else []
-    with suppress(FileNotFoundError):  # none can be written
+    with suppress(FileNotFoundError):  # the folder may not be writable
         folders.append(Path(tempfile.gettempdir()) / f"weft-{os.getuid()}")
     folders.append(Path(f"/tmp/weft-{os.getuid()}"))  # noqa: S108
     return next(folder / name for folder in folders if len(os.fsencode(folder / name)) <= _LONGEST_ADDRESS)
 
 
 def framed(value: object) -> bytes:
-    """A value as it goes over the socket."""
+    """A value encoded for the socket."""
     return frames.framed(_encode(value))
 
 
 class Peer:
-    """One connection, as the engine sees it."""
+    """A connection on the engine's side."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -71,7 +73,7 @@ class Peer:
         self.received = bytearray()
         self.unsent = bytearray()
         self.is_full = False  # the socket's send buffer is full: EPOLLOUT is registered until `unsent` is empty
-        self.notice: object = None  # the latest one, not yet put into `unsent`
+        self.notice: object = None  # the latest notice, not yet in `unsent`
 
 
 class ChannelServer:
@@ -80,7 +82,7 @@ class ChannelServer:
     def __init__(
         self, path: Path, handle: Callable[[Peer, str, dict[str, Any]], Any], at_once: Collection[str] = ()
     ) -> None:
-        """`handle` carries out a verb and gives its result, or raises what is wrong with it.
+        """`handle` carries out a verb and returns its result, or raises its error.
 
         `at_once`: verbs that change nothing; `answer` sends their replies.
         """
@@ -91,8 +93,8 @@ class ChannelServer:
         self._listener = _listen(path)
         self._epoll.register(self._listener.fileno(), select.EPOLLIN)
         self._peers: dict[int, Peer] = {}
-        self._replies: list[tuple[Peer, list[object]]] = []  # values: what the commit gives is still to be put in
-        self._sealed: list[tuple[Peer, bytes]] = []  # those that go out with the next `reply`
+        self._replies: list[tuple[Peer, list[object]]] = []  # values: their numbers are known only after the commit
+        self._sealed: list[tuple[Peer, bytes]] = []  # sent with the next `reply`
         self._answers: list[tuple[Peer, list[object]]] = []
 
     def fileno(self) -> int:
@@ -105,7 +107,9 @@ class ChannelServer:
         return [peer for peer in self._peers.values() if peer.subscribed]
 
     def turn(self) -> bool:
-        """Carries out what has come; True if there are replies: `seal` and `reply` send them when all is durable."""
+        """Carries out received requests; True if there are replies: `seal` and `reply` send them when all is
+        durable.
+        """
         for fd, events in self._epoll.poll(0):
             if fd == self._listener.fileno():
                 self._accept()
@@ -118,7 +122,7 @@ class ChannelServer:
         return bool(self._replies)
 
     def seal(self) -> None:
-        """What the replies so far promise is committed: the next `reply` sends them. Later ones need another `seal`."""
+        """Called after a commit: the next `reply` sends the replies so far. Later ones need another `seal`."""
         self._sealed += [(peer, framed(reply)) for peer, reply in self._replies]
         self._replies = []
 
@@ -140,7 +144,7 @@ class ChannelServer:
                 self._send(peer)
 
     def notify(self, peer: Peer, value: object) -> None:
-        """Sends a notice, or keeps it in the place of the one that has not gone out yet."""
+        """Sends a notice, or replaces the one that is not sent yet."""
         peer.notice = value
         if not peer.unsent:
             self._send(peer)
@@ -187,7 +191,7 @@ class ChannelServer:
             self._drop(peer)
 
     def _carry_out(self, peer: Peer, body: bytes) -> bool:
-        """False: this was no request, and the peer is gone."""
+        """Carries out a request; False if it was none, and the peer was disconnected."""
         try:
             number, verb, arguments = msgspec.msgpack.decode(body, type=tuple[int, str, dict[str, Any]])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -199,7 +203,7 @@ class ChannelServer:
             reply = [number, "ok", self._handle(peer, verb, arguments)]
         except WeftError as error:
             reply = [number, "error", kind_of(error), str(error)]
-        except Exception as error:  # a defect of ours must not end every crawl
+        except Exception as error:  # a bug of ours must not end every crawl
             log.error("a command failed", verb=verb, exc_info=True)
             reply = [number, "error", "WeftError", f"{verb}: internal error: {type(error).__name__}: {error}"]
         if verb in self._at_once:
@@ -236,7 +240,7 @@ class ChannelServer:
 
 
 class Connection:
-    """A user's end. Calls wait for their reply; one thread at a time."""
+    """A connection on the user's side. Calls wait for their reply; one thread at a time."""
 
     def __init__(self, path: Path, timeout_s: float = 5.0) -> None:
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -252,23 +256,23 @@ class Connection:
 
     @property
     def pid(self) -> int:
-        """Of the engine's process."""
+        """The process id of the engine."""
         found = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         return int(struct.unpack("3i", found)[0])
 
     @property
     def is_open(self) -> bool:
-        """Whether the other end is there: it has neither hung up nor died."""
+        """Whether the engine's side is connected: it has neither hung up nor died."""
         poll = select.poll()
         poll.register(self._sock, select.POLLRDHUP)
         return not poll.poll(0)
 
     def call(self, verb: str, /, **arguments: object) -> Any:
-        """The verb's result; raises what the engine has raised, or Gone."""
+        """Returns the verb's result; raises the engine's error, or Gone."""
         return self.call_within(None, verb, **arguments)
 
     def call_within(self, timeout_s: float | None, verb: str, /, **arguments: object) -> Any:
-        """The same; TimeoutError if nothing has come in time, and the connection is of no more use."""
+        """Calls a verb with a time limit; TimeoutError if no reply came in time, and the connection must be closed."""
         self._count += 1
         try:
             frame = framed([self._count, verb, arguments])
@@ -289,7 +293,7 @@ class Connection:
         raise ERRORS.get(rest[0], WeftError)(rest[1])
 
     def notice(self, timeout_s: float) -> Any:
-        """The next notice; None if the time is over."""
+        """The next notice; None after the timeout."""
         try:
             return self._next(timeout_s)[2]
         except TimeoutError:
@@ -300,10 +304,10 @@ class Connection:
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it is already
+            pass  # it is shut down already
 
     def close(self) -> None:
-        """Hangs up."""
+        """Hangs up and closes the socket."""
         self._sock.close()
 
     def _next(self, timeout_s: float | None) -> list[Any]:
@@ -312,7 +316,9 @@ class Connection:
         return found
 
     def _exactly(self, count: int, timeout_s: float | None) -> bytes:
-        """So many bytes. Time is counted before the first of a frame alone: what has begun is read to its end."""
+        """Reads exactly `count` bytes. The timeout applies to the first byte of a frame: a frame that has begun is read
+        to its end.
+        """
         while len(self._received) < count:
             self._sock.settimeout(None if self._received else timeout_s)
             try:
@@ -343,7 +349,7 @@ ERRORS["BadConfig"] = ERRORS["BadRules"] = ERRORS["Missing"] = ERRORS["BadUrl"] 
 
 
 def kind_of(error: WeftError) -> str:
-    """Under which name of ERRORS it goes to another process: its own, or that of the nearest class above it."""
+    """The name of an error in ERRORS: its own, or that of the nearest base class."""
     return next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in ERRORS)
 
 
@@ -351,7 +357,7 @@ def _listen(path: Path) -> socket.socket:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.parent.stat().st_uid != os.getuid():
         raise BadInput(f"{path.parent} belongs to another user: choose another data dir")
-    path.unlink(missing_ok=True)  # left by a killed process; the caller holds the folder's lock
+    path.unlink(missing_ok=True)  # a killed process left it; the caller holds the folder's lock
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:

@@ -1,7 +1,7 @@
-"""Keeps an engine's process alive for whoever holds the handle: started, watched, started again, stopped with it.
+"""Keeps an engine's process running for a handle: starts, monitors, restarts it, and stops it with the handle.
 
-The process ends when the pipe to it is closed, so it never outlives its owner, whichever way that goes. One that dies
-is started again with a growing delay; all crawls are where they were.
+The process ends when the pipe to it is closed, so it never outlives its owner, however that ends. One that dies is
+restarted with a growing delay; all crawls keep their state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.supervise.process import Exit
 from weft.supervise.service import Command, ExitMeaning, HealthCheck, Moving, Service, StopMethod
 
 POLL_S = 0.05
-START_S = 120.0  # without progress: a frontier of many millions of URLs takes its time
+START_S = 120.0  # without progress: a frontier of many millions of URLs starts slowly
 STUCK_S = 30.0
 STOP_S = 15.0
 REFUSED = 2
@@ -40,10 +40,10 @@ def engine_service(
     on_start: Callable[[int], None] = lambda _: None,
     environment: Mapping[str, str] | None = None,
 ) -> Service:
-    """An engine's process as a service. It is asked to end by the end of its input, and ends with its owner."""
+    """An engine's process as a service. The end of its input asks it to end, so it ends with its owner."""
 
     def command() -> Command:
-        # Nobody reads the last argument: it is what `ps` shows.
+        # No code reads the last argument: `ps` displays it.
         argv = [sys.executable, "-m", "weft.engine.process.host", spec.data_dir]
         return Command(argv, stdin=spec.framed(), keeps_words=True)
 
@@ -56,12 +56,12 @@ def engine_service(
 
 
 def heartbeat_folder(spec: HostSpec) -> Path:
-    """Where its heartbeat is."""
+    """The folder of its heartbeat."""
     return Path(spec.data_dir) / "frontier" / SLOT.name
 
 
 class EngineProcess:
-    """One engine process, through all its restarts; looked after by a thread."""
+    """One engine process, through all its restarts; a thread monitors it."""
 
     def __init__(self, spec: HostSpec, socket: Path) -> None:
         self._socket = socket
@@ -74,21 +74,22 @@ class EngineProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that there is now."""
+        """The id of the current process."""
         return self._service.pid
 
     @property
     def failure(self) -> WeftError | None:
-        """Why it was given up."""
+        """Why it is no longer restarted."""
         return self._failure() if self._service.has_ended and not self._stopping.is_set() else None
 
     def has_started(self, pid: int) -> bool:
-        """Whether this process is one of those started here."""
+        """Whether a process is one of those started here."""
         return pid in self._pids
 
     def ready(self, timeout_s: float) -> Connection:
-        """A connection, as soon as the process listens; raises why it will not, or that its start made no progress
-        for `timeout_s`."""
+        """A connection, as soon as the process listens; raises its error if it refuses to start, or if its start made
+        no progress for `timeout_s`.
+        """
         until, before = time.monotonic() + timeout_s, (0, 0)
         while True:
             if (now := read_heartbeat(self._heartbeat)) != before:
@@ -103,7 +104,7 @@ class EngineProcess:
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """Has it end in good order."""
+        """Stops it gracefully."""
         self._stopping.set()
         self._thread.join()
 
@@ -129,7 +130,9 @@ class EngineProcess:
 
 
 def _judged(how: Exit) -> ExitMeaning:
-    """What it refuses it would refuse again; what was killed from outside is started at once."""
+    """The meaning of an exit: an error that would occur again is final; a process killed from outside is restarted at
+    once.
+    """
     if how.code == REFUSED:
         return ExitMeaning.FINAL
     return ExitMeaning.HARMLESS if how.signal_name == "SIGKILL" else ExitMeaning.BY_TIME

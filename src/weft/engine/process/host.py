@@ -1,6 +1,7 @@
-"""The process that an engine runs in: takes the folder, opens everything, serves commands, ends with its parent.
+"""The process of an engine: locks the folder, opens everything, serves commands, ends with its parent.
 
-Its spec comes on standard input, a length and msgpack; the pipe stays open, and its end is the parent's end.
+It reads its spec from standard input, a length and msgpack. The pipe remains open; when it closes, the parent has
+ended.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
+    gc.disable()  # nothing that is imported is garbage; the collector would take a tenth of the start
 
 import msgspec
 
@@ -37,21 +38,21 @@ log = Log("weft.engine.process.host")
 
 
 class HostSpec(msgspec.Struct, frozen=True):
-    """What a handle wants run."""
+    """What a handle wants an engine process to run."""
 
     data_dir: str
     shared: dict[str, Any]
 
     def framed(self) -> bytes:
-        """As it goes over the pipe."""
+        """The spec encoded for the pipe."""
         return framed(msgspec.msgpack.encode(self))
 
 
 class Parent:
-    """Sees the end of the parent on a thread of its own, however busy the engine is.
+    """Detects the end of the parent on a thread of its own, however busy the engine is.
 
-    What starts is killed, which costs nothing that a start does not repeat; what runs is asked to end, and killed if
-    it has not when the grace is over, and makes no progress any more.
+    A process that is still starting is killed, which loses nothing that a start does not repeat. A running one is asked
+    to end, and killed if it has not ended after the grace period and makes no progress.
     """
 
     def __init__(self, pipe: int) -> None:
@@ -61,11 +62,11 @@ class Parent:
         threading.Thread(target=self._watch, name="parent", daemon=True).start()
 
     def fileno(self) -> int:
-        """Readable when the parent has gone."""
+        """Readable when the parent has ended."""
         return self._pipe
 
     def ends(self, stop: Callable[[], None], steps: Callable[[], int]) -> None:
-        """From now on there is an engine that can be asked to end; `steps` change while it makes progress with that."""
+        """From now on the engine can be asked to end with `stop`; `steps` changes while it makes progress with that."""
         self._stop, self._steps = stop, steps
 
     def _watch(self) -> None:
@@ -97,14 +98,14 @@ def run(spec: HostSpec, parent: Parent) -> None:
 
 
 def main() -> int:
-    """The exit code; what went wrong is on standard error, one line."""
+    """Runs the engine; returns the exit code. An error is one line on standard error."""
     fd = sys.stdin.fileno()
     try:
         body = read_frame(fd)
     except EOFError:
         return 1
     os.umask(0o077)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the parent's to hear
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the parent
     try:
         run(msgspec.msgpack.decode(body, type=HostSpec), Parent(fd))
     except WeftError as error:
@@ -112,7 +113,7 @@ def main() -> int:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
     finally:
-        gc.freeze()  # the interpreter's end would look through everything for cycles, several times
+        gc.freeze()  # at its end the interpreter would search everything for cycles, several times
     return 0
 
 

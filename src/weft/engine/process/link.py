@@ -1,8 +1,8 @@
-"""An engine that another process runs, for asyncio: the scrape service's workers hold one of these each.
+"""A connection to an engine that another process runs, for asyncio: each worker of the scrape service has one.
 
 It never starts an engine. All calls share one connection and wait for their replies side by side. Verbs can be
-repeated: where the engine dies under one, it is sent again as soon as there is an engine, for as long as the caller has
-patience; then it raises Gone. Notices come over a connection of their own.
+repeated: if the engine dies during a call, the verb is sent again as soon as an engine runs, until the caller's
+patience is over; then it raises Gone. Notices have a connection of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft.records import PastVisit
 
 AGAIN_S = 0.05  # between two attempts to connect
 PATIENCE_S = 10.0
-NOTICE_S = 5.0  # without a notice for this long there is one all the same
+NOTICE_S = 5.0  # a notice is simulated after this long without one
 SEEDS_AT_ONCE = 5_000
 
 
@@ -46,11 +46,11 @@ class EngineLink:
             await self._wire.close()
 
     async def call(self, verb: str, /, patience_s: float | None = None, **arguments: object) -> Any:
-        """A verb's result; raises what the engine has raised, or Gone when there is none for too long."""
+        """Returns a verb's result; raises the engine's error, or Gone if no engine runs for too long."""
         until = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
         while True:
             try:
-                # The first who asks connects for all; nobody waits longer for that than its own patience lasts.
+                # The first caller connects for all; each waits for that only until its own patience is over.
                 async with asyncio.timeout(max(0.01, until - time.monotonic())):
                     wire = await self._connected(until)
                     return await wire.call(verb, arguments)
@@ -86,7 +86,7 @@ class EngineLink:
         visits: Mapping[str, PastVisit] = MappingProxyType({}),
         keep_open: bool = False,
     ) -> CrawlSnapshot:
-        """Opens a crawl, or finds it open. `visits`: what was found at some of its URLs before."""
+        """Opens a crawl, or returns the open one. `visits`: earlier visits of some of its URLs."""
         first, more = seeds[:SEEDS_AT_ONCE], len(seeds) > SEEDS_AT_ONCE
         found, _ = await self.call(
             "open", name=name, seeds=first, settings=settings, deadline=deadline, weight=weight, in_flight=in_flight,
@@ -114,37 +114,37 @@ class EngineLink:
         return found
 
     async def close_seeds(self, name: str) -> CrawlSnapshot:
-        """Says that no more seeds come."""
+        """Announces that no more seeds come."""
         return msgspec.convert(await self.call("close_seeds", name=name), CrawlSnapshot)
 
     async def standing(self, name: str) -> CrawlSnapshot:
-        """How a crawl stands."""
+        """A snapshot of one crawl."""
         return msgspec.convert(await self.call("standing", name=name), CrawlSnapshot)
 
     async def find(self, name: str, patience_s: float | None = None) -> CrawlSnapshot | None:
-        """How a crawl stands; None if there is none."""
+        """A snapshot of one crawl; None if there is none."""
         found = await self.call("standings", patience_s, names=[name])
         return msgspec.convert(found[0], CrawlSnapshot) if found else None
 
     async def standings(self, names: Sequence[str], patience_s: float | None = None) -> dict[str, CrawlSnapshot]:
-        """How some crawls stand, by name; those that are not there are left out."""
+        """Snapshots of some crawls by name; unknown ones are left out."""
         found = msgspec.convert(await self.call("standings", patience_s, names=list(names)), list[CrawlSnapshot])
         return {standing.name: standing for standing in found}
 
     async def live(self) -> list[CrawlSnapshot]:
-        """How the crawls stand that have not ended."""
+        """Snapshots of the crawls that have not ended."""
         return msgspec.convert(await self.call("standings", live=True), list[CrawlSnapshot])
 
     async def pause(self, name: str) -> CrawlSnapshot:
-        """Nothing of it is asked for until `resume`."""
+        """Pauses a crawl: it requests nothing until `resume`."""
         return msgspec.convert(await self.call("pause", name=name), CrawlSnapshot)
 
     async def hold(self, name: str) -> CrawlSnapshot:
-        """The same without a change of its state: its readers see nothing of it."""
+        """Pauses a crawl without a change of its state: its readers see nothing of it."""
         return msgspec.convert(await self.call("pause", name=name, held=True), CrawlSnapshot)
 
     async def resume(self, name: str) -> CrawlSnapshot:
-        """Goes on with a crawl that is paused or held."""
+        """Continues a crawl that is paused or held."""
         return msgspec.convert(await self.call("resume", name=name), CrawlSnapshot)
 
     async def cancel(self, name: str) -> CrawlSnapshot:
@@ -152,7 +152,7 @@ class EngineLink:
         return msgspec.convert(await self.call("cancel", name=name), CrawlSnapshot)
 
     async def forget(self, names: Sequence[str]) -> None:
-        """Deletes everything of some crawls; those that are not there are left out."""
+        """Deletes everything of some crawls; unknown ones are left out."""
         crawls = [(name, standing.id) for name, standing in (await self.standings(names)).items()]
         if crawls:
             await self.call("forget", crawls=crawls)
@@ -162,11 +162,11 @@ class EngineLink:
         return msgspec.convert(await self.call("blocked"), list[Blocked])
 
     async def browsers(self) -> BrowserStatus:
-        """The browsers that render pages, and why none can now."""
+        """The state of the browsers that render pages, and why none can now."""
         return msgspec.convert(await self.call("browsers"), BrowserStatus)
 
     async def notices(self) -> AsyncIterator[None]:
-        """One at once, one whenever something may have been committed, and one now and then; until `close`."""
+        """Yields once at once, then whenever something may have been committed, and periodically; until `close`."""
         wire: _Wire | None = None
         try:
             while not self._is_closed:
@@ -201,11 +201,11 @@ class _Wire:
 
     @classmethod
     async def open(cls, path: Path) -> _Wire:
-        """Connects; OSError if nobody listens."""
+        """Connects; OSError if no engine listens."""
         return cls(*await asyncio.open_unix_connection(os.fspath(path), limit=LONGEST_FRAME))
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
-        """A request and its reply."""
+        """Sends a request and returns its reply."""
         if self.is_over:
             raise Gone("the engine has hung up")
         self._count += 1
@@ -218,7 +218,7 @@ class _Wire:
             raise BadInput(f"{verb}: {len(frame):,} bytes are too much for one command")
         try:
             self._writer.write(frame)
-        except RuntimeError:  # uvloop's word for a connection whose end has not been read yet
+        except RuntimeError:  # uvloop raises it for a connection whose end has not been read yet
             self._end()
             raise Gone("the engine has hung up") from None
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -229,9 +229,9 @@ class _Wire:
             self._waiting.pop(number, None)
 
     async def notice(self, timeout_s: float) -> None:
-        """Returns with the next notice, when the time is over, or with Gone."""
+        """Returns with the next notice or after the timeout; raises Gone."""
         try:
-            # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with the notice.
+            # `wait_for` is not used: before Python 3.12 it loses a cancellation that arrives together with the notice.
             async with asyncio.timeout(timeout_s):
                 await self._noticed.wait()
         except TimeoutError:
@@ -241,7 +241,7 @@ class _Wire:
             raise Gone("the engine has hung up")
 
     async def close(self) -> None:
-        """Hangs up; whoever waits for a reply gets Gone."""
+        """Closes the connection; callers that wait for a reply get Gone."""
         self._task.cancel()
         self._end()
         await asyncio.gather(self._task, return_exceptions=True)

@@ -1,6 +1,6 @@
-"""What an engine tells those who watch it: that something was committed, and how a crawl stands; never what it was.
+"""Notices of an engine to its subscribers: that something was committed, and a crawl's snapshot; never the rows.
 
-They read that from the index. A notice that has not gone out is replaced by the next.
+Subscribers read those from the index. A notice that is not sent yet is replaced by the next.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from weft.engine.process.channel import ChannelServer, Peer
 
 
 class Notices:
-    """To all subscribers of a server. A topic is a crawl's name, or None for all crawls."""
+    """Sends notices to all subscribers of a server. A topic is a crawl's name, or None for all crawls."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Notices:
         self._sent: dict[Peer, int] = {}  # by subscriber: the last batch, or number of its crawl, in a notice to it
 
     def committed(self, server: ChannelServer, batch: int) -> None:
-        """After a commit: subscribers to all crawls get the batch's number, those to one crawl its standing."""
+        """After a commit: sends the batch's number to subscribers of all crawls, a snapshot to those of one."""
         for peer in server.subscribers:
             if peer.topic is None:
                 if self._sent.get(peer) != batch:
@@ -42,7 +42,7 @@ class Notices:
             self._sent = {peer: last for peer, last in self._sent.items() if peer in there}
 
     def changed(self, server: ChannelServer, crawls: Collection[int]) -> None:
-        """The standings of these crawls have changed: whoever follows one of them gets it."""
+        """Sends the changed snapshots of these crawls to their subscribers."""
         for peer in server.subscribers:
             number = self._number_of(peer.topic) if peer.topic is not None else None
             if number is not None and number in crawls:

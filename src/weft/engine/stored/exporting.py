@@ -1,4 +1,6 @@
-"""Exports of one crawl of a folder, or of all, also while they run: the store's formats, with the reading of pages."""
+"""Exports one crawl of a folder, or all, also while they run: connects the store's formats with the reading of
+pages.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from weft.store.warc.warc_records import CONFORMS_TO
 
 
 def info_of(crawl: str) -> dict[str, str]:
-    """What the first record of a WARC export says."""
+    """The fields of the first record of a WARC export."""
     return {
         "software": f"Weft/{__version__}",
         "format": "WARC File Format 1.1",
@@ -39,7 +41,8 @@ def export_pages(
     watch: Watch = lambda _read, _all: None,
 ) -> Done:
     """Writes the pages of one crawl, or of all in a folder (`crawl` is 0), to a path, to `-` (standard output) or to an
-    open file. `name` is what the output is called; for the others see `Export`."""
+    open file. `name` is the name of the output; for the other arguments see `Export`.
+    """
     with Parsers(one_per_core()) as parsers:
         job = Export(
             order, data_dirs, PageReader(parsers), crawl_id=name, info=info_of(name), crawl=crawl, crawls=crawls,

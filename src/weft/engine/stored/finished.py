@@ -1,4 +1,4 @@
-"""What embedded frontiers know to be finished, for a rebuild: which items must have a row, and which have none."""
+"""Which items embedded frontiers have finished, for a rebuild: those that must have a row, and those that have none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = Log("weft.engine.stored.finished")
 
 
 class Frontiers:
-    """The journals of a crawl's pods, for a rebuild. Nobody else may have them open."""
+    """The journals of a crawl's pods, for a rebuild. No other process may have them open."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.acknowledged = 0
@@ -33,7 +33,9 @@ class Frontiers:
 
     @classmethod
     def open(cls, paths: Sequence[Path]) -> Frontiers | None:
-        """None where they are damaged, or know nothing: pages are rebuilt without them, as far as that goes."""
+        """Opens the journals; None if they are damaged or empty: pages are then rebuilt without them, as far as
+        possible.
+        """
         try:
             found = cls(paths)
         except (WeftError, sqlite3.Error, ValueError) as error:
@@ -41,7 +43,7 @@ class Frontiers:
             return None
         if found.acknowledged:
             return found
-        found.close()  # it is new, and what was stored before it is not less done
+        found.close()  # it is newer than the stored pages, which are finished all the same
         return None
 
     def is_done(self, item: int) -> bool:
@@ -49,7 +51,7 @@ class Frontiers:
         return item in self._done
 
     def missing(self, known: Callable[[Sequence[int]], set[int]]) -> Iterator[Row]:
-        """Rows for pages that are finished and have none; `known` tells which items have one.
+        """Rows for pages that are finished and have none; `known` returns whether an item has one.
 
         A URL that is queued again, or was fetched again since, is not missing.
         """
@@ -69,7 +71,7 @@ class Frontiers:
         yield from candidates.values()
 
     def close(self) -> None:
-        """Lets them go."""
+        """Closes the journals."""
         for journal in self._journals:
             journal.close()
 
@@ -79,7 +81,7 @@ class Frontiers:
         self.acknowledged = max(self.acknowledged, int(journal.meta("acknowledged") or 0))
 
     def _pages(self) -> Iterator[list[tuple[int, str, list[str]]]]:
-        """What was admitted: item, URL and the fields of the journal's line; a commit at a time."""
+        """The admitted items of one commit at a time: item, URL and the fields of the journal's line."""
         for journal in self._journals:
             for _, _, lines in journal.admitted_since(0):
                 fields = [line.split(" ", 7) for line in lines]

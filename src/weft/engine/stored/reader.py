@@ -1,6 +1,6 @@
-"""What an engine has stored, read from its index by whoever wants it: events, rows and pages, behind a number.
+"""Reads what an engine has stored from its index: events, rows and pages behind a number.
 
-The engine does the same work for one reader as for fifty: it only says that there is something new.
+The engine does the same work for one reader as for fifty: it only notifies them of commits.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ READ_AT_ONCE = 500
 NAMES_KEPT = 10_000
 LONGEST_VALIDATOR = 500  # characters of an ETag or a date
 log = Log("weft.engine.stored.reader")
-_BATCH_BITS = 20  # a cursor over all crawls: the batch, and the place in it
+_BATCH_BITS = 20  # a cursor over all crawls: the batch, and the position in it
 
 
 class EngineReader:
-    """Reads what is stored, from the index itself."""
+    """Reads an engine's stored events, rows and pages directly from the index."""
 
     def __init__(self, data_dir: Path) -> None:
-        # The engine has checked it; with thousands of crawls there are as many folders of WARC files.
+        # The engine has checked it: thousands of crawls have as many folders of WARC files.
         self._store = PageStore.open([data_dir], read_only=True, is_checked=True)
         self._names: dict[int, str] = {}
         self._heads = Heads(self._store.warc_path)
@@ -75,7 +75,7 @@ class EngineReader:
         return sorted([*rows, *changes], key=lambda event: event.number)[:limit]
 
     def everything(self, after: int) -> Iterator[CrawlEvent]:
-        """The events of all crawls behind a cursor, in the order of their commits."""
+        """The events of all crawls after a cursor, in the order of their commits."""
         batch, place = after >> _BATCH_BITS, after & ((1 << _BATCH_BITS) - 1)
         while found := self._store.batches(batch - 1 if place else batch, READ_AT_ONCE):
             events = self._events_in(found)
@@ -94,18 +94,18 @@ class EngineReader:
         events: dict[tuple[int, int], CrawlEvent] = {}
         for crawl, (first, last) in spans.items():
             if name := self._name(crawl):
-                # Numbers have no gaps but those of rows that were deleted, so these are all, and few more.
+                # Numbers have no gaps except those of deleted rows, so these are all events, and few more.
                 for event in self.some(crawl, name, first - 1, last - first + 1):
                     events[crawl, event.number] = event
         return events
 
     def settings(self, crawl: int) -> dict[str, Any]:
-        """What a crawl was opened with."""
+        """The settings that a crawl was opened with."""
         kept = self._store.crawl(crawl)
         return {} if kept is None else msgspec.msgpack.decode(kept[1], type=TenantRecord).settings
 
     def crawls(self) -> list[tuple[int, str, TenantRecord]]:
-        """Every crawl that is kept: number, name, and what is known of it."""
+        """Every crawl in the index: number, name and record."""
         return [
             (number, name, msgspec.msgpack.decode(data, type=TenantRecord))
             for number, name, data in self._store.crawls()
@@ -116,8 +116,9 @@ class EngineReader:
         return self._store.numbered(crawl, after, limit)
 
     def visit(self, row: Row) -> PastVisit:
-        """What a row has found, for a later crawl that asks conditionally; without validators where its record is
-        damaged, or they are longer than any server needs."""
+        """The result of a visit, for a later crawl that asks conditionally; without validators if the record is
+        damaged, or if they are longer than any server needs.
+        """
         head = self._heads.get(row) if row.warc_file else None
         found = Head(head) if head is not None else None
         etag, modified = (found.etag or "", found.last_modified or "") if found is not None else ("", "")
@@ -126,14 +127,14 @@ class EngineReader:
         return PastVisit(row.url, row.digest, row.fetched_at, etag, modified)
 
     def read(self, number: int, row: Row) -> CrawledPage | None:
-        """The page of a row; None where no response was stored."""
+        """The page of a row; None if no response was stored."""
         page = read_page(self._store.read(row))
         if page is not None:
             page.number, page.asked_url = number, self._asked(row)
         return page
 
     def read_even_damaged(self, number: int, row: Row) -> CrawledPage:
-        """The page of a row that has one; where its bytes are damaged or gone, its facts and what is wrong."""
+        """The page of a row that has one; if its bytes are damaged or lost, its facts and the error."""
         try:
             page = self.read(number, row)
         except UnreadableData as error:
@@ -145,10 +146,10 @@ class EngineReader:
         return page
 
     def _asked(self, row: Row) -> str:
-        """The URL that was asked for before redirects led to a row's."""
+        """The URL that was requested before redirects led to a row's URL."""
         url, parent = row.url, row.parent
         for hop in range(row.hops, 0, -1):
-            before = self._store.url_of(parent)  # a redirect's target has that redirect as its parent
+            before = self._store.url_of(parent)  # the parent of a redirect's target is that redirect
             if before is None:
                 break
             url = before
@@ -157,8 +158,9 @@ class EngineReader:
         return url
 
     def records(self, rows: Iterable[Row]) -> Iterator[bytes]:
-        """The WARC records of rows that have any, request and response, as gzip members; credentials are masked. Those
-        that are damaged are left out."""
+        """The WARC records of rows, request and response, as gzip members; credentials are masked. Rows without records
+        and damaged records are left out.
+        """
         places = RecordLocator(self._store.warc_path)
         try:
             for row in rows:
@@ -171,11 +173,11 @@ class EngineReader:
             places.close()
 
     def lost_pages(self, crawl: int) -> int:
-        """How many pages of a crawl have lost their bytes, as far as the engine found it at its start."""
+        """How many pages of a crawl have lost their bytes, as the engine determined at its start."""
         return self._store.lost_pages(crawl)
 
     def crawl_named(self, name: str) -> int | None:
-        """The id of a crawl; None if there is none."""
+        """The number of a crawl; None if there is none."""
         return self._store.crawl_named(name)
 
     def page_numbers(self, crawl: int, after: int, upto: int) -> list[int]:
@@ -187,15 +189,15 @@ class EngineReader:
         return self._store.highest_number(crawl)
 
     def timeline(self, crawl: int, after: int, upto: int) -> list[tuple[int, int, str, int, int]]:
-        """A crawl's rows between two numbers, counted by second, status and kind of error: with their bytes."""
+        """A crawl's rows between two numbers, counted by second, status and kind of error, with their bytes."""
         return self._store.timeline(crawl, after, upto)
 
     def last_batch(self) -> int:
-        """The last commit that there is."""
+        """The number of the last commit."""
         return self._store.last_batch()
 
     def news(self, after: int) -> tuple[int, dict[int, int]]:
-        """What the commits after one have brought: the last of them, and by crawl its last number."""
+        """The changes of the commits after one: the last commit, and by crawl its last number."""
         last: dict[int, int] = {}
         while found := self._store.batches(after, READ_AT_ONCE):
             after = found[-1][0]
@@ -204,30 +206,30 @@ class EngineReader:
         return after, last
 
     def ends(self, crawl: int) -> dict[str, int]:
-        """What `CrawlSnapshot.ends` holds, as far as it was committed."""
+        """The committed part of `CrawlSnapshot.ends`."""
         found: Counter[str] = Counter()
         for (status, error), count in self._store.stats(0, crawl=crawl).kinds.items():
             found[end_name(status, error)] += count
         return dict(found)
 
     def page(self, crawl: int, number: int) -> CrawledPage | None:
-        """The page behind an event."""
+        """The page of an event."""
         row = self.row(crawl, number)
         return None if row is None else self.read(number, row)
 
     def row(self, crawl: int, number: int) -> Row | None:
-        """The row behind an event; None for a change of state."""
+        """The row of an event; None for a change of state."""
         return next((row for found, row in self._store.numbered(crawl, number - 1, 1) if found == number), None)
 
     def _name(self, crawl: int) -> str:
-        """A crawl's name; empty where it is forgotten, or being so."""
+        """A crawl's name; empty if it is forgotten or being forgotten."""
         name = self._names.get(crawl)
         if name is None:
             kept = self._store.crawl(crawl)
             name = kept[0] if kept is not None and "/" not in kept[0] else ""
             if len(self._names) >= NAMES_KEPT:
                 self._names.clear()
-            self._names[crawl] = name  # also an empty one: a number is never used twice
+            self._names[crawl] = name  # also an empty one: a number is never reused
         return name
 
 

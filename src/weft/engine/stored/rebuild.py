@@ -1,12 +1,13 @@
-"""The indexes and texts of a folder made again from its WARC files, where they are damaged or gone. Nobody else may
-work on the folder meanwhile.
+"""Rebuilds the indexes and texts of a folder from its WARC files, if they are damaged or lost. No other process may use
+the folder meanwhile.
 
 The frontier is not touched: it holds what is queued. It learns from the rebuilt rows what is done, since their batches
-are later than all that it has acknowledged. What it has finished and no record tells any more is queued again.
+are later than all that it has acknowledged. Items that it has finished and that have no record any more are queued
+again.
 
-What is known of an engine's crawls themselves (names, settings, ends) is read from the old index as far as it can be,
-and from the frontier, which knows those that have not ended. A crawl that neither knows is kept as `recovered-NUMBER`,
-ended, so that its pages can be read.
+An engine's crawls themselves (names, settings, ends) are read from the old index as far as possible, and from the
+frontier, which knows those that have not ended. A crawl in neither of them is kept as `recovered-NUMBER`, ended, so
+that its pages can be read.
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ from weft.store.text import FOLDER as TEXTS
 
 
 def recovered_name(number: int) -> str:
-    """What a crawl is called whose name is lost."""
+    """The name of a crawl whose own name is lost."""
     return f"recovered-{number}"
 
 
 def hold_engine(data_dir: Path) -> int:
-    """Keeps an engine from being started in its folder until the descriptor is closed; Busy while one runs."""
+    """Prevents an engine from starting in its folder until the descriptor is closed; Busy if one runs."""
     return own(data_dir, SLOT.name)
 
 
 def is_index_whole(data_dir: Path, *, thorough: bool = True) -> bool:
-    """Whether an engine's index can be read; `thorough`: from its beginning to its end, however large it is."""
+    """Whether an engine's index can be read; `thorough`: checks it from beginning to end, whatever its size."""
     path = schema.path_of(data_dir, SLOT.name)
     try:
         with closing(IndexReader(path)) as index:
@@ -66,10 +67,10 @@ def is_index_whole(data_dir: Path, *, thorough: bool = True) -> bool:
 def rebuild_engine(
     data_dir: Path, *, text: bool = False, watch: Callable[[int, int], None] = lambda _done, _all: None
 ) -> Rebuilt:
-    """Makes an engine's index again; BadInput where there is no engine, Busy while it runs."""
+    """Rebuilds an engine's index; BadInput if there is no engine, Busy while it runs."""
     folder = EngineFolder([data_dir])
     folder.identity()
-    os.close(hold_engine(data_dir))  # an engine that runs has the frontier open, too
+    os.close(hold_engine(data_dir))  # a running engine has the frontier open, too
     crawls = _from_frontier(folder.frontier / "frontier.db") | _from_index(schema.path_of(data_dir, SLOT.name))
     changes = partial(_changes, crawls)
     return rebuild_index(folder, [SLOT.name], text=text, changes=changes, watch=watch)
@@ -83,9 +84,9 @@ def rebuild_index(
     changes: Callable[[Sequence[int]], Sequence[Change]] | None = None,
     watch: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Rebuilt:
-    """Makes the indexes of some slots again, and texts where the folder has any or `text` asks for them."""
+    """Rebuilds the indexes of some slots, and texts if the folder has any or `text` demands them."""
     text = text or any((path / TEXTS).is_dir() for path in folder.data_dirs)
-    # What pods on Redis know is on their servers.
+    # The state of pods on Redis is on their servers.
     frontiers = Frontiers.open([path for home in folder.frontiers() if (path := home / "frontier.db").exists()])
     try:
         with Parsers(one_per_core()) as parsers:
@@ -103,13 +104,13 @@ def rebuild_index(
 
 
 class TextReader:
-    """Has texts extracted by parser children, as crawls keep them."""
+    """Extracts texts in parser children, in the form in which crawls store them."""
 
     def __init__(self, parsers: Parsers) -> None:
         self._read = PageReader(parsers)
 
     def __call__(self, stored: StoredPage) -> Callable[[], str | None]:
-        """None for what holds no text, and for a page of which the crawl knows that it kills its parser."""
+        """The text; None for a page without text, and for one that has killed its parser in the crawl."""
         if stored.row.error in (CRASH, TIMEOUT):
             return lambda: None
         reading = self._read(stored, ("text",))
@@ -122,7 +123,7 @@ class TextReader:
 
 
 def _changes(crawls: dict[int, tuple[str, bytes]], with_rows: Sequence[int]) -> list[Change]:
-    """The crawls as the new index is to know them; the ends of those that have ended."""
+    """The records of the crawls for the new index, and the ends of those that have ended."""
     unknown = {number: (recovered_name(number), _lost_record()) for number in with_rows if number}
     changes = []
     for number, (name, encoded) in sorted((unknown | crawls).items()):
@@ -138,7 +139,7 @@ def _changes(crawls: dict[int, tuple[str, bytes]], with_rows: Sequence[int]) -> 
 
 
 def _lost_record() -> bytes:
-    """Of a crawl whose settings are lost: it has ended, and what it has stored can be read."""
+    """The record of a crawl whose settings are lost: it has ended, and its stored pages can be read."""
     now = time.time()
     return msgspec.msgpack.encode(
         TenantRecord(settings={}, state=CrawlState.ENDED, reason=EndReason.FAILED, opened_at=now, ended_at=now)
@@ -169,7 +170,7 @@ def _read_crawls(db: sqlite3.Connection, order: str, found: dict[int, tuple[str,
 
 
 def _from_frontier(path: Path) -> dict[int, tuple[str, bytes]]:
-    """Names of crawls that have not ended; their settings are in the index alone."""
+    """The names of crawls that have not ended; their settings are only in the index."""
     if not path.exists():
         return {}
     try:

@@ -1,4 +1,4 @@
-"""A stored page as programs and reports read it: its row, its response decompressed, and what can be read from it."""
+"""A stored page for programs and reports: its row, its decompressed response, and what can be extracted from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _NOT_DRAWN = Rendered()
 
 
 class CrawledPage(Page):
-    """A stored page: what a `ParsedPage` is, and its row's facts. `parent` is unknown here: a row has its number."""
+    """A stored page: the attributes of a `ParsedPage`, and the facts of its row. `parent` is unknown here: a row has
+    its number.
+    """
 
     def __init__(
         self,
@@ -42,12 +44,12 @@ class CrawledPage(Page):
 
     @property
     def title(self) -> str:
-        """The page's title, or nothing."""
+        """The page's title, or an empty text."""
         return self.row.title
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the crawl's rules have read from it, by field; empty without rules."""
+        """The fields that the crawl's rules have extracted; empty without rules."""
         return dict(self._read.get("fields", {}))
 
     @property
@@ -60,7 +62,7 @@ class CrawledPage(Page):
         return json.loads(self.row.fields) if self.row.fields else {}
 
     def formats(self, names: Iterable[str], shape: Shape = MAIN) -> dict[str, Any]:
-        """The page in formats (see docs/extraction.md), made in this process as `page` is."""
+        """The page in formats (see docs/extraction.md), computed in this process as `page` is."""
         return render(self.page, check_formats(names), shape)
 
     def header(self, name: str) -> str | None:
@@ -69,7 +71,7 @@ class CrawledPage(Page):
 
 
 def read_page(stored: StoredPage) -> CrawledPage | None:
-    """A stored page with its body decompressed; None where no response was stored."""
+    """A stored page with its body decompressed; None if no response was stored."""
     http = stored.http
     if http is None:
         return None
@@ -79,8 +81,9 @@ def read_page(stored: StoredPage) -> CrawledPage | None:
 
 
 def as_fetched(stored: StoredPage) -> tuple[FetchResult, str | None]:
-    """A stored response as its transfer had brought it, to be stored once more under another number; and why its body
-    is not whole, in WARC's words."""
+    """A stored response in the form of its transfer's result, to be stored once more under another number; and why its
+    body is incomplete, in WARC's terms.
+    """
     record = stored.record
     assert record is not None, "a row without a response"
     http = record.http()
@@ -92,7 +95,7 @@ def as_fetched(stored: StoredPage) -> tuple[FetchResult, str | None]:
 
 
 def _as_rendered(stored: StoredPage) -> Rendered | None:
-    """What a browser had made of it."""
+    """The part of a stored response that a browser has rendered."""
     if not (html := stored.resource(RENDERED)):
         return None
     views = [one for one in stored.resources if one.headers["warc-target-uri"].startswith(VIEW)]

@@ -1,8 +1,8 @@
-"""Browsers for the crawls of a process: the browser process is kept running, and told what a page may request.
+"""Browsers for the crawls of a process: keeps the browser process running, and decides what a page may request.
 
-A page is rendered when its crawl says so (`render: always`), or when it is a shell that scripts must draw (`auto`).
-A part of a page is held to the rules that a page is held to: robots.txt of its own origin, open breakers, Retry-After.
-What a page has requested moves the clocks of the sites that were asked.
+A page is rendered when its crawl says so (`render: always`), or when it is a shell that scripts must fill (`auto`). The
+parts of a page follow the same rules as pages: robots.txt of their own origin, open breakers, Retry-After. Requests of
+a page advance the clocks of the sites they go to.
 """
 
 from __future__ import annotations
@@ -41,39 +41,39 @@ from weft.supervise.service import HEALTHY, Command, HealthReport, Service, Serv
 from weft.telemetry import Log
 
 LOOKED_AT_BYTES = 1 << 20
-STUCK_S = 10.0  # without a sign of the browser process
-SILENT_S = 7.0  # so long it may be gone, started again included, before that is reported
+STUCK_S = 10.0  # without a message of the browser process
+SILENT_S = 7.0  # the process may be silent this long, a restart included, before that is reported
 _POLICY = RestartPolicy(first_delay_s=0.1, max_delay_s=5.0, max_failures=20, start_timeout_s=60.0, stop_grace_s=5.0)
 log = Log("weft.engine.transports.browsers")
 
 
 class Browsers:
-    """The browser process of an engine or fetcher process; started when the first page is to be rendered."""
+    """The browser process of an engine or fetcher; started when the first page is to be rendered."""
 
     def __init__(
         self, section: FetchSection, folder: Path, crawls: Mapping[int, RunningCrawl], frontier: Frontier
     ) -> None:
-        """`folder`: of the process, by which the profiles of its browsers are named while they run."""
+        """`folder`: that of the process; the profiles of its browsers are named after it while they run."""
         self._section = section
         self._folder = _profiles_of(folder)
         self._link: RenderLink | None = None
         self._service: Service | None = None
-        self._heard_at = 0.0  # when the browser process reported last, or was wanted first
+        self._heard_at = 0.0  # when the browser process last reported, or was first needed
         self.judge = PartJudge(crawls, frontier)
 
     def around(self, inner: Transport, section: FetchSection) -> Transport:
-        """A transport that renders what must be rendered. Missing: no browser is installed."""
+        """A transport that renders the pages that need it. Missing: no browser is installed."""
         if self._link is None:
             self._open(chromium_path())
         assert self._link is not None
         return RenderingTransport(inner, self._link, self.judge, section)
 
     def poll(self, _now: float) -> None:
-        """Between pages: the process is started, watched and started again."""
+        """Starts, monitors and restarts the process; called between pages."""
         if self._service is not None and self._link is not None:
             self._service.check()
             self._service.act()
-            self._link.poll()  # pages of no crawl may need it now, and its reports come all the same
+            self._link.poll()  # no page may need it now, and its reports come all the same
             self._heard_at = max(self._heard_at, self._link.reported_at)
 
     @property
@@ -90,7 +90,7 @@ class Browsers:
 
     @property
     def status(self) -> BrowserStatus:
-        """All of it, for those who ask the engine."""
+        """The state of the browsers, for callers that ask the engine."""
         report = self._link.report if self._link is not None else NO_BROWSERS
         return BrowserStatus(
             self._link is not None, self.unusable, self._section.browser_sandbox, report.browsers, report.pages,
@@ -99,7 +99,7 @@ class Browsers:
 
     @property
     def report(self) -> Mapping[str, float]:
-        """Numbers for metrics."""
+        """Numbers for the metrics."""
         if self._link is None:
             return {}
         report = self._link.report
@@ -153,7 +153,7 @@ class Browsers:
 
 
 class PartJudge:
-    """See `renderer.Judge`."""
+    """Judges what the browser may do; see `renderer.Judge`."""
 
     def __init__(self, crawls: Mapping[int, RunningCrawl], frontier: Frontier) -> None:
         self._crawls = crawls
@@ -189,7 +189,7 @@ class PartJudge:
                 return bad.reason
             url = f"{url[: (url + '/').index('/', 8)]}/"
         if crawl.session is not None and crawl.session.is_beside(url):
-            return "session"  # a browser would send it the session's cookies, which know no ports
+            return "session"  # a browser would send it the session's cookies, which ignore ports
         if is_page and self._frontier.sites.key_of(url) != tag.key:
             return "another site"
         origin = urls.origin_of(url)
@@ -203,7 +203,7 @@ class PartJudge:
         return self._frontier.sites.held(tag.crawl, url)
 
     def learn(self, tag: object, origin: str, result: FetchResult) -> None:
-        """A third party's robots.txt: unreachable means that nothing of it is loaded."""
+        """Records a third party's robots.txt; while it is unreachable, nothing of that party is loaded."""
         crawl = self._crawl(tag)
         if crawl is not None:
             outcome = result.error or str(result.status)
@@ -218,7 +218,7 @@ class PartJudge:
         return None if crawl is None or crawl.session is None else crawl.session.storage_for(url)
 
     def cookies(self, tag: object, url: str) -> list[tuple[str, str]]:
-        """What the crawl's jar has for the page."""
+        """The cookies of the crawl's jar for a page."""
         crawl = self._crawl(tag)
         if crawl is None or not (crawl.jar or crawl.session):
             return []
@@ -239,14 +239,15 @@ class PartJudge:
 
 
 def _profiles_of(folder: Path) -> Path:
-    """Where profiles lie: not in the data dir, which an unprivileged browser must not be able to look into. The name is
-    the same at every start, so that what a killed process has left is deleted by the next one."""
+    """The folder of the profiles. It is not in the data dir, which an unprivileged browser must not be able to read.
+    The name is the same at every start, so that the next process deletes what a killed one has left.
+    """
     mark = sha256(os.fsencode(folder.resolve())).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"weft-browsers-{os.getuid()}-{mark}"
 
 
 def options_of(section: FetchSection) -> RenderOptions:
-    """How the pages of a crawl are rendered."""
+    """The rendering options of a crawl."""
     wait = section.render_wait_for
     width, _, height = section.render_viewport.partition("x")
     return RenderOptions(
@@ -259,12 +260,12 @@ def options_of(section: FetchSection) -> RenderOptions:
         width=int(width),
         height=int(height),
         blocked=tuple(section.render_blocked),
-        allow_scripts=True,  # whoever sets a crawl up may; what callers of the service may is decided there
+        allow_scripts=True,  # the operator of a crawl may; the service decides what its callers may
     )
 
 
 def browser_trouble(section: FetchSection) -> str:
-    """Why pages cannot be rendered on this machine, for those who ask before a crawl starts; empty where they can."""
+    """Why pages cannot be rendered on this machine, checked before a crawl starts; empty if they can."""
     try:
         chromium_path()
     except Missing as why:

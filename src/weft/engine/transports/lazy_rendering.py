@@ -1,5 +1,6 @@
-"""The transport for single requests that a browser shall have, in a crawl whose pages are not rendered otherwise: made
-when the first of them is sent."""
+"""The rendering transport for single requests that need a browser, in a crawl whose other pages are not rendered;
+opened for the first such request.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ log = Log("weft.engine.transports.lazy_rendering")
 
 
 class LazyRendering:
-    """That of one crawl. `trouble` says why there is none."""
+    """The rendering transport of one crawl. `trouble` is the reason if there is none."""
 
     def __init__(
         self,
@@ -31,7 +32,7 @@ class LazyRendering:
         self._transport: Transport | None = None
 
     def transport(self) -> Transport | None:
-        """The transport; None where there can be none."""
+        """The transport; None if it cannot be opened."""
         if self._transport is None and not self.trouble:
             self._open()
         return self._transport

@@ -1,4 +1,4 @@
-"""Which hosts have pages that look like shells and are no better in a browser: `render: auto` leaves them alone."""
+"""Hosts whose pages look like shells and gain nothing in a browser: `render: auto` does not render them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from weft import urls
 
-IN_VAIN = 3  # pages of a host in a row that had nothing more in a browser
-READABLE_S = 86400.0  # for which the others are taken as they are, then
+IN_VAIN = 3  # pages of a host in a row that gained nothing in a browser
+READABLE_S = 86400.0  # after which pages of such a host are rendered again
 HOSTS_KEPT = 10_000
 
 
@@ -18,15 +18,15 @@ class ShellHosts:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._hosts: OrderedDict[str, tuple[int, float]] = OrderedDict()  # pages in a row, and when the last was
+        self._hosts: OrderedDict[str, tuple[int, float]] = OrderedDict()  # pages in a row, and the time of the last
 
     def is_no_better(self, url: str) -> bool:
-        """Whether a browser would show no more of a page of this host, as far as is known."""
+        """Whether a page of this host is expected to gain nothing in a browser."""
         pages, at = self._hosts.get(urls.host_of(url), (0, 0.0))
         return pages >= IN_VAIN and self._clock() < at + READABLE_S
 
     def rendered(self, url: str, *, gained: bool) -> None:
-        """A page that looked like a shell was rendered; `gained`: there was something to read then."""
+        """Records that a page which looked like a shell was rendered; `gained`: it has readable text now."""
         host = urls.host_of(url)
         pages, _ = self._hosts.pop(host, (0, 0.0))
         if not gained:

@@ -1,7 +1,7 @@
-"""The ways out that an engine's crawls share: one for each kind of fetch settings, made when it is first needed.
+"""The transports that an engine's crawls share: one for each set of fetch settings, opened when it is first needed.
 
-Crawls with equal settings share addresses, connections and sessions; those that differ in what they trust (`resolve`,
-`tls_verify`, `allow_private`, logins, headers) share nothing but the sites' clocks, which are the frontier's.
+Crawls with equal settings share addresses, connections and sessions. Crawls that differ in what they trust (`resolve`,
+`tls_verify`, `allow_private`, logins, headers) share only the sites' clocks, which belong to the frontier.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.fetch.proxies.refresh import Refresh
 
 
 class Clients:
-    """Makes libcurl clients, which share the memory for bodies, and of those with proxies the pools of these."""
+    """Creates libcurl clients, which share the memory for bodies; clients with equal proxies share a proxy pool."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class Clients:
         self._handles, self._spool = handles, spool
         self._proxy, self._folder = proxy, folder
         self._pools: dict[tuple[str, bool, bool], ProxyPool] = {}
-        self._needed: set[ProxyPool] = set()  # without one of theirs nothing goes out
+        self._needed: set[ProxyPool] = set()  # nothing can be sent while none of their proxies works
         self._counts = ProxyCounts()
 
     def __call__(self, section: FetchSection) -> Transport:
-        """One for these settings. Missing: it needs a browser, and none is installed."""
+        """Opens a client for these settings. Missing: it needs a browser, and none is installed."""
         inner = self._client(section)
         if section.hands != "local":
             inner = self._hands.around(inner, section, self._handles)
@@ -75,7 +75,7 @@ class Clients:
         return next((why for pool in self._needed if (why := pool.held_up(now))), "") or self._hands.held_up()
 
     def counts(self, now: float) -> ProxyCounts | None:
-        """What was counted of proxies; None if none were asked for."""
+        """The counts of proxies; None if none are configured."""
         if not self._pools:
             return None
         counts, all_of = self._counts, [pool.rotation for pool in self._pools.values()]
@@ -91,7 +91,7 @@ class Clients:
 
 
 def refusal_of(section: FetchSection) -> Refusal:
-    """Which addresses may not be asked. Without an email address a crawl stays on this machine."""
+    """Decides which addresses may not be requested. Without an email address a crawl is limited to this machine."""
     guard = Guard(section.allow_private)
 
     def check(address: str) -> str | None:
@@ -102,7 +102,7 @@ def refusal_of(section: FetchSection) -> Refusal:
 
 
 def refresh_of(section: FetchSection, proxy: ProxySection, folder: Path, counts: ProxyCounts | None = None) -> Refresh:
-    """How the proxies of these settings are collected and tested; what passes is written down in the folder."""
+    """How the proxies of these settings are collected and tested; tested ones are stored in the folder."""
     path = section.proxies
     return Refresh(sources_of(path, proxy), proxy, section, refusal_of(section), live_of(path, folder), counts)
 
@@ -111,7 +111,7 @@ _key = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Transports:
-    """All ways out, polled together. `slots`: how many transfers may be in flight over all of them."""
+    """All transports, polled together. `slots`: how many transfers may be in flight over all of them."""
 
     def __init__(
         self, make: Callable[[FetchSection], Transport], slots: int, clock: Callable[[], float] = time.monotonic
@@ -121,15 +121,15 @@ class Transports:
         self._clock = clock
         self._transports: dict[bytes, Transport] = {}
         self._users: dict[bytes, int] = {}
-        self._only: Transport | None = None  # the one way, while there is one and nothing else is watched
+        self._only: Transport | None = None  # the only transport, while there is one and nothing else is watched
         self._watched: dict[int, Callable[[], None]] = {}
         self._epoll: select.epoll | None = None
-        self._early: Done = []  # results of a way that was closed
-        self._closed_names = NameCounts()  # what closed ways had counted
+        self._early: Done = []  # results of a closed transport
+        self._closed_names = NameCounts()  # the counts of closed transports
 
     @property
     def in_flight(self) -> int:
-        """Transfers begun and not ended."""
+        """The number of transfers that are started and not ended."""
         return sum(transport.in_flight for transport in self._transports.values())
 
     @property
@@ -140,14 +140,14 @@ class Transports:
         return self._slots - self.in_flight
 
     def lookups(self) -> NameCounts:
-        """What was counted of name lookups, over all of them."""
+        """The counts of DNS lookups over all transports."""
         total = NameCounts()
         for counts in (self._closed_names, *(transport.lookups for transport in self._transports.values())):
             total.add(counts)
         return total
 
     def open(self, section: FetchSection) -> Transport:
-        """The way for these settings; to be given back with `close`."""
+        """The transport for these settings; return it with `close`."""
         key = _key(section)
         transport = self._transports.get(key)
         if transport is None:
@@ -159,7 +159,7 @@ class Transports:
         return transport
 
     def close(self, section: FetchSection) -> None:
-        """One crawl less uses it; the last one that was opened stays, for the next that comes."""
+        """Returns a transport that a crawl no longer uses; the one opened last is kept for the next crawl."""
         key = _key(section)
         self._users[key] -= 1
         if self._users[key] or len(self._transports) == 1:
@@ -168,14 +168,14 @@ class Transports:
         del self._users[key]
         if self._epoll is not None:
             self._epoll.unregister(transport.fileno())
-        self._early += transport.poll(0.0)  # what was aborted for it
+        self._early += transport.poll(0.0)  # the transfers that were aborted when it was closed
         self._closed_names.add(transport.lookups)
         self._closed_names.running = 0
         transport.close()
         self._choose()
 
     def watch(self, fd: int, came: Callable[[], None]) -> None:
-        """Has `poll` call this when the descriptor can be read, and return."""
+        """Makes `poll` call `came` when the descriptor is readable, and return."""
         if self._epoll is None:
             self._epoll = select.epoll()
             for transport in self._transports.values():
@@ -185,13 +185,13 @@ class Transports:
         self._choose()
 
     def unwatch(self, fd: int) -> None:
-        """The descriptor is about to be closed."""
+        """Stops watching a descriptor that is about to be closed."""
         del self._watched[fd]
         if self._epoll is not None:
             self._epoll.unregister(fd)
 
     def poll(self, timeout_s: float) -> Done:
-        """Works until a transfer has ended, a watched descriptor can be read, or the time is over."""
+        """Works until a transfer has ended, a watched descriptor is readable, or the time is over."""
         if self._only is not None and not self._early:
             return self._only.poll(timeout_s)
         done, self._early = self._early, []
@@ -212,12 +212,12 @@ class Transports:
         return done
 
     def abort(self, tag: object) -> None:
-        """Ends the transfers with this tag at once."""
+        """Aborts the transfers with this tag at once."""
         for transport in self._transports.values():
             transport.abort(tag)
 
     def shut(self) -> None:
-        """Closes all of them."""
+        """Closes all transports."""
         for transport in self._transports.values():
             transport.close()
         self._transports.clear()

@@ -1,1 +1,1 @@
-"""What a user's own code is handed and gives back (Page, Selected, Request), and how it reaches a parser child."""
+"""The types that user code receives and returns (Page, Selected, Request), and how it is loaded in a parser child."""

@@ -1,4 +1,4 @@
-"""Calls a user's code again for pages that are stored: for links that a frontier has lost, and for `weft extract`."""
+"""Calls the user's code again for stored pages: for links that a frontier has lost, and for `weft extract`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from weft.store.pages import PageStore
 
 
 def spec_in(output: RowOutput | None) -> RequestSpec:
-    """What a stored page's request had beyond its URL, but for its body."""
+    """The request of a stored page beyond its URL, without its body."""
     spec = decode_output(output.data).request if output is not None else None
     return spec if spec is not None else RequestSpec()
 
 
 def call_again(parsers: Parsers, store: PageStore, row: Row, output: RowOutput | None) -> Pending | None:
-    """Sends a stored page to a child with the user's code; None where its bytes cannot be had."""
+    """Sends a stored page to a child with the user's code; None if its bytes cannot be read."""
     page = read_page(store.read(row))
     if page is None:
         return None
@@ -38,7 +38,7 @@ def call_again(parsers: Parsers, store: PageStore, row: Row, output: RowOutput |
 
 
 def result_of(parsers: Parsers, pending: Pending) -> CallResult:
-    """What came of it; an error where the code, or the parser, has failed."""
+    """The result of the call; an error if the code, or the parser, has failed."""
     try:
         page = parsers.result(pending)
     except Unparsed as error:
@@ -49,7 +49,7 @@ def result_of(parsers: Parsers, pending: Pending) -> CallResult:
 
 
 def request_again(crawl: RunningCrawl, queue: QueuePart, parsers: Parsers, store: PageStore, row: Row) -> None:
-    """Queues what a stored page has led to, as far as it is not known: its callback is called once more."""
+    """Queues the unknown requests of a stored page, whose callback is called once more."""
     assert crawl.spider is not None
     output = store.outputs_of([row.item]).get(row.item)
     lease = lease_of(row, spec_in(output))
@@ -65,8 +65,9 @@ def request_again(crawl: RunningCrawl, queue: QueuePart, parsers: Parsers, store
 
 
 def has_come_again(store: PageStore, row: Row, output: RowOutput | None) -> bool:
-    """Whether a later page is the same request's: one that was read again, or visited again. Requests that are made
-    several times on purpose have other parents, callbacks or meta."""
+    """Whether a later page belongs to the same request: one that was read again, or visited again. Requests that are
+    repeated on purpose differ in parent, callback or meta.
+    """
     later = [
         one
         for one in store.for_url(row.url, row.crawl)
@@ -82,7 +83,7 @@ def _is_page(row: Row) -> bool:
 
 
 def lease_of(row: Row, spec: RequestSpec) -> Lease:
-    """A stored page as if it were under way."""
+    """A lease for a stored page, as if it were in flight."""
     return Lease(
         row.item, row.crawl, row.url, "", row.depth, row.parent, row.hops, Purpose.PAGE, row.url, 0, 0, "", 0, 0.0, 0.0,
         encode_spec(spec),

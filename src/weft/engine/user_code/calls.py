@@ -1,4 +1,4 @@
-"""What crosses between the engine and the user's code in a parser child: calls there, results back. Plain values only.
+"""The messages between the engine and the user's code in a parser child: calls and their results. Plain values only.
 
 `Code` names the code, and the function that makes a `Runner` of it in the child: the engine never imports it. A `Call`
 goes along with a page that is to be read; its `CallResult` comes back with what was read.
@@ -11,35 +11,35 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec import Struct
 
-if TYPE_CHECKING:  # the HTML parser: reports read these classes, and no page
+if TYPE_CHECKING:  # imports the HTML parser: reports use these classes without pages
     from weft.extract.page import ParsedPage
 
 PAGE, FAILURE, START, CLOSED, ITEMS = "page", "failure", "start", "closed", "items"
-STATE = "spider_state"  # the note of a frontier that the spider's state is kept under
+STATE = "spider_state"  # the note of a frontier that holds the spider's state
 MAX_OUTPUT_BYTES = 16 << 20  # items and requests of one page
 DEFAULT_CALLBACK = "parse"
 
 
 class Code(Struct, frozen=True):
-    """Where a user's code is, and what it is."""
+    """Where a user's code is, and how to run it."""
 
-    maker: str  # `module:function` of Weft, imported in the child: given the code, it makes a Runner
+    maker: str  # `module:function` of Weft, imported in the child; called with this object, it returns a Runner
     source: str  # a file or a module
     name: str = ""  # the class, or the function; empty: the only spider of the file
     is_function: bool = False
-    arguments: dict[str, str] = {}  # what a Scrapy spider is made with
-    settings: dict[str, str] = {}  # of Scrapy
+    arguments: dict[str, str] = {}  # constructor arguments of a Scrapy spider
+    settings: dict[str, str] = {}  # Scrapy's settings
 
 
 class Loading(Struct, frozen=True):
-    """The first thing that a child is sent: its code, and the spider's saved state as JSON."""
+    """The first message to a child: its code, and the spider's saved state as JSON."""
 
     code: Code
     state: bytes = b""
 
 
 class RequestSpec(Struct, array_like=True, frozen=True, gc=False):
-    """What a request has beyond its URL; kept with the queued item until that has ended."""
+    """The parts of a request beyond its URL; kept with the queued item until it has ended."""
 
     callback: str = ""
     method: str = "GET"
@@ -48,61 +48,61 @@ class RequestSpec(Struct, array_like=True, frozen=True, gc=False):
     meta: bytes = b""  # MessagePack
     parent: str = ""  # the URL of the page that yielded it
     idempotent: bool = True
-    render: str = ""  # whether a browser has it: never, auto or always; empty: as the crawl says
-    actions: tuple[dict[str, Any], ...] = ()  # what the browser does on it first
-    errback: str = ""  # the method that is called where it has failed; empty: the spider's hook for all failures
-    redirects: bool = True  # followed; else the answer that redirects is handled as a failure
+    render: str = ""  # whether a browser renders it: never, auto or always; empty: as the crawl's setting
+    actions: tuple[dict[str, Any], ...] = ()  # performed in the browser first
+    errback: str = ""  # the method that is called after a failure; empty: the spider's hook for all failures
+    redirects: bool = True  # followed; if not, an answer that redirects is a failure
     offsite: bool = False  # it may go beyond the domains that the spider allows
-    jar: str = ""  # the cookies that it belongs to; empty: those of the crawl
-    cookies: tuple[str, ...] = ()  # put into them before it is sent, each as Set-Cookie has it
-    timeout_s: float = 0.0  # for the whole transfer; 0: as the crawl has it
+    jar: str = ""  # the name of its cookie jar; empty: that of the crawl
+    cookies: tuple[str, ...] = ()  # added to the jar before it is sent, each as a Set-Cookie value
+    timeout_s: float = 0.0  # for the whole transfer; 0: as the crawl's setting
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a GET of its URL, and so the same as a link."""
+        """Whether it is a GET of its URL without options, and so the same as a link."""
         return self.method == "GET" and self.body is None
 
 
 class MadeRequest(Struct, array_like=True, frozen=True, gc=False):
-    """A request that code has yielded."""
+    """A request that the code has yielded."""
 
     url: str
     spec: RequestSpec
     priority: int = 0
     unique: bool = True
-    is_link: bool = False  # of the page, by its scope; else the code's own choice
+    is_link: bool = False  # a link of the page, limited by scope; if not, the code has chosen it
 
 
 class Call(Struct, array_like=True, gc=False):
-    """What the code is called for. `spec` is that of the page's request."""
+    """A call of the user's code. `spec` is that of the page's request."""
 
     kind: str
     spec: RequestSpec = RequestSpec()
     url: str = ""
-    redirected: tuple[str, ...] = ()  # the URLs that led here by redirects, the first one first
+    redirected: tuple[str, ...] = ()  # the URLs that led here by redirects, in order
     status: int = 0
     head: bytes = b""
     depth: int = 0
     fetched_at: float = 0.0
-    error: str = ""  # of a failure: what it is called in the row
+    error: str = ""  # of a failure: its error in the row
     detail: str = ""
-    skip: int = 0  # of START: how many requests were taken before
+    skip: int = 0  # of START: how many requests were read before
     most: int = 0  # ... and how many are wanted
     reason: str = ""  # of CLOSED
-    items: list[bytes] = []  # of ITEMS: what was committed, as `CallResult.objects` had it
+    items: list[bytes] = []  # of ITEMS: the committed ones, in the form of `CallResult.objects`
     address: str = ""  # of the server
-    is_rendered: bool = False  # what goes along is what a browser has made of the page
-    original: bytes = b""  # ... and this is what came
+    is_rendered: bool = False  # the page in the message was rendered by a browser
+    original: bytes = b""  # ... and this is the original response
     screenshot: bytes = b""  # PNG
 
     @property
     def requested_url(self) -> str:
-        """What was asked for before redirects led here."""
+        """The URL that was requested before redirects."""
         return self.redirected[0] if self.redirected else self.url
 
 
 class ProcessedItem(Struct, array_like=True, gc=False):
-    """What pipelines have made of an item: the item, or why there is none."""
+    """An item after the pipelines: the item, or why there is none."""
 
     item: bytes = b""  # JSON
     dropped: str = ""
@@ -111,17 +111,17 @@ class ProcessedItem(Struct, array_like=True, gc=False):
 
 
 class CallResult(Struct, array_like=True, gc=False):
-    """What came of a call. With an `error` there is nothing else."""
+    """The result of a call. With an `error`, the other fields are empty."""
 
     items: list[bytes] = []  # each as JSON
     requests: list[MadeRequest] = []
     error: str = ""
     traceback: str = ""
     printed: str = ""
-    is_over: bool = False  # of START: there are no more; of ITEMS: there is nothing that could process them
-    state: bytes | None = None  # the spider's state as JSON, where it has changed
-    objects: list[bytes] = []  # the items as the code's pipelines need them, where it has some
-    processed: list[ProcessedItem] = []  # of ITEMS: what came of the first of them
+    is_over: bool = False  # of START: there are no more; of ITEMS: the code has no pipeline
+    state: bytes | None = None  # the spider's state as JSON, if it has changed
+    objects: list[bytes] = []  # the items in the form that the code's pipelines need, if it has some
+    processed: list[ProcessedItem] = []  # of ITEMS: the results for the first of them
     stop: str = ""  # why the code wants the crawl to end
 
 
@@ -130,20 +130,20 @@ class FeedSpec(Struct, frozen=True):
 
     path: str
     format: str  # jsonl, json or csv
-    overwrite: bool | None = None  # None: only a file that is the crawl's own
+    overwrite: bool | None = None  # None: only if the file belongs to this crawl alone
     fields: list[str] = []  # empty: all
 
 
 class Description(Struct, frozen=True):
-    """What the engine has to know of code before it runs."""
+    """What the engine must know about the code before it runs."""
 
     title: str
     start_urls: list[str] = []
-    has_start: bool = False  # it yields its first requests itself
+    has_start: bool = False  # it yields the first requests itself
     allowed_domains: list[str] = []
     settings: dict[str, object] = {}
-    follows: bool = False  # links are followed by scope, as in a crawl without code
-    chooses_links: bool = False  # it says which of them
+    follows: bool = False  # links are followed within the scope, as in a crawl without code
+    chooses_links: bool = False  # the code decides which links
     hears_failures: bool = False
     hears_end: bool = False
     callbacks: list[str] = []
@@ -157,44 +157,44 @@ class Description(Struct, frozen=True):
 
 
 class Runner(Protocol):
-    """The code, loaded in a child."""
+    """The user's code, loaded in a child."""
 
     def describe(self) -> Description:
-        """What it is."""
+        """Describes the code."""
 
     def restore(self, state: bytes) -> None:
-        """Gives the spider the state that was saved."""
+        """Restores the spider's saved state."""
 
     def run(self, call: Call, page: ParsedPage | None, body: bytes) -> CallResult:
-        """Calls it; never raises."""
+        """Calls the code; never raises."""
 
 
 class PageOutput(Struct, omit_defaults=True):
-    """What is stored of a page's callback beside its row, as JSON."""
+    """What is stored of a page's callback beside the page's row, as JSON."""
 
     items: list[msgspec.Raw] = []
     objects: list[bytes] = []  # see `CallResult.objects`
-    request: RequestSpec | None = None  # without its body, and without headers that may be credentials
+    request: RequestSpec | None = None  # without its body, and without headers that may contain credentials
     error: str = ""
     traceback: str = ""
 
 
 class Reextracted(Struct):
-    """What came of calling the code again for failed pages."""
+    """The result of calling the code again for failed pages."""
 
     pages: int = 0  # that have succeeded now
     items: int = 0
     requests: int = 0
-    failed: dict[str, int] = {}  # by cause: these stay as they were
-    first_failure: str = ""  # its URL and traceback
+    failed: dict[str, int] = {}  # by cause: these pages are unchanged
+    first_failure: str = ""  # the URL and traceback of the first failure
 
     def fail(self, url: str, cause: str, traceback: str = "") -> None:
-        """One page more has failed."""
+        """Counts another failed page."""
         self.failed[cause] = self.failed.get(cause, 0) + 1
         self.first_failure = self.first_failure or f"{url}\n{traceback}".strip()
 
     def add(self, other: Reextracted) -> None:
-        """What another pod's pass has brought."""
+        """Adds the result of another pod's pass."""
         self.pages, self.items = self.pages + other.pages, self.items + other.items
         self.requests += other.requests
         for cause, count in other.failed.items():

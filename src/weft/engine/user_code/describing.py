@@ -1,4 +1,4 @@
-"""What a user's code is, asked of it in a process of its own: whoever starts a crawl does not import it either."""
+"""Describes a user's code in a process of its own: the process that starts a crawl does not import it either."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Answer(msgspec.Struct):
 
 
 def describe(code: Code) -> Description:
-    """What the code is; BadInput where it cannot be loaded, or is none."""
+    """The description of the code; BadInput if it cannot be loaded, or is no crawl code."""
     try:
         done = subprocess.run(  # noqa: S603 (our own interpreter and module; it is the user's own code that it imports)
             [sys.executable, "-m", _MODULE], input=encode(Loading(code)), capture_output=True, timeout=IMPORT_S,
@@ -51,7 +51,7 @@ def runner_of(loading: Loading) -> Runner:
 
 
 def _main() -> None:
-    """Reads what to load, and answers; what the code prints goes to stderr."""
+    """Reads a Loading, and writes the description; output of the code goes to stderr."""
     out = os.dup(1)
     os.dup2(2, 1)
     loading = decode_loading(sys.stdin.buffer.read())
@@ -59,7 +59,7 @@ def _main() -> None:
         answer = _Answer(runner_of(loading).describe())
     except WeftError as error:
         answer = _Answer(error=str(error))
-    except BaseException as error:  # whatever a user's class does when it is made
+    except BaseException as error:  # the constructor of a user's class may raise anything
         answer = _Answer(error=f"{loading.code.source}: {type(error).__name__}: {error}")
     with os.fdopen(out, "wb") as file:
         file.write(encode(answer))
@@ -68,4 +68,4 @@ def _main() -> None:
 if __name__ == "__main__":
     _main()
     sys.stdout.flush()
-    os._exit(0)  # threads that the code has started must not keep it
+    os._exit(0)  # threads of the user's code must not keep the process running

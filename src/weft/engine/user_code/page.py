@@ -1,7 +1,7 @@
-"""`weft.Page`: a page as a user's code has it, in a spider's callback and from `weft.crawl`.
+"""`weft.Page`: a page for the user's code, in a spider's callback and from `weft.crawl`.
 
-What is computed of a page is computed when it is first asked for. Nothing here sends a request: `follow` and `submit`
-make the `Request` that a callback yields.
+Values are computed when they are first read. Nothing here sends a request: `follow` and `submit` create the `Request`
+that a callback yields.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Page:
         self.parent = parent
         self.meta: dict[str, Any] = dict(meta or {})
         self.fetched_at = fetched_at or datetime.now(UTC)
-        self.rendered = rendered  # the page as a browser had it at the end, UTF-8; empty where none was asked
-        self.screenshot = screenshot  # a PNG, where one was asked for
+        self.rendered = rendered  # the page after rendering, UTF-8; empty if not rendered
+        self.screenshot = screenshot  # a PNG, if one was requested
         self._parsed: parsed.ParsedPage | None = None
 
     def __repr__(self) -> str:
@@ -95,41 +95,41 @@ class Page:
 
     @property
     def page(self) -> parsed.ParsedPage:
-        """The parsed page, with all that is computed of one (weft.extract.page.ParsedPage)."""
+        """The parsed page, with all its computed attributes (weft.extract.page.ParsedPage)."""
         if self._parsed is None:
             self._parsed = parsed.extract(self.readable, self.url, self.readable_type)
         return self._parsed
 
     @property
     def readable(self) -> bytes:
-        """What text, links and all else are taken from: what a browser has drawn, or else what came."""
+        """The bytes that text, links and other values are read from: the rendered page, or else the response."""
         return self.rendered or self.body
 
     @property
     def readable_type(self) -> str | None:
-        """The content type of that."""
+        """The content type of `readable`."""
         return "text/html; charset=utf-8" if self.rendered else self.headers.get("content-type")
 
     @property
     def title(self) -> str:
-        """The page's title on one line; empty where it has none."""
+        """The page's title on one line; empty if it has none."""
         return self.page.title or ""
 
     @property
     def text(self) -> str:
-        """The body as text, by its charset: the HTML, JSON or whatever it is."""
+        """The body as text, decoded by its charset: HTML, JSON or any other text."""
         return self.page.source if len(self.body) <= parsed.MAX_BYTES else as_text(self.body, self.page.charset)
 
     html = text
 
     @property
     def main_text(self) -> str:
-        """The text the page is about, without navigation and footer."""
+        """The main text of the page, without navigation and footer."""
         return self.page.main_text
 
     @property
     def markdown(self) -> str:
-        """The same as Markdown, with absolute links."""
+        """The main text as Markdown, with absolute links."""
         return self.page.markdown
 
     @property
@@ -145,7 +145,7 @@ class Page:
 
     @property
     def metadata(self) -> Meta:
-        """Description, keywords, author, dates and the like, as the page says them."""
+        """Description, keywords, author, dates and other metadata of the page."""
         return self.page.meta
 
     @property
@@ -154,7 +154,7 @@ class Page:
         return self.page.json_ld
 
     def json(self) -> Any:
-        """The body, decoded as JSON; BadInput where it is none."""
+        """The body, decoded as JSON; BadInput if it is not JSON."""
         try:
             return msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -163,15 +163,15 @@ class Page:
     # ── what is found in it ────────────────────────────────────────────────────────────────────────────────────────
 
     def css(self, selector: str) -> Selected:
-        """The elements that match a CSS selector; `::text` and `::attr(NAME)` at its end give texts."""
+        """The elements that match a CSS selector; with `::text` or `::attr(NAME)` at its end, their texts."""
         return found_by_css([self._document("css")], selector)
 
     def xpath(self, path: str) -> Selected:
-        """What an XPath leads to: elements, attributes or texts."""
+        """The result of an XPath: elements, attributes or texts."""
         return found_by_xpath([self._document("xpath")], path)
 
     def re(self, pattern: str) -> list[str]:
-        """What a regular expression finds in the body: its first group, or the whole match."""
+        """The matches of a regular expression in the body: its first group, or the whole match."""
         return matches(pattern, self.text)
 
     def _document(self, what: str) -> Document:
@@ -185,7 +185,7 @@ class Page:
     # ── where it leads ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def urljoin(self, reference: str) -> str:
-        """A reference of the page as an absolute URL, as Weft stores it; BadUrl for what is none."""
+        """A reference of the page as an absolute URL, as Weft stores it; BadUrl if it is invalid."""
         return urls.join(self.page.base, reference, self.page.charset or "utf-8")
 
     def follow(self, target: str | Link | Selected, callback: Callback = None, **request: Any) -> Request:
@@ -195,7 +195,9 @@ class Page:
     def follow_all(
         self, targets: str | Sequence[str | Link] | Selected, callback: Callback = None, **request: Any
     ) -> Iterator[Request]:
-        """Requests for all links that a CSS selector finds, or of those given; what is no http URL is left out."""
+        """Requests for all links that a CSS selector matches, or for the given ones; other schemes than http and https
+        are left out.
+        """
         found = self.css(targets) if isinstance(targets, str) else targets
         for target in found:
             try:

@@ -1,10 +1,10 @@
-"""One pass over the stored pages whose callback has failed: the user's code is called for them again, and what it makes
-of them is committed. Nothing is requested.
+"""One pass over the stored pages whose callback has failed: calls the user's code for them again, and commits the
+results. No request is sent.
 
 A page that succeeds gets a row of its own under a new number, which counts for it from then on: the error is cleared.
-Its number, the requests and the items are in one commit of the loop: the frontier's part first, then the row. A crash
-between the two leaves requests that are known already, and a page that still counts as failed; the next pass reads it
-again, and its requests have the same keys.
+Its number, the requests and the items are in one commit of the loop: the frontier's part first, then the row. After a
+crash between the two, the requests are queued and the page still counts as failed; the next pass reads it again, and
+its requests have the same keys.
 
 A part of the process that owns the frontier and the store, called between pages; bounded work at each call.
 """
@@ -31,14 +31,14 @@ from weft.store.index.query import Where
 from weft.store.pages import PageStore
 from weft.telemetry import Log
 
-AHEAD = 32  # pages that are with the children
-_ROWS = 250  # looked at in one call: some milliseconds
+AHEAD = 32  # pages at the children at a time
+_ROWS = 250  # read in one call: some milliseconds
 NOT_STORED = "its body is not stored"
 log = Log("weft.engine.user_code.reextraction")
 
 
 class Reextraction:
-    """A pass of one pod. `is_over` when every failed page was tried once, and what came of it is committed."""
+    """A pass of one pod. `is_over` is True when every failed page was tried once, and the results are committed."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Reextraction:
         pod: int,
         step: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`parsers` have the code as it is now, and are this pass's alone. `step`: see `PageStore.open`."""
+        """`parsers` have loaded the current code, and serve only this pass. `step`: see `PageStore.open`."""
         assert crawl.spider is not None
         self.made = Reextracted()
         self.is_over = False
@@ -62,13 +62,13 @@ class Reextraction:
         self._step = step
         self._left: Iterator[tuple[Row, RowOutput | None] | None] = self._failed(pod)
         self._is_read = not _has_failures(store, crawl.number)
-        self._sent: dict[int, tuple[Row, RowOutput | None]] = {}  # by the number of the request
+        self._sent: dict[int, tuple[Row, RowOutput | None]] = {}  # by request number
         self._came: list[Pending] = []
         self._until_batch = 0
         parsers.on_done = self._came.append
 
     def turn(self) -> None:
-        """Sends pages, and takes what has come back. DiskFull and the like: nothing is lost, call it again."""
+        """Sends pages, and receives results. DiskFull and similar errors: nothing is lost, call it again."""
         while not self._is_read and len(self._sent) < AHEAD:
             try:
                 one = next(self._left)
@@ -85,7 +85,9 @@ class Reextraction:
         self.is_over = self._is_read and not self._sent and self._store.batch >= self._until_batch
 
     def _failed(self, pod: int) -> Iterator[tuple[Row, RowOutput | None] | None]:
-        """The pages that count as failed, in the order of their items; None now and then, where nothing was found."""
+        """The pages that count as failed, in the order of their items; None between them, so that a long search can be
+        interrupted.
+        """
         where = Where(after_item=(pod << POD_SHIFT) - 1, upto_item=self._revisits.last_number, crawl=self._crawl.number)
         rows = self._store.rows(where)
         while some := list(islice(rows, _ROWS)):

@@ -1,4 +1,4 @@
-"""A request that a user's code makes: `weft.Request`, and what must be true of one before it is queued."""
+"""A request that a user's code makes: `weft.Request`, and the checks before it is queued."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _encoded(body: bytes | str | None, json: Any, form: Mapping[str, Any] | None
 
 
 def render_of(value: object) -> str:
-    """How a page is rendered: never, auto or always; empty for the default."""
+    """Checks the `render` of a request: never, auto or always; empty for the default."""
     if value is None or isinstance(value, bool):
         return "" if value is None else "always" if value else "never"
     if value not in ("never", "auto", "always"):

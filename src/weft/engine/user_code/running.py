@@ -1,7 +1,7 @@
-"""A user's code in a running crawl: what it is called for, what becomes of the requests and items that come back.
+"""A user's code in a running crawl: its calls, and the handling of the requests and items that it returns.
 
-Pure but for the frontier's notes, where the spider's state is kept. Requests that code yields are treated as seeds are:
-scope, patterns, depth and robots.txt hold, rules about links (extensions, traps) do not.
+Pure, except for the frontier's notes, which hold the spider's state. Requests of the code are treated as seeds are:
+scope, patterns, depth and robots.txt apply, rules about links (extensions, traps) do not.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ Refuse = Callable[[str, str], None]
 
 
 class DrawnPage(NamedTuple):
-    """What a page has besides what a browser has made of it."""
+    """The parts of a page beside its rendered form."""
 
-    original: bytes  # what came, without its content codings
+    original: bytes  # the response, without its content codings
     screenshot: bytes
 
 
 class RunningSpider:
-    """The code of one crawl, as the engine sees it."""
+    """The user's code of one crawl, on the engine's side."""
 
     def __init__(self, description: Description, rules: AdmissionRules, notes: NotesPart) -> None:
         self.description = description
@@ -56,13 +56,13 @@ class RunningSpider:
         self._rules = rules
         self._notes = notes
         self._allowed = frozenset(domain.lower().strip().lstrip(".") for domain in description.allowed_domains)
-        self.is_starting = False  # its first requests are still coming
+        self.is_starting = False  # its first requests are still being read
 
     # ── a request on its way out ───────────────────────────────────────────────────────────────────────────────────
 
     @staticmethod
     def spec_of(lease: Lease) -> RequestSpec:
-        """What a lease's request has beyond its URL."""
+        """The parts of a lease's request beyond its URL."""
         return decode_spec(lease.request) if lease.request else PLAIN
 
     # ── calls ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -79,7 +79,7 @@ class RunningSpider:
         drawn: DrawnPage | None = None,
         address: str = "",
     ) -> bytes:
-        """The call for an answer, or for a failure. `drawn`: what goes along is what a browser has made of it."""
+        """The call for an answer, or for a failure. `drawn`: the page in the message was rendered by a browser."""
         spec = self.spec_of(lease)
         if spec.body is not None and not self.description.reads_requests:
             spec = msgspec.structs.replace(spec, body=None)
@@ -90,14 +90,14 @@ class RunningSpider:
         return encode(call)
 
     def keep_state(self, result: CallResult) -> None:
-        """Keeps the spider's state where a call has changed it."""
+        """Keeps the spider's state if a call has changed it."""
         if result.state is not None:
             self._notes.note(STATE, result.state.decode())
 
     # ── what comes back ────────────────────────────────────────────────────────────────────────────────────────────
 
     def found(self, lease: Lease, made: Sequence[MadeRequest], refuse: Refuse) -> list[Found]:
-        """The requests that a page's call has made, as they are admitted; `refuse` is told of the others."""
+        """The requests of a page's call, ready for admission; `refuse` is called for the others."""
         found = []
         for index, one in enumerate(made):
             admitted = self._found(one, lease.url, lease.depth + 1, lease.item, f"{lease.item}.{index}", refuse)
@@ -106,7 +106,7 @@ class RunningSpider:
         return found
 
     def started(self, made: Sequence[MadeRequest], position: int, refuse: Refuse) -> list[Found]:
-        """The same for first requests; `position` is that of the first of them."""
+        """The first requests, ready for admission; `position` is that of the first of them."""
         found = (self._found(one, "", 0, 0, f"start.{position + at}", refuse) for at, one in enumerate(made))
         return [one for one in found if one is not None]
 
@@ -129,7 +129,7 @@ class RunningSpider:
         return Found(url, depth, parent, priority=made.priority, key=key, request=encode_spec(spec))
 
     def _note_callback(self, name: str) -> None:
-        """Which callbacks queued requests may need: a resume checks that they are there."""
+        """Notes a callback that queued requests may need: a resume checks that it exists."""
         if name and name not in self._callbacks:
             self._callbacks.add(name)
             self._notes.note(CALLBACKS, " ".join(sorted(self._callbacks)))
@@ -146,10 +146,11 @@ class RunningSpider:
         return Reason.SCOPE
 
     def redirected(self, lease: Lease, status: int, found: Found) -> Found | None:
-        """A redirect's target with what its request had (RFC 9110 §15.4); None where it would carry a body to another
-        origin. Headers that may be credentials do not go to another origin either."""
+        """A redirect's target with its request (RFC 9110 §15.4); None if it would carry a body to another origin.
+        Headers that may contain credentials are not sent to another origin either.
+        """
         spec = self.spec_of(lease)
-        if spec.cookies:  # they are in the jar by now
+        if spec.cookies:  # they are in the jar already
             spec = msgspec.structs.replace(spec, cookies=())
         if not spec.is_plain and (status == 303 or (status in _GET_AFTER and spec.method == "POST")):
             spec = msgspec.structs.replace(spec, method="GET", body=None, idempotent=True, headers={})
@@ -162,7 +163,7 @@ class RunningSpider:
         return msgspec.structs.replace(found, key=f"{lease.item}>{found.hops}", request=request)
 
     def output(self, lease: Lease, result: CallResult | None, error: str = "", traceback: str = "") -> RowOutput:
-        """What is stored of a page's call, beside its row."""
+        """What is stored of a page's call, beside the page's row."""
         items = result.items if result is not None else []
         output = PageOutput(
             [msgspec.Raw(item) for item in items],
@@ -175,12 +176,12 @@ class RunningSpider:
 
     @staticmethod
     def request_of(lease: Lease) -> str:
-        """How a row says what was asked for: `Row.request`."""
+        """The request in the form of `Row.request`."""
         return request_name(RunningSpider.spec_of(lease)) if lease.request else ""
 
 
 def check_callbacks(frontier: Frontier, description: Description) -> None:
-    """Refuses code that lacks a method which requests in the queue may name."""
+    """Refuses code that lacks a method which queued requests may name."""
     named = frontier.notes.note(CALLBACKS).split()
     if missing := sorted(set(named) - set(description.callbacks)):
         raise BadInput(
@@ -190,7 +191,7 @@ def check_callbacks(frontier: Frontier, description: Description) -> None:
 
 
 def without_secrets(spec: RequestSpec) -> RequestSpec:
-    """A request as it is kept for good: its body, its cookies and headers that may be credentials are not."""
+    """A request in the form that is stored: without its body, its cookies and headers that may contain credentials."""
     kept = {name: value for name, value in spec.headers.items() if name.lower() in HARMLESS}
     return msgspec.structs.replace(spec, body=None, headers=kept, cookies=())
 
@@ -203,12 +204,12 @@ def request_name(spec: RequestSpec) -> str:
 
 
 def key_of(request: str, url: str) -> str:
-    """What a request is known by; empty: by its URL."""
+    """The key of a request in the seen set; empty: its URL."""
     return sha256(f"{request} {url}".encode()).hexdigest()[:32] if request else ""
 
 
 def found_again(row: Row, output: RowOutput | None, *, hops: int = 0) -> Found | None:
-    """A stored page's URL as it was found, with its request; None for one whose body is gone."""
+    """A stored page's URL in the form in which it was found, with its request; None if the request's body is lost."""
     if row.request:
         return None
     spec = decode_output(output.data).request if output is not None else None
@@ -217,7 +218,7 @@ def found_again(row: Row, output: RowOutput | None, *, hops: int = 0) -> Found |
 
 
 def is_same_origin(one: str, other: str) -> bool:
-    """Whether two URLs are of one origin, or the second is the first's host and port over https."""
+    """Whether two URLs have one origin, or the second has the first's host and port over https."""
     first, second = urls.origin_of(one), urls.origin_of(other)
     return first == second or (
         first.startswith("http:") and second == ("https" + first.removeprefix("http")).removesuffix(":443")

@@ -1,7 +1,7 @@
-"""A selection of a page's elements: what `page.css` and `page.xpath` give.
+"""A selection of a page's elements, as `page.css` and `page.xpath` return it.
 
-A selection is a sequence of the elements that were found, in the order of the page; each element is a selection of
-one. `.text` and `.attr` read the first element and are None where nothing was found; `.texts` and `.attrs` read all.
+A selection is a sequence of the elements that were found, in the order of the page; each element is a selection of one.
+`.text` and `.attr` read the first element and are None where nothing was found; `.texts` and `.attrs` read all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Node = Element | str
 
 
 class Selected(Sequence["Selected"]):
-    """Elements of a page, or texts and attributes that an XPath ended in."""
+    """Elements of a page, or the texts and attributes that an XPath selects."""
 
     __slots__ = ("_nodes",)
 
@@ -51,12 +51,12 @@ class Selected(Sequence["Selected"]):
 
     @property
     def first(self) -> Selected | None:
-        """The first element; None where nothing was found."""
+        """The first element; None if there is none."""
         return Selected(self._nodes[:1]) if self._nodes else None
 
     @property
     def text(self) -> str | None:
-        """The text of the first element on one line, white space single; None where nothing was found."""
+        """The text of the first element on one line, with single spaces; None if there is none."""
         return text_of(self._nodes[0]) if self._nodes else None
 
     @property
@@ -78,7 +78,7 @@ class Selected(Sequence["Selected"]):
         return html_of(self._nodes[0]) if self._nodes else None
 
     def attr(self, name: str, default: str | None = None) -> str | None:
-        """An attribute of the first element; `default` where there is no element, or it has no such attribute."""
+        """An attribute of the first element; `default` if there is no element or it has no such attribute."""
         node = self._nodes[0] if self._nodes else None
         value = node.attr(name) if isinstance(node, Element) else None
         return default if value is None else value
@@ -93,16 +93,16 @@ class Selected(Sequence["Selected"]):
         return found_by_css(self._elements(), selector)
 
     def xpath(self, path: str) -> Selected:
-        """What an XPath leads to from each of these."""
+        """The results of an XPath from each of these elements."""
         return found_by_xpath(self._elements(), path)
 
     def re(self, pattern: str) -> list[str]:
-        """What a regular expression finds in the texts: its first group, or the whole match."""
+        """The matches of a regular expression in the texts: its first group, or the whole match."""
         return [match for text in self.texts for match in matches(pattern, text)]
 
     @property
     def reference(self) -> str:
-        """What the first element refers to: its href, src or action, or the text that was selected; may be empty."""
+        """The reference of the first element: its href, src or action, or the selected text; may be empty."""
         node = self._nodes[0] if self._nodes else ""
         if isinstance(node, str):
             return node.strip()
@@ -113,7 +113,7 @@ class Selected(Sequence["Selected"]):
 
 
 def found_by_css(scopes: Sequence[Document | Element], selector: str) -> Selected:
-    """What matches a selector below any of the scopes; BadSelector says what is wrong with it."""
+    """The matches of a selector below any of the scopes; BadSelector describes its error."""
     suffix = _SUFFIX(selector)
     compiled = selectors.selector(suffix[1] if suffix else selector)
     elements = _once(element for scope in scopes for element in compiled.find(scope))
@@ -125,7 +125,7 @@ def found_by_css(scopes: Sequence[Document | Element], selector: str) -> Selecte
 
 
 def found_by_xpath(scopes: Sequence[Document | Element], path: str) -> Selected:
-    """What a path leads to from each of the scopes; BadSelector says what is wrong with it."""
+    """The results of a path from each of the scopes; BadSelector describes its error."""
     compiled = selectors.path(path)
     return Selected([node for scope in scopes for node in compiled.find(scope)])
 

@@ -1,4 +1,4 @@
-"""Where a user's code is: what names it in settings and in a program, as a process of its own can import it."""
+"""Locates a user's code: its name in settings and in programs, in a form that another process can import."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from weft.engine.user_code.calls import STATE, Code, Loading, encode
 from weft.errors import BadInput
 from weft.frontier.contract import NotesPart
 
-MAKER = "weft.spiders.child:make"  # handed to parser children, which import it
-SCRAPY_MAKER = "weft.spiders.scrapy.runner:make"  # for spiders of Scrapy's
+MAKER = "weft.spiders.child:make"  # imported by parser children
+SCRAPY_MAKER = "weft.spiders.scrapy.runner:make"  # for Scrapy's spiders
 
 
-_imports = 0  # of a user's module, that are under way in this process
+_imports = 0  # imports of a user's module under way in this process
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """While a user's module is imported: it must not start a crawl, which would import it again."""
+    """Encloses the import of a user's module: that must not start a crawl, which would import it again."""
     global _imports
     _imports += 1
     try:
@@ -66,13 +66,13 @@ def code_in(config: Config) -> Code | None:
 
 
 def other_code(config: Config, text: str) -> Code:
-    """Code that is to be used in the place of a crawl's own, of the same kind."""
+    """Other code to use instead of a crawl's own, of the same kind."""
     own, code = code_in(config), code_of(text)
     return code if own is None else Code(own.maker, code.source, code.name, False, own.arguments, own.settings)
 
 
 def loading_of(config: Config, notes: NotesPart) -> Callable[[], bytes] | None:
-    """What gives the first message to a parser child: the crawl's code, and the spider's state as it was saved last."""
+    """Returns the first message to a parser child: the crawl's code, and the spider's last saved state."""
     code = code_in(config)
     if code is None:
         return None
@@ -80,7 +80,7 @@ def loading_of(config: Config, notes: NotesPart) -> Callable[[], bytes] | None:
 
 
 def text_of_object(thing: Any) -> str:
-    """What names a class or function of a running program; BadInput for one that no other process can import."""
+    """The name of a class or function of a running program; BadInput if no other process can import it."""
     name, module = getattr(thing, "__qualname__", ""), sys.modules.get(getattr(thing, "__module__", ""))
     what = "function" if isinstance(thing, FunctionType) else "spider"
     if name.endswith("<lambda>") or "<locals>" in name or module is None:

@@ -1,6 +1,6 @@
 """A spider's own `start()`: called in a parser child, some requests at a time, while the crawl runs.
 
-How many requests were taken is noted in the transaction that queues them, so that a resume continues behind them.
+The number of requests read so far is noted in the transaction that queues them, so that a resume continues behind them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SpiderStart:
     """A periodic task of the process that admits a crawl's seeds."""
 
     def __init__(self, crawl: RunningCrawl, spider: RunningSpider, frontier: Frontier, call: CallCode) -> None:
-        """`call` sends a call to a child, and gives its result to a function."""
+        """`call` sends a call to a child, and passes its result to a function."""
         self._crawl = crawl
         self._spider = spider
         self._frontier = frontier
@@ -34,7 +34,7 @@ class SpiderStart:
         self._is_called = False
 
     def __call__(self, _now: float) -> None:
-        """Asks for more requests."""
+        """Asks the code for more requests, if it is time."""
         if self._spider.is_starting and not self._is_called and not self._crawl.is_paused:
             self._is_called = True
             self._call(calls.encode(calls.Call(calls.START, skip=self._queued, most=AT_ONCE)), self._queue_requests)

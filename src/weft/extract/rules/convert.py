@@ -1,4 +1,4 @@
-"""A text as a number, a date or a URL; NotConverted where it is none, or may be more than one.
+"""Converts a text to a number, a date or a URL; NotConverted if it is none, or ambiguous.
 
 Numbers are written in many ways. Of two kinds of separators the last is the decimal one; of one kind that comes several
 times none is; a single comma before exactly three digits separates thousands, a single point never does. Dates become
@@ -47,7 +47,7 @@ _FORMS = [
 
 
 class NotConverted(ValueError):
-    """A text that is not what it was to be: its `str` says so."""
+    """A text that cannot be converted: its `str` is the reason."""
 
 
 def number(text: str) -> int | float:

@@ -1,8 +1,8 @@
 """Rules: the fields of a page, by CSS, XPath, pattern or JSON-LD. The one mechanism of jobs, sites and crawls.
 
 `compile_rules` checks a specification once (BadRules names every mistake by its path); `FieldRules.apply` reads a
-page's fields. Pure. Where nothing is found a field is null (an empty list, with `many`), or its default; a value that
-does not convert is null, too, and `errors` says why, by the field's path: `price`, `items[2].price`.
+page's fields. Pure. Without a match a field is null (an empty list, with `many`), or its default; a value that does not
+convert is null, too, and `errors` has the reason, by the field's path: `price`, `items[2].price`.
 
 Invariants: `apply` never raises; the size of what it gives is bounded by MAX_RESULTS, MAX_VALUE_CHARS and MAX_CHARS.
 Its time is not: rules are applied in parser processes, which have a time limit (engine/parsing/parsers.py).
@@ -235,7 +235,7 @@ class _Reader:
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
     def _keep(self, chars: int) -> None:
-        """Takes room for a value."""
+        """Uses up room for a value."""
         self._chars_left -= chars + _VALUE_CHARS
         if self._chars_left < 0:
             raise TooMuch(f"the values of the page have more than {MAX_CHARS:,} characters")

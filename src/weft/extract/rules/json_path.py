@@ -23,7 +23,7 @@ def objects(blocks: list[Json], kind: str) -> Iterator[dict[str, Json]]:
 
 
 def values_at(values: list[Json], keys: tuple[str, ...]) -> list[Json]:
-    """What is under the keys; lists on the way are entered, null is nothing."""
+    """The values under the keys; lists on the path are entered, null is skipped."""
     for key in keys:
         found: list[Json] = []
         for value in _flat(values):

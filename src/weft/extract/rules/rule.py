@@ -1,4 +1,4 @@
-"""One rule, checked: what a field is looked for by, and what becomes of it. The language is in docs/extraction.md.
+"""One checked rule: the selector of a field, and its conversion. The language is in docs/extraction.md.
 
     {name: "css" | {css|xpath|regex|jsonld, attr, type, many, required, default, fields: {...}}}
 
@@ -41,8 +41,9 @@ class BadRules(BadConfig):
 
 @dataclass(slots=True)
 class Rule:
-    """One field's rule. Of `selector`, `path` and `keys` at most one is there; without any it reads
-    the element that it is asked for in, or the whole page."""
+    """One field's rule. It has at most one of `selector`, `path` and `keys`; without any it reads the given element, or
+    the whole page.
+    """
 
     selector: selectors.Selector | None = None
     path: selectors.Path | None = None
@@ -107,7 +108,7 @@ class _Checker:
             return Rule()
         for key in spec:
             if key not in KEYS:
-                if len(self.found) >= MAX_MISTAKES:  # to look for the key that was meant takes a while
+                if len(self.found) >= MAX_MISTAKES:  # the search for the intended key takes time
                     return Rule()
                 near = nearest(str(key)[:80], KEYS)
                 self._say(

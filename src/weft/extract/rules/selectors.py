@@ -1,7 +1,7 @@
 """CSS selectors and XPath on the parser's own engines: checked when rules are loaded, searched in parser processes.
 
-A search has no bound of its own: `//a[.//b[.//c]]` on a deeply nested page takes minutes. So whoever searches with
-selectors of other people does it in a parser process, which has a time limit (engine/parsing/parsers.py).
+A search has no bound of its own: `//a[.//b[.//c]]` on a deeply nested page takes minutes. So searches with selectors of
+untrusted users run in a parser process, which has a time limit (engine/parsing/parsers.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ENDS_IN_TEXT = re.compile(r"(?:@\s*[\w:.*-]+|attribute::[\w:.*-]+|text\(\s*\))[
 
 
 class BadSelector(ValueError):
-    """A selector or path that cannot be used: its `str` says why."""
+    """A selector or path that cannot be used: its `str` is the reason."""
 
 
 class Selector:
@@ -67,7 +67,7 @@ class Path:
 
 @lru_cache(maxsize=2000)
 def selector(text: str) -> Selector:
-    """A selector; BadSelector says what is wrong with it."""
+    """Compiles a selector; BadSelector has the error."""
     _check_size(text, "a selector")
     if state := _STATE.search(_STRING.sub("''", text)):
         raise BadSelector(f"{state[0]} is not supported: a stored page has no such state")
@@ -78,7 +78,7 @@ def selector(text: str) -> Selector:
 
 @lru_cache(maxsize=2000)
 def path(text: str) -> Path:
-    """A path; BadSelector says what is wrong with it."""
+    """Compiles a path; BadSelector has the error."""
     _check_size(text, "a path")
     bare = _STRING.sub("''", text)
     if "$" in bare:

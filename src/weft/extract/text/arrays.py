@@ -1,4 +1,4 @@
-"""numpy, for what counts over whole texts; an error that says how to install it where it is missing."""
+"""Imports numpy, for computations over whole texts; if it is missing, an error with the command to install it."""
 
 from __future__ import annotations
 

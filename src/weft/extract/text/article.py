@@ -1,8 +1,8 @@
 """The text of an article: what lies between its first paragraph and its last, in the element that holds them.
 
-Takes the pruned tree of main_text.py and narrows it further. Paragraphs are what has the length of a sentence or two
-and few links; the element that holds nearly all of them is the article. What precedes the first of them (headline,
-byline, date, share bar) and what is not text behind the last (teasers, tags) is not part of it, nor are captions.
+Narrows the pruned tree of main_text.py further. Paragraphs are what has the length of a sentence or two and few links;
+the element that holds nearly all of them is the article. What precedes the first of them (headline, byline, date, share
+bar) and what is not text behind the last (teasers, tags) is not part of it, nor are captions.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _PRIVATE = range(0xE000, 0xF900)  # characters that no text means anything by
 
 @dataclass(frozen=True, slots=True)
 class Footnotes:
-    """The notes that a tree refers to, in the order of the numbers that it has in their place, from 1."""
+    """The notes that a tree refers to, in the order of their new numbers, from 1."""
 
     notes: list[Element]
     sign: str  # before and after each number
@@ -47,7 +47,7 @@ NONE = Footnotes([], "")
 
 
 def extract_footnotes(tree: Element, whole: Document | Element, base: str) -> Footnotes:
-    """Takes the notes out of a copied tree and has numbers for its references; `whole` is where all notes are."""
+    """Removes the notes from a copied tree and numbers its references; `whole` is the tree with all notes."""
     if not _references(tree, base):
         return NONE
     notes = _notes(whole, base)
@@ -72,7 +72,7 @@ class _Numbering:
         self.order: list[Element] = []
 
     def put(self, references: list[tuple[Element, str]]) -> None:
-        """Puts numbers in the place of references to notes, and of the brackets around them."""
+        """Replaces references to notes, and the brackets around them, by numbers."""
         around: dict[Element, None] = {}
         for link, name in references:
             if name not in self._notes:
@@ -93,7 +93,7 @@ class _Numbering:
 
 
 def _references(root: Document | Element, base: str) -> list[tuple[Element, str]]:
-    """The superscript links to a place in the page, each with the name of the place."""
+    """The superscript links to an anchor in the page, each with the anchor's name."""
     found: dict[Element, str] = {}
     for element in root.select(_SUPERSCRIPT):
         link = element if element.tag == "a" else element.parent
@@ -103,7 +103,7 @@ def _references(root: Document | Element, base: str) -> list[tuple[Element, str]
 
 
 def _place(link: Element, base: str) -> str:
-    """The name of the place in the same page that a link leads to; empty for other links."""
+    """The name of the anchor in the same page that a link leads to; empty for other links."""
     page, _, name = (link.attr("href") or "").strip().partition("#")
     if page:
         try:
@@ -115,7 +115,7 @@ def _place(link: Element, base: str) -> str:
 
 
 def _notes(whole: Document | Element, base: str) -> dict[str, Element]:
-    """The notes of a page as copies without their links back, by the names of the places that lead to them."""
+    """The notes of a page as copies without their links back, by the names of the anchors that lead to them."""
     origins: dict[str, set[str]] = {}
     first: dict[str, Element] = {}
     for link, name in _references(whole, base):
@@ -132,7 +132,7 @@ def _notes(whole: Document | Element, base: str) -> dict[str, Element]:
 
 
 def _anchors(root: Document | Element) -> dict[str, Element]:
-    """The places of a page by their names; of two with the same name the first, as in browsers."""
+    """The anchors of a page by name; of two with the same name the first, as in browsers."""
     found: dict[str, Element] = {}
     for element in root.select(_ANCHORS):
         found.setdefault(element.attr("id") or element.attr("name") or "", element)
@@ -169,7 +169,7 @@ def _copies(found: dict[str, Element], origins: dict[str, set[str]], base: str) 
 
 
 def _without_way_back(note: Element, origins: set[str], base: str) -> Element:
-    """Takes out of a note what leads back to its references, with the signs beside it; and what nobody reads."""
+    """Removes from a note the links back to its references, with the signs beside them, and unreadable content."""
     note.remove(_UNREAD)
     around: dict[Element, None] = {}
     for link in dict.fromkeys((*_links_to(note, origins, base), *note.select("a[role=doc-backlink]"))):
@@ -184,7 +184,7 @@ def _without_way_back(note: Element, origins: set[str], base: str) -> Element:
 
 
 def _strip_first_sign(note: Element) -> None:
-    """Removes the sign before the links back where it stands in the note itself."""
+    """Removes the sign before the links back if it is in the note itself."""
     for child in note.children:
         if isinstance(child, Text) and child.text.strip():
             if not child.text.strip(_SIGNS):

@@ -36,7 +36,7 @@ def one_line(element: Element) -> str:
     if element.tag in _SILENT or element.select_one(_NEEDS_CARE) is None:
         return " ".join(element.text.split())
     pieces: list[str] = []
-    blocks: dict[Element, Element] = {element: element}  # of each element the block that its text stands in
+    blocks: dict[Element, Element] = {element: element}  # of each element the block that contains its text
     last: Element | None = None
     for node, text in nodes(element):
         if text is None:
@@ -62,7 +62,7 @@ def without_markup(xml: str) -> str:
 
 
 def _character_data(xml: str) -> Iterator[str]:
-    """The pieces between tags. Whatever is left open ends the document, so that no input is searched twice."""
+    """The pieces between tags. An unclosed construct ends the document, so that no input is searched twice."""
     position = 0
     while (start := xml.find("<", position)) >= 0:
         yield unescape(xml[position:start])

@@ -42,7 +42,7 @@ def language(document: Document | None, text: str) -> str | None:
 
 
 def _declared(document: Document) -> str | None:
-    """What the page says: in `<html lang>`, else in a Content-Language or an Open Graph locale."""
+    """The declared language: in `<html lang>`, else in a Content-Language or an Open Graph locale."""
     root = document.root
     names = [root.attr("lang"), root.attr("xml:lang")] if root is not None else []
     for tag in document.select("meta[http-equiv=content-language i], meta[property='og:locale']"):

@@ -1,8 +1,8 @@
 """The main content of a page: what it is about, its text, and what readers wrote below it.
 
-A copy of the tree is pruned (pruning.py), the kind of the page is judged (page_kind.py), and of articles,
-documentation and threads what holds their paragraphs is taken (article.py). Comments are a part of their own, except
-in a forum, where they are the page.
+A copy of the tree is pruned (pruning.py), the kind of the page is judged (page_kind.py), and articles, documentation
+and threads are narrowed to the element with their paragraphs (article.py). Comments are a part of their own, except in
+a forum, where they are the page.
 
 Invariant: the document itself is never changed; what remains is in document order; a page that has text keeps some.
 """
@@ -28,7 +28,7 @@ COMMENTS_SHARE = 0.6
 # From an article they are if at least this is left.
 ARTICLE_CHARS = 250
 LIKELY = 0.45
-# A text shorter than this is completed by what the page's JSON-LD says; a longer one if that is several times as long.
+# A text shorter than this is completed by the page's JSON-LD; a longer one if the JSON-LD is several times as long.
 SHORT_CHARS = 600
 STATED_FACTOR = 3
 # Prose may have this share of its text in lines that are repeated; a page with more shows its blocks twice.
@@ -74,7 +74,7 @@ def _headline(root: Element) -> str:
 
 
 def _without_comments(pruned: Pruned, kind: Judgement) -> str:
-    """Takes the comments out of a tree: their text; in a forum they stay."""
+    """Removes the comments from a tree and returns their text; in a forum they remain."""
     if not pruned.comments:
         return ""
     size, total = sum(map(size_of, pruned.comments)), size_of(pruned.root)

@@ -113,7 +113,7 @@ def _sentences(lines: Sequence[str], is_unspaced: bool) -> int:
     text = "\n".join(lines) + "\n"
     if is_unspaced:
         return len(lines) + sum(text.count(mark) - text.count(f"{mark}\n") for mark in _UNSPACED_ENDS)
-    # A character that is not there is found out ten times as fast as two are counted.
+    # Testing whether a character occurs is ten times as fast as counting two.
     return len(lines) + sum(text.count(end) for end in _SENTENCE_ENDS if end[0] in text)
 
 

@@ -9,7 +9,7 @@ from itertools import islice
 from weft.extract.text.main_text import Content
 from weft.extract.turbo import Document
 
-# A page with more text than this shows what it has, whatever it asks for besides.
+# A page with more text than this displays its content, whatever it asks for besides.
 WALL_CHARS = 600
 STUB_CHARS = 3000
 MAX_SCRIPT_CHARS = 200_000
@@ -35,14 +35,14 @@ _PAY = re.compile(
 
 
 class Withheld(StrEnum):
-    """What stands between a reader and the text."""
+    """The barrier between a reader and the text."""
 
     CONSENT = "consent"  # the page is a question about cookies
     PAYWALL = "paywall"  # the text is cut off for those who have not paid
 
 
 def withheld(document: Document, content: Content | None, text: str) -> Withheld | None:
-    """What a page holds its text back for; None where nothing says that it does."""
+    """Why a page withholds its text; None if it does not reveal a reason."""
     if is_wall(content, text):
         return Withheld.CONSENT
     if len(text) <= STUB_CHARS and _is_paid(document):

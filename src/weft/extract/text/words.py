@@ -80,7 +80,7 @@ class Text:
 
     @cached_property
     def spaced(self) -> Words:
-        """What stands between white space."""
+        """The words between white space."""
         return self._words(self._has(_SPACE) == 0)
 
     @cached_property

@@ -1,4 +1,5 @@
-"""Pages drawn by scripts: Chromium in a process of its own, whose only way out is a proxy that guards addresses.
+"""Renders pages that need scripts: Chromium in a process of its own, which reaches the network only through a guard
+proxy.
 
     messages   what the engine and the browser process send each other
     renderer   behind `fetch/contract.py`: fetches a page as always, and has it rendered where that is needed
@@ -10,6 +11,6 @@
     proxy      the guard: connects nobody to an address or host that no permitted request explains
     names      host names for the proxy
 
-The page itself is fetched by the ordinary transport, and Chromium is handed what came: a rendered page costs its site
-no second request. What the page loads besides is asked for by Chromium, each request judged before it is sent.
+The page itself is fetched by the ordinary transport, and Chromium receives that response: a rendered page costs its
+site no second request. Chromium requests the parts of the page, and each request is judged before it is sent.
 """

@@ -1,4 +1,4 @@
-"""What is done on a rendered page before it is read: plain data from settings, a task or a spider."""
+"""Actions on a rendered page before it is read: plain data from settings, a task or a spider."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _HEIGHT = "document.documentElement ? document.documentElement.scrollHeight : 0"
 
 
 class ActionFailed(Exception):
-    """An action cannot be carried out; says which, and why."""
+    """An action cannot be carried out; the message names it, and the reason."""
 
 
 class PageActions:
@@ -64,7 +64,7 @@ class PageActions:
         self.pdf = b""
 
     async def evaluate(self, expression: str) -> Any:
-        """A value from the page, worked out where its scripts cannot interfere."""
+        """Evaluates an expression in a world that the page's scripts cannot change."""
         world = await self._pipe.call("Page.createIsolatedWorld", self._session, frameId=self._frame, worldName="weft")
         answer = await self._pipe.call(
             "Runtime.evaluate", self._session, expression=expression, returnByValue=True,
@@ -75,7 +75,7 @@ class PageActions:
         return answer["result"].get("value")
 
     async def wait_for(self, what: str | float | None) -> None:
-        """Until an element is there, or for some seconds."""
+        """Waits for an element, or for some seconds."""
         if what is None:
             return
         if isinstance(what, str):
@@ -84,7 +84,7 @@ class PageActions:
             await asyncio.sleep(min(what, MOST_WAIT_S))
 
     async def scroll_to_end(self, most: int) -> None:
-        """Scrolls down while the page grows, so many times at most."""
+        """Scrolls down while the page grows, at most `most` times."""
         height = -1
         for _ in range(most):
             now = await self.evaluate(_HEIGHT)
@@ -95,7 +95,7 @@ class PageActions:
             await self._settle()
 
     async def run(self) -> None:
-        """All actions, in order."""
+        """Carries out all actions, in order."""
         for number, action in enumerate(self._options.actions[:MOST_ACTIONS], 1):
             kind = str(action.get("type", ""))
             carry_out = _ACTIONS.get(kind)
@@ -139,7 +139,7 @@ class PageActions:
         return b64decode(taken["data"])
 
     async def _element(self, selector: str) -> list[float]:
-        """Where an element is, once it is there: its centre in the view, its size, its corner in the page."""
+        """Waits for an element; returns its centre in the view, its size, and its corner in the page."""
         until = time.monotonic() + SELECTOR_S
         while True:
             box = await self.evaluate(_CENTRE.format(selector=json.dumps(selector)))

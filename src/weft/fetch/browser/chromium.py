@@ -52,14 +52,14 @@ _FLAGS = (
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--disable-features=Translate,OptimizationHints,MediaRouter,InterestFeedContentSuggestions,AutofillServerCommunication,"
     "CertificateTransparencyComponentUpdater,DialMediaRouteProvider,SpeculationRulesPrefetchProxy,Prerender2",
-    # Nothing but the proxy has an address for the browser: what would bypass it finds no host.
+    # The browser can resolve no name but the proxy's address: a connection that bypasses it fails.
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
     "--js-flags=--max-old-space-size=1024",
 )
 
 
 def find_chromium() -> str | None:
-    """The program: the one that is named in the environment, one on PATH, or Playwright's own."""
+    """The program: the one named in the environment, one on PATH, or Playwright's own."""
     named = os.environ.get(PROGRAM_VARIABLE)
     if named:
         return named if os.access(named, os.X_OK) else None
@@ -68,7 +68,7 @@ def find_chromium() -> str | None:
 
 
 def chromium_path() -> str:
-    """The same; Missing where there is none, BadInput where the named one is none."""
+    """The program; Missing if there is none, BadInput if the named one is invalid."""
     path = find_chromium()
     if path is None:
         if named := os.environ.get(PROGRAM_VARIABLE):
@@ -78,13 +78,13 @@ def chromium_path() -> str:
 
 
 def sandbox_trouble() -> str:
-    """Why the kernel gives an unprivileged browser no sandbox; empty where it may."""
+    """Why the kernel gives an unprivileged browser no sandbox; empty if it does."""
     for name, least in (("user/max_user_namespaces", 1), ("kernel/unprivileged_userns_clone", 1)):
         try:
             if int(Path("/proc/sys", name).read_text()) < least:
                 return f"no user namespaces: {name.replace('/', '.')} is 0"
         except (OSError, ValueError):
-            continue  # the second is Debian's alone; without the first, the browser's own message says what is wrong
+            continue  # the second is Debian's alone; without the first, the browser reports the error itself
     return ""
 
 
@@ -92,7 +92,7 @@ class ChromiumTree:
     """A started Chromium."""
 
     def __init__(self, executable: str, profile: Path, proxy_port: int, *, sandbox: bool, user_agent: str = "") -> None:
-        """`profile`: a folder that is there for this browser alone."""
+        """`profile`: an existing folder for this browser only."""
         self.profile = profile
         profile.mkdir(mode=0o700, parents=True)
         to_browser, writes = os.pipe()
@@ -117,7 +117,7 @@ class ChromiumTree:
         parent = os.getpid()
 
         def prepare() -> None:
-            # The ends of the pipes may be 3 and 4 already, in either order: out of the way first.
+            # The ends of the pipes may be 3 and 4 already, in either order: move them to higher numbers first.
             high = os.dup(to_browser), os.dup(from_browser)
             os.dup2(high[0], 3)
             os.dup2(high[1], 4)
@@ -147,20 +147,20 @@ class ChromiumTree:
 
     @property
     def pid(self) -> int:
-        """Of its first process."""
+        """The pid of its first process."""
         return int(self._process.pid)
 
     @property
     def has_ended(self) -> bool:
-        """Whether the first process is gone; the others end with it."""
+        """Whether the first process has ended; the others end with it."""
         return self._process.poll() is not None
 
     def memory_bytes(self) -> int:
-        """What the tree takes: its proportional share, where the kernel says."""
+        """The memory of the tree: its proportional share, if the kernel provides that."""
         return sum(map(_pss, self.pids()))
 
     def pids(self) -> list[int]:
-        """All of its processes: the first one, and what it and its zygotes have started."""
+        """The pids of its first process, and of all that it and its zygotes have started."""
         return _tree(self._process.pid)
 
     def why_it_failed(self) -> str:
@@ -184,7 +184,7 @@ class ChromiumTree:
 
 
 def _let_through(folder: Path) -> None:
-    """An unprivileged browser must be able to reach its profile, and nothing else of the folders above it."""
+    """Gives an unprivileged browser access to its profile, and to nothing else in the folders above it."""
     folder.chmod(0o711)
 
 

@@ -21,7 +21,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class DevtoolsError(Exception):
-    """A command failed; most often its target has gone."""
+    """A command failed; usually its target no longer exists."""
 
 
 class DevtoolsGone(DevtoolsError):
@@ -32,7 +32,7 @@ class DevtoolsPipe:
     """Sends commands, and calls `on_event(session, method, params)` for each event."""
 
     def __init__(self, reads: int, writes: int, on_event: Event) -> None:
-        """`reads`, `writes`: our ends of the pipes, which become this object's."""
+        """`reads`, `writes`: our ends of the pipes, which this object owns from now on."""
         self._reads, self._writes = reads, writes
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
@@ -65,7 +65,7 @@ class DevtoolsPipe:
         return answer
 
     def send(self, method: str, session: str = "", /, **params: Any) -> None:
-        """Sends a command whose result nobody needs: its target may have gone."""
+        """Sends a command and ignores its result: its target may be gone."""
         self.begin(method, session, **params).add_done_callback(lambda answer: answer.cancelled() or answer.exception())
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
-"""The browser process: it takes orders from the engine over a socket, and keeps browsers for them.
+"""The browser process: it receives orders from the engine over a socket, and runs browsers for them.
 
     python -m weft.fetch.browser.host FD
 
 A browser is started when a page needs one, takes some pages at a time, is replaced after so many pages or when it has
-grown, and is ended when nothing was to be rendered for a while. One that does not give a page up is killed; the pages
-beside are told apart from it (`uncounted`). The process ends with the engine, and its browsers with it.
+grown, and is ended when nothing was to be rendered for a while. A browser that does not release a page is killed; its
+other pages are marked as not at fault (`uncounted`). The process ends with the engine, and its browsers with it.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ START_S = 30.0
 LATE_START_S = 6.0  # after which it is reported that the first browser does not start
 FAILED_STARTS = 3
 RETRY_START_S = 10.0
-LEAST_S = 2.0  # with less time than this left no page is given to a browser
-HARD_BYTES = 2 << 30  # above an idle browser: it is killed at once
+LEAST_S = 2.0  # with less time than this left, no browser gets the page
+HARD_BYTES = 2 << 30  # above an idle browser's memory: it is killed at once
 
 
 def seen(work: asyncio.Future[Any]) -> None:
-    """Takes a result that nobody may wait for any more: an error in it is no news."""
+    """Retrieves the result of a task, so that asyncio does not warn of an error that was ignored on purpose."""
     if not work.cancelled():
         work.exception()
 
 
 class BrowserGone(Exception):
-    """The browser ended while it had a page; `is_own`: because of this page, as far as known."""
+    """The browser ended while it had a page; `is_own`: probably because of this page."""
 
     def __init__(self, why: str, *, is_own: bool) -> None:
         super().__init__(why)
@@ -77,13 +77,13 @@ class BrowserSlot:
     def __init__(self, tree: ChromiumTree) -> None:
         self.tree = tree
         self.tabs: dict[str, RenderTab] = {}  # by context
-        self.pages = 0  # that it was given, and has not ended
+        self.pages = 0  # pages that it was given, and that have not ended
         self.rendered = 0
         self.is_retiring = False
         self.is_reserved = False  # for the one page that it has
         self.died_of = "the browser has ended"
         self.idle_since = time.monotonic()
-        self.base_bytes = 0  # what it took before its first page
+        self.base_bytes = 0  # its memory before its first page
         self.bytes = 0
         self.killed_for: RenderTab | None = None
         self._sessions: dict[str, RenderTab] = {}
@@ -91,13 +91,13 @@ class BrowserSlot:
         self.pipe = DevtoolsPipe(tree.reads, tree.writes, self._event)
 
     async def start(self) -> None:
-        """Until it answers."""
+        """Starts the browser; returns when it answers."""
         await asyncio.wait_for(self.pipe.call("Browser.getVersion"), START_S)
         await self.pipe.call("Target.setAutoAttach", autoAttach=True, waitForDebuggerOnStart=True, flatten=True)
         self.base_bytes = self.bytes = self.tree.memory_bytes()
 
     async def render(self, tab: RenderTab) -> RenderedPage:
-        """One page of it."""
+        """Renders one page in it."""
         self.rendered += 1
         self._opening.append(tab)
         work = asyncio.ensure_future(tab.render())
@@ -114,7 +114,7 @@ class BrowserSlot:
             await self._release(tab)
 
     async def _release(self, tab: RenderTab) -> None:
-        """Closes a page; a browser that does not do so is killed."""
+        """Closes a page; a browser that does not release it is killed."""
         if tab in self._opening:
             self._opening.remove(tab)
         try:
@@ -128,7 +128,7 @@ class BrowserSlot:
             del self._sessions[session]
 
     def end(self, because_of: RenderTab | None = None) -> None:
-        """Kills it."""
+        """Kills the browser."""
         self.killed_for = self.killed_for or because_of
         self.is_retiring = True
         self.pipe.close()
@@ -150,7 +150,7 @@ class BrowserSlot:
         if tab is None:
             tab = next((one for one in self._opening if one.context == context), None)
             if tab is None:
-                # Its own first page, and what nobody has ordered.
+                # Targets that no order has created, such as the browser's own first page.
                 self.pipe.send("Runtime.runIfWaitingForDebugger", session)
                 self.pipe.send("Target.detachFromTarget", sessionId=session)
                 return
@@ -160,14 +160,14 @@ class BrowserSlot:
 
 
 class WaitingOrder(NamedTuple):
-    """A page that no browser has had room for yet."""
+    """A page that waits for room in a browser."""
 
     order: RenderOrder
     until: float
 
     @property
     def left_s(self) -> float:
-        """The time that it still has."""
+        """The time left for it."""
         return self.until - time.monotonic()
 
 
@@ -191,7 +191,7 @@ class BrowserHost:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
-        """Removes what an earlier process has left, and listens."""
+        """Removes the leftovers of an earlier process, and listens."""
         folder = Path(self._settings.folder)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o711, parents=True)
@@ -199,7 +199,7 @@ class BrowserHost:
         self._keep(self._watch())
 
     def handle(self, message: Any) -> None:
-        """A message of the engine."""
+        """Handles a message of the engine."""
         match message:
             case RenderOrder():
                 self._waiting.append(WaitingOrder(message, time.monotonic() + message.left_s))
@@ -248,7 +248,7 @@ class BrowserHost:
             waiting = self._waiting.popleft()
             order = msgspec.structs.replace(waiting.order, left_s=min(waiting.order.page_s, waiting.left_s))
             slot.is_reserved = order.is_alone
-            slot.pages += 1  # now: many are given out before the first of them runs
+            slot.pages += 1  # counted now: several orders are assigned before the first of them runs
             task = asyncio.ensure_future(self._render(slot, order))
             self._running[order.number] = task
             task.add_done_callback(partial(self._ended, slot, order.number))
@@ -354,7 +354,7 @@ class BrowserHost:
     # ── watching ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _tidy(self, slot: BrowserSlot) -> None:
-        """A browser that has done its share is replaced, once its pages are over."""
+        """Replaces a browser that has rendered its share, when its pages are finished."""
         if slot.rendered >= self._settings.recycle_pages or slot.bytes - slot.base_bytes > self._settings.recycle_bytes:
             slot.is_retiring = True
         if slot.is_retiring and not slot.pages and slot in self._slots:
@@ -377,7 +377,7 @@ class BrowserHost:
                     self._slots.remove(slot)
                     slot.end()
             if self._unusable and now > self._unusable_until and not (self._starting or self._slots):
-                self._starting += 1  # whether a browser can be had again is seen before a page needs it
+                self._starting += 1  # a restart is tested before the next page needs it
                 self._keep(self._start())
             if now - measured > MEASURE_S:
                 measured = now
@@ -386,7 +386,7 @@ class BrowserHost:
             self._send(self._report(now))
 
     async def _measure(self) -> None:
-        """Reads what the browsers take; in a thread, since the kernel walks their pages for it."""
+        """Measures the browsers' memory; in a thread, since the kernel walks their pages for it."""
         for slot in list(self._slots):
             slot.bytes = await asyncio.to_thread(slot.tree.memory_bytes)
             if slot.bytes - slot.base_bytes > HARD_BYTES:
@@ -422,7 +422,7 @@ class BrowserHost:
 
 
 async def serve(fd: int) -> None:
-    """Until the engine has gone."""
+    """Serves until the engine has ended."""
     reader, writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=fd), limit=1 << 20)
     host: BrowserHost | None = None
     stop = asyncio.Event()
@@ -464,7 +464,7 @@ async def _frame(reader: asyncio.StreamReader) -> bytes:
 
 
 def main() -> None:
-    """The process."""
+    """Runs the process."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     asyncio.run(serve(int(sys.argv[1])))

@@ -17,7 +17,7 @@ class RenderOptions(Struct, frozen=True, omit_defaults=True):
     """How a page is rendered. Plain data: it comes from settings, a task or a spider."""
 
     wait_for: str | float | None = None  # a CSS selector, or seconds
-    settle_s: float = 0.5  # nothing in flight for so long: the page is there
+    settle_s: float = 0.5  # the page counts as loaded after this long without a request in flight
     longest_settle_s: float = 10.0
     scrolls: int = 0  # how often to scroll to the end while the page grows
     actions: tuple[dict[str, Any], ...] = ()
@@ -42,19 +42,19 @@ class RenderOrder(Struct, frozen=True, tag="render"):
     left_s: float  # until it must be over, the wait for a browser included
     options: RenderOptions
     page_s: float = 60.0  # in a browser, at most
-    is_alone: bool = False  # no other page beside it: one of those that its last browser had has killed that
+    is_alone: bool = False  # no other page beside it: one of those in its last browser has killed that
     allow_private: bool = False
     loopback_only: bool = False
     tls_verify: bool = True
     resolve: dict[str, str] = {}
     cookies: list[tuple[str, str]] = []  # of the page's host
-    storage: dict[str, str] | None = None  # what its origin has kept for a session; None: it is in none
+    storage: dict[str, str] | None = None  # the session storage of its origin; None: it has no session
     part_headers: dict[str, str] = {}  # sent with parts, too: harmless ones
-    max_bytes: int = 10 << 20  # of the rendered page, and of all its parts times ten
+    max_bytes: int = 10 << 20  # of the rendered page; all of its parts may have ten times as much
 
 
 class CancelRender(Struct, frozen=True, tag="cancel"):
-    """Nobody waits for this page any more."""
+    """The result of this page is no longer needed."""
 
     number: int
 
@@ -64,11 +64,11 @@ class PartVerdict(Struct, frozen=True, tag="verdict"):
 
     number: int
     question: int
-    refused: str = ""  # why not; empty: it may
+    refused: str = ""  # the reason; empty: it may
 
 
 class PartQuestion(Struct, frozen=True, tag="ask"):
-    """A page wants a part; `is_page`: its frame wants to go there."""
+    """A page wants to request a part; `is_page`: its frame wants to navigate there."""
 
     number: int
     question: int
@@ -78,39 +78,41 @@ class PartQuestion(Struct, frozen=True, tag="ask"):
 
 
 class PartAge(Struct, frozen=True, array_like=True):
-    """A request that a page made, or was refused. Times are seconds before this message: clocks are not compared."""
+    """A request that a page made, or was refused. Times are seconds before this message: clocks of two processes are
+    not compared.
+    """
 
     url: str
     kind: str
-    outcome: str  # a status, an error, or why it was refused
+    outcome: str  # a status, an error, or the reason of the refusal
     began_ago_s: float
     ended_ago_s: float
     was_sent: bool
 
 
 class RenderedPage(Struct, frozen=True, tag="rendered"):
-    """What became of an order. With an `error` there is no page; its parts were requested all the same."""
+    """The result of an order. With an `error` there is no page; its parts were requested all the same."""
 
     number: int
     error: str = ""  # timeout, crash, too_large, browser, cancelled; busy: no browser had room for it in time
     detail: str = ""
-    url: str = ""  # where the page was at its end
+    url: str = ""  # the URL of the page at its end
     html: bytes = b""
     title: str = ""
     screenshot: bytes = b""
     pictures: list[bytes] = []  # of actions
     pdf: bytes = b""
     parts: list[PartAge] = []
-    leads_to: list[str] = []  # where the page's frame wanted to go, which is another site
+    leads_to: list[str] = []  # targets of the page's frame on other sites
     console_errors: list[str] = []
     cookies: list[str] = []  # of the page's host, at the end, as Set-Cookie has them
-    storage: dict[str, str] = {}  # what the page's origin keeps, where it is in a session
+    storage: dict[str, str] = {}  # the session storage of the page's origin, if it has a session
     spent_s: float = 0.0
-    uncounted: bool = False  # it failed because of another page in its browser: try it again, as if it never was
+    uncounted: bool = False  # it failed because of another page in its browser: retry it without counting this attempt
 
 
 class BrowserReport(Struct, frozen=True, tag="report"):
-    """How the browsers are, twice a second."""
+    """The state of the browsers, twice a second."""
 
     browsers: int
     pages: int
@@ -133,10 +135,10 @@ class HostSettings(Struct, frozen=True, tag="settings"):
     max_browsers: int = 2
     pages_per_browser: int = 4
     recycle_pages: int = 50
-    recycle_bytes: int = 500 << 20  # above what an idle browser takes
-    idle_s: float = 60.0  # after which a browser that does nothing is ended
+    recycle_bytes: int = 500 << 20  # above the memory of an idle browser
+    idle_s: float = 60.0  # after which an idle browser is ended
     sandbox: bool = True
-    parts_in_flight: int = 6  # to one host, of one page
+    parts_in_flight: int = 6  # per host and page
     most_parts: int = 200
     dns_servers: tuple[str, ...] = ()
 
@@ -149,15 +151,15 @@ _to_engine: Callable[[bytes], ToEngine] = msgspec.msgpack.Decoder(ToEngine).deco
 
 
 def packed(message: ToHost | ToEngine) -> bytes:
-    """A message as it is sent."""
+    """An encoded message."""
     return framed(_encode(message))
 
 
 def for_host(body: bytes) -> ToHost:
-    """A message that the browser process has received."""
+    """Decodes a message to the browser process."""
     return _to_host(body)
 
 
 def for_engine(body: bytes) -> ToEngine:
-    """A message that the engine has received."""
+    """Decodes a message to the engine."""
     return _to_engine(body)

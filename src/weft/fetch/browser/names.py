@@ -10,7 +10,7 @@ from weft.fetch.dns.resolver import FOREVER, Resolver
 
 
 class AwaitedNames:
-    """Addresses of names; with the pins of one crawl."""
+    """Resolves names to addresses, with the pins of one crawl."""
 
     def __init__(self, pins: Mapping[str, str], servers: Sequence[str]) -> None:
         self._resolver = Resolver(pins, servers=servers)
@@ -20,7 +20,7 @@ class AwaitedNames:
         self._timer: asyncio.TimerHandle | None = None
 
     async def addresses(self, host: str) -> tuple[str, ...]:
-        """In the order to try them; none where the name has none."""
+        """Addresses in the order to try them; none if the name has none."""
         known = self._resolver.find(host)
         if known is not None:
             return known.addresses
@@ -45,7 +45,7 @@ class AwaitedNames:
         self._wake()
 
     def _wake(self) -> None:
-        """Time limits of lookups make nothing readable."""
+        """Sets a timer for the time limits of lookups, which no descriptor signals."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,8 +1,8 @@
-"""The only way out of a browser: a proxy on loopback that connects to checked addresses of permitted hosts alone.
+"""The only network access of a browser: a proxy on loopback that connects only to checked addresses of permitted hosts.
 
 Each rendered page has a pass: a login that Chromium presents for its requests, and the list of what may be asked with
 it. A connection without a pass, to a host that no permitted request explains, or to an address that the guard refuses
-is turned away, and counted. TLS passes through unread: what may be requested is decided before, by DevTools.
+is refused, and counted. TLS passes through unread: requests are judged before, through DevTools.
 
 A plain request is forwarded alone, on a connection of its own: one that was kept open for another host would carry the
 next request past this check.
@@ -34,7 +34,7 @@ Refusal = Callable[[str], str | None]
 
 
 class ProxyPass:
-    """What one rendered page may connect to, and what it has received."""
+    """The connections that one rendered page may make, and the bytes that it has received."""
 
     def __init__(self, names: AwaitedNames, refusal: Refusal, most_bytes: int) -> None:
         self.names = names
@@ -47,7 +47,7 @@ class ProxyPass:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def permit(self, url: str) -> None:
-        """A request that may be sent: it explains one plain request, and connections to its host and port."""
+        """Permits a request: one plain request, and connections to its host and port."""
         self._hosts.add((url.partition(":")[0].lower(), *_host_and_port(url)))
         self._urls[_plain(url)] += 1
 
@@ -63,12 +63,12 @@ class ProxyPass:
         return True
 
     def keep(self, task: asyncio.Task[None]) -> None:
-        """A connection, to be ended with the page."""
+        """Registers a connection, which ends with the page."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
-        """Ends its connections, and permits none any more."""
+        """Ends its connections, and permits no others."""
         self._hosts.clear()
         self._urls.clear()
         for task in self._tasks:
@@ -90,17 +90,17 @@ class GuardProxy:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def add(self, name: str, one: ProxyPass) -> None:
-        """From now on this pass is known by its name."""
+        """Registers a pass under its name."""
         self._passes[name] = one
 
     def remove(self, name: str) -> None:
-        """The page is over: its connections end."""
+        """Removes a pass after its page: its connections end."""
         if (one := self._passes.pop(name, None)) is not None:
             self.refused.update(one.refused)
             one.close()
 
     def close(self) -> None:
-        """Ends everything."""
+        """Ends all connections."""
         for name in list(self._passes):
             self.remove(name)
         if self._server is not None:
@@ -110,9 +110,9 @@ class GuardProxy:
         try:
             await self._handle(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ValueError):
-            pass  # one side has gone, or has sent what is no request
+            pass  # one side has closed, or has sent an invalid request
         except asyncio.CancelledError:
-            pass  # its page is over
+            pass  # its page has ended
         finally:
             writer.close()
 
@@ -124,7 +124,7 @@ class GuardProxy:
             if one is not None:
                 break
             self.refused["no login"] += "proxy-authorization" in dict(headers)
-            # Chromium asks again on the same connection, with the same body behind it.
+            # Chromium repeats the request on the same connection, with the same body behind it.
             await asyncio.wait_for(reader.readexactly(_body_bytes(dict(headers))), HEAD_S)
             writer.write(_NEEDS_LOGIN)
             await writer.drain()
@@ -168,7 +168,7 @@ class GuardProxy:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        # Chromium leaves a preflight unreported: it goes where a permitted request goes.
+        # Chromium does not report a preflight: it is sent where a permitted request is sent.
         try:
             host, port = _host_and_port(url)
         except (BadUrl, ValueError):
@@ -191,7 +191,7 @@ class GuardProxy:
     async def _connected(
         self, one: ProxyPass, host: str, port: int, writer: asyncio.StreamWriter
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        """A connection to the first address that may be asked and answers; None: the refusal was sent."""
+        """Connects to the first permitted address that answers; None: the refusal was sent."""
         why = "no such name"
         for address in await one.names.addresses(host):
             if refused := one.refusal(address):
@@ -217,7 +217,7 @@ async def _joined(
     browser: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     site: tuple[asyncio.StreamReader, asyncio.StreamWriter],
 ) -> None:
-    """Passes bytes on in both directions until one side has ended."""
+    """Passes bytes on in both directions until one side has closed."""
     there = asyncio.ensure_future(_copy(browser[0], site[1], None))
     back = asyncio.ensure_future(_copy(site[0], browser[1], one))
     try:
@@ -244,7 +244,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, one:
 
 
 async def _pass_on_body(headers: dict[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A request's body: exactly that, so that nothing behind it goes to this site."""
+    """Passes on exactly a request's body, so that no further bytes reach this site."""
     left = _body_bytes(headers)
     while left > 0 and (data := await asyncio.wait_for(reader.read(min(left, _CHUNK)), IDLE_S)):
         left -= len(data)
@@ -253,13 +253,13 @@ async def _pass_on_body(headers: dict[str, str], reader: asyncio.StreamReader, w
 
 
 async def _answer(one: ProxyPass, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A response, after which the browser must not use the connection again."""
+    """Passes on a response, after which the browser must not reuse the connection."""
     status = "1"
-    while status.startswith("1"):  # interim ones are left out: only the last one's head is rewritten
+    while status.startswith("1"):  # interim responses are dropped: only the last one's head is rewritten
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), IDLE_S)
         first, *lines = head.decode("latin-1").split("\r\n")
         status = first.split(" ", 2)[1]
-    if status == "407":  # a site that poses as the proxy
+    if status == "407":  # a site that imitates the proxy
         return _refuse(one, writer, "asks for a proxy's login")
     kept = [line for line in lines if line and line.partition(":")[0].strip().lower() not in _HOP_BY_HOP]
     writer.write("\r\n".join([first, *kept, "Connection: close", "", ""]).encode("latin-1"))
@@ -288,5 +288,5 @@ def _host_and_port(url: str) -> tuple[str, int]:
 
 
 def _plain(url: str) -> str:
-    """A URL as it is asked for: without its fragment, in one spelling."""
+    """A URL in the form of a request: without its fragment, in one spelling."""
     return str(urls.parse(url).href).partition("#")[0]

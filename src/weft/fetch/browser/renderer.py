@@ -46,38 +46,38 @@ from weft.fetch.headers import Head
 from weft.frames import frames
 from weft.records import FetchResult, Rendered, RenderedPart
 
-MARGIN_S = 4.0  # before `until`: what the browser process needs to say that it was too late
-LEAST_S = 3.0  # with less time than this left no page is given to a browser
-ROBOTS_S = 5.0  # for the robots.txt of a host that a page wants a part of
-LATE_S = 2.0  # before `until`: a result that comes with the lease's end would meet the page's next try
+MARGIN_S = 4.0  # before `until`: the time in which the browser process reports that it was too late
+LEAST_S = 3.0  # with less time than this left, no browser gets the page
+ROBOTS_S = 5.0  # for the robots.txt of a part's host
+LATE_S = 2.0  # before `until`: a result at the end of the lease would collide with the page's next attempt
 UNKNOWN_PAGES = 8
-MOST_TRIES = 3  # of a page whose browser died because of another one
+MOST_TRIES = 3  # of a page whose browser died because of another page
 _CHUNK = 1 << 20
-CUT_OFF = "cut off"  # the outcome of a part that is not known
+CUT_OFF = "cut off"  # the outcome of a part that is unknown
 NOT_ASKED = "its robots.txt could not be had in time"
 
 
 class RenderJudge(Protocol):
-    """What the engine knows of the rules for a page's parts."""
+    """The engine's rules for a page's parts."""
 
     def wants(self, tag: object, result: FetchResult) -> RenderOptions | None:
-        """How a page that was fetched is to be rendered; None: it is there as it is."""
+        """How a fetched page is to be rendered; None: not at all."""
 
     def refusal(self, tag: object, url: str, is_page: bool) -> str | None:
-        """Why a part may not be requested, empty where it may; None: its origin's robots.txt must be asked for."""
+        """Why a part may not be requested, empty if it may; None: its origin's robots.txt must be fetched first."""
 
     def learn(self, tag: object, origin: str, result: FetchResult) -> None:
-        """A robots.txt that was asked for; afterwards `refusal` has an answer."""
+        """Records a requested robots.txt; afterwards `refusal` has an answer."""
 
     def storage(self, tag: object, url: str) -> dict[str, str] | None:
-        """What the page's origin has kept for the session that the page is in; None where it is in none."""
+        """The session storage of the page's origin; None if it has no session."""
 
     def cookies(self, tag: object, url: str) -> list[tuple[str, str]]:
-        """What the crawl's jar has for the page."""
+        """The cookies of the crawl's jar for the page."""
 
 
 class Rendering(Struct):
-    """A page that is with the browsers."""
+    """A page that the browsers have."""
 
     order: RenderOrder
     result: FetchResult
@@ -91,7 +91,7 @@ class Rendering(Struct):
 
     @property
     def made(self) -> list[RenderedPart]:
-        """All that was requested, as far as is known; what was not reported may have lasted until now."""
+        """All known requests; one whose end was not reported may have lasted until now."""
         now = time.monotonic()
         unknown = (
             msgspec.structs.replace(part, ended=now) if part.outcome == CUT_OFF else part for part in self.permitted
@@ -115,7 +115,7 @@ class RenderLink:
         self.capacity = settings.max_browsers * settings.pages_per_browser
 
     def connect(self, sock: socket.socket) -> None:
-        """A browser process was started: what it is to render is sent to it."""
+        """Connects to a new browser process, and sends it the pages to render."""
         self.disconnect()
         sock.setblocking(False)
         self._sock = sock
@@ -125,7 +125,7 @@ class RenderLink:
             self._again(page)
 
     def disconnect(self) -> None:
-        """The browser process has gone; its pages wait for the next one."""
+        """The browser process has ended; its pages wait for the next one."""
         if self._sock is not None:
             with suppress(OSError):
                 self._epoll.unregister(self._sock.fileno())
@@ -135,16 +135,16 @@ class RenderLink:
         self._unsent.clear()
 
     def fileno(self) -> int:
-        """Readable when `look` has something to do."""
+        """Readable when `poll` has something to do."""
         return self._epoll.fileno()
 
     @property
     def has_unsent(self) -> bool:
-        """Whether `look` must be called though nothing is readable."""
+        """Whether `poll` must be called though nothing is readable."""
         return bool(self._unsent)
 
     def render(self, page: Rendering) -> int:
-        """Gives a page to the browsers; its number."""
+        """Sends a page to the browsers; returns its number."""
         self._number += 1
         page.order = msgspec.structs.replace(page.order, number=self._number)
         self._pages[self._number] = page
@@ -152,12 +152,14 @@ class RenderLink:
         return self._number
 
     def cancel(self, number: int) -> None:
-        """Nobody waits for it any more."""
+        """Cancels a page whose result is no longer needed."""
         if self._pages.pop(number, None) is not None:
             self._send(CancelRender(number))
 
     def answer(self, question: PartQuestion, refused: str) -> None:
-        """Whether a part may be requested. It is noted: a browser that dies does not say what it has requested."""
+        """Answers whether a part may be requested. Permitted parts are recorded here: a browser that dies does not
+        report them.
+        """
         if not refused and (page := self._pages.get(question.number)) is not None:
             now = time.monotonic()
             page.permitted.append(RenderedPart(question.url, question.kind, CUT_OFF, now, now, True))
@@ -181,7 +183,7 @@ class RenderLink:
                 self._handle(for_engine(frame))
 
     def close(self) -> None:
-        """The browser process ends by this."""
+        """Closes the connection, which ends the browser process."""
         self.disconnect()
         self._epoll.close()
 
@@ -191,7 +193,7 @@ class RenderLink:
             return
         page = self._pages.get(message.number)
         if page is None:
-            return  # it was cancelled, or is that of an earlier try
+            return  # it was cancelled, or belongs to an earlier attempt
         if isinstance(message, PartQuestion):
             page.on_question(message)
             return
@@ -203,7 +205,7 @@ class RenderLink:
             page.on_done(message)
 
     def _again(self, page: Rendering) -> None:
-        """Another try, under a new number, for a page that was not at fault; each is counted, so that they end."""
+        """Retries, under a new number, a page that was not at fault; attempts are counted, so that they end."""
         self._pages.pop(page.order.number, None)
         left_s = page.until - time.monotonic() - MARGIN_S
         page.tries += 1
@@ -215,7 +217,7 @@ class RenderLink:
         self.render(page)
 
     def _send(self, message: ToHost) -> None:
-        if self._sock is not None:  # else `connect` sends it
+        if self._sock is not None:  # otherwise `connect` sends it
             self._unsent += packed(message)
             self._flush()
 
@@ -232,7 +234,7 @@ class RenderLink:
 
 
 class _RobotsTag:
-    """The tag of a robots.txt that parts of pages need; the pages may be those of several crawls."""
+    """The tag of a robots.txt for parts of pages, which may belong to several crawls."""
 
     def __init__(self, origin: str) -> None:
         self.origin = origin
@@ -240,7 +242,7 @@ class _RobotsTag:
 
 
 class RenderingTransport:
-    """A transport whose pages are rendered where `RenderJudge.wants` says so."""
+    """A transport that renders pages if `RenderJudge.wants` demands it."""
 
     def __init__(self, inner: Transport, link: RenderLink, judge: RenderJudge, section: FetchSection) -> None:
         self._inner = inner
@@ -248,7 +250,7 @@ class RenderingTransport:
         self._judge = judge
         self._section = section
         self._until: dict[object, float] = {}  # of pages that are being fetched
-        self._fetched = self._given = 0  # pages, and those of them that were given to a browser
+        self._fetched = self._given = 0  # pages, and those of them that a browser has rendered
         self._rendering: dict[object, Rendering] = {}
         self._robots: dict[str, _RobotsTag] = {}
         self._done: Done = []
@@ -259,20 +261,21 @@ class RenderingTransport:
 
     @property
     def free(self) -> int:
-        """Transfers that may be submitted now: none while the browsers have enough to do for a while. What is being
-        fetched counts by the share of pages that a browser has had, as far as is known."""
+        """Transfers that may be submitted now: none while the browsers have enough work for a while. Pages being
+        fetched count by the share of pages that a browser has had so far.
+        """
         share = 1.0 if self._section.render == "always" else (self._given + 1) / (self._fetched + UNKNOWN_PAGES)
         coming = len(self._rendering) + int(share * len(self._until))
         return max(0, min(self._inner.free, 4 * self._link.capacity - coming))
 
     @property
     def in_flight(self) -> int:
-        """Transfers begun and not ended."""
+        """Transfers that are started and not ended."""
         return self._inner.in_flight - len(self._robots) + len(self._rendering) + len(self._done)
 
     @property
     def lookups(self) -> NameCounts:
-        """Those of the transport below."""
+        """The counts of the inner transport."""
         return self._inner.lookups
 
     def submit(
@@ -290,7 +293,7 @@ class RenderingTransport:
         method: str = "",
         timeout_s: float = 0.0,
     ) -> None:
-        """Begins one transfer; a page (`filtered`) that was asked for with GET may go on to a browser."""
+        """Starts one transfer; a page (`filtered`) that was requested with GET may be rendered after it."""
         if filtered and not method:
             self._until[tag] = until
         self._inner.submit(
@@ -299,7 +302,7 @@ class RenderingTransport:
         )  # fmt: skip
 
     def address_of(self, host: str) -> str | None:
-        """That of the transport below."""
+        """The address from the inner transport."""
         return self._inner.address_of(host)
 
     def poll(self, timeout_s: float) -> Done:
@@ -341,7 +344,7 @@ class RenderingTransport:
         return min(soon, default=None)
 
     def close(self) -> None:
-        """Drops what is in flight."""
+        """Drops all transfers in flight."""
         for tag in list(self._rendering):
             self.abort(tag)
         self._epoll.close()
@@ -392,7 +395,7 @@ class RenderingTransport:
         if page is None:
             return
         result = page.result
-        if message.error == "busy":  # nothing is wrong with it: it is asked for again when there is room
+        if message.error == "busy":  # the page is not at fault: it is requested again when there is room
             result = msgspec.structs.replace(result, error="aborted")
         self._finish(tag, result, _as_record(message, page.made))
 
@@ -400,7 +403,7 @@ class RenderingTransport:
         self._done.append((tag, msgspec.structs.replace(result, rendered=rendered)))
 
     def _end_late(self) -> None:
-        """A browser process that does not answer, however that may be, holds no page beyond its time."""
+        """Ends overdue pages: a browser process that does not answer holds no page beyond its time."""
         now = time.monotonic()
         for tag in [tag for tag, page in self._rendering.items() if now > page.until - LATE_S]:
             page = self._rendering.pop(tag)
@@ -428,7 +431,7 @@ class RenderingTransport:
         del self._robots[asking.origin]
         for tag, question in asking.waiting:
             refused = self._judge.refusal(tag, question.url, question.is_page)
-            if refused is None:  # its crawl has not learned it yet
+            if refused is None:  # its crawl has no answer yet
                 self._judge.learn(tag, asking.origin, result)
                 refused = self._judge.refusal(tag, question.url, question.is_page)
             self._link.answer(question, NOT_ASKED if refused is None else refused)

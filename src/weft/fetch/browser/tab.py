@@ -1,7 +1,8 @@
-"""One page in a browser: loaded from what was fetched, its parts judged one by one, read when it is there.
+"""One page in a browser: loaded from the fetched response, its parts judged one by one, read when it is complete.
 
 Every target of the page (its frames, its workers, windows that it opens) is attached before it runs, with requests held
-at their beginning. The page's own document is answered from the order; each part is sent when the engine says so.
+at their beginning. The page's own document is answered from the order; each part is requested when the engine permits
+it.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from weft.fetch.browser.devtools import DevtoolsError, DevtoolsPipe
 from weft.fetch.browser.messages import PartAge, RenderedPage, RenderOrder
 from weft.fetch.browser.proxy import ProxyPass
 
-MOST_NAVIGATIONS = 5  # of the page's own frame, after the first
+MOST_NAVIGATIONS = 5  # of the page's main frame, after the first
 MOST_CONSOLE = 50
 MOST_KEPT_CHARS = 1 << 20  # of an origin's storage
-OF_ELEMENT = "css:"  # before the selector of a screenshot
+OF_ELEMENT = "css:"  # in front of the selector of a screenshot
 Ask = Callable[[str, str, bool], Awaitable[str]]
-# Headers of the page that say something about the transfer, or have the browser request or keep more than the page.
+# Headers of the page that describe the transfer, or make the browser request or store more than the page.
 _LEFT_OUT = frozenset(
     "content-encoding content-length transfer-encoding connection keep-alive content-disposition alt-svc nel report-to "
     "reporting-endpoints strict-transport-security clear-site-data accept-ch critical-ch service-worker-allowed "
     "speculation-rules origin-agent-cluster trailer upgrade".split()
 )
-# Parts that belong to a page; favicons, prefetches, pings and reports are none.
+# Kinds of requests that belong to a page; favicons, prefetches, pings and reports do not.
 _WANTED = frozenset("Document Stylesheet Image Media Font Script TextTrack XHR Fetch EventSource".split())
 _KINDS = {"media": "Media", "font": "Font", "image": "Image", "stylesheet": "Stylesheet", "script": "Script"}
 _TRACKERS = (
@@ -42,7 +43,8 @@ _TRACKERS = (
     "amplitude.com", "scorecardresearch.com", "quantserve.com", "criteo.com", "taboola.com", "outbrain.com",
     "adnxs.com", "newrelic.com", "nr-data.net", "bat.bing.com", "matomo.cloud", "cloudflareinsights.com",
 )  # fmt: skip
-# Runs first in every frame and worker. Prototypes, too: a getter taken from one serves an object that has lost its own.
+# Runs first in every frame and worker. It covers prototypes, too: a getter of a prototype works on an object that has
+# lost its own.
 _QUIET = """
 for (const name of ["WebSocket", "WebSocketStream", "WebTransport", "RTCPeerConnection", "webkitRTCPeerConnection",
                     "SharedWorker", "fetchLater"])
@@ -59,7 +61,7 @@ for (const name of ["Navigator", "WorkerNavigator"]) try { delete globalThis[nam
 try { Object.defineProperty(navigator, "serviceWorker", {value: undefined, configurable: false}) } catch {}
 """
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
-# A page that has emptied its storage, as a logout does, keeps it empty.
+# A page that has cleared its storage, as a logout does, keeps it empty.
 _STORE = """try { if (location.origin === ORIGIN && !localStorage.length)
   for (const [name, value] of Object.entries(KEPT)) localStorage.setItem(name, value) } catch {}"""
 _HTML = """(() => { const type = document.doctype;
@@ -68,7 +70,7 @@ _HTML = """(() => { const type = document.doctype;
 
 
 class RenderFailed(Exception):
-    """The page cannot be had; `kind` is what is counted."""
+    """The page cannot be rendered; `kind` is counted."""
 
     def __init__(self, kind: str, detail: str = "") -> None:
         super().__init__(detail or kind)
@@ -89,7 +91,7 @@ class _PartState:
 
 
 class RenderTab:
-    """Renders one order in a context of its own, which shares nothing with other pages of the browser."""
+    """Renders one order in a browser context of its own, which shares nothing with other pages."""
 
     def __init__(
         self,
@@ -120,17 +122,17 @@ class RenderTab:
         self._loaded = False
         self._is_answered = False  # the page's document was given to the browser
         self._navigations = 0
-        self._navigation = ""  # the browser's number of the last one that was permitted
+        self._navigation = ""  # the browser's id of the last permitted navigation
         self._parts: list[_PartState] = []
         self._sent = 0
-        self._open: dict[str, _PartState] = {}  # by the browser's number of the request
-        self._moved = time.monotonic()  # when a request began or ended last
+        self._open: dict[str, _PartState] = {}  # by the browser's id of the request
+        self._moved = time.monotonic()  # when a request last began or ended
         self._leads_to: list[str] = []
         self._console: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def render(self) -> RenderedPage:
-        """The page. RenderFailed, DevtoolsError or TimeoutError: there is none."""
+        """Renders the page. RenderFailed, DevtoolsError or TimeoutError: it is not available."""
         began = time.monotonic()
         work = asyncio.ensure_future(self._render())
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -144,7 +146,7 @@ class RenderTab:
         return _with(page, spent_s=time.monotonic() - began)
 
     def parts(self) -> list[PartAge]:
-        """What was requested, and refused, until now."""
+        """The requests made and refused until now."""
         now = time.monotonic()
         return [
             PartAge(
@@ -155,8 +157,8 @@ class RenderTab:
         ]  # fmt: skip
 
     async def dispose(self) -> None:
-        """Closes the context and all that belongs to it."""
-        self._pass.close()  # first: what a page sends when it is closed is held by nothing else
+        """Closes the context with all its targets."""
+        self._pass.close()  # first: no rule covers requests that a page sends while it is closed
         for task in self._tasks:
             task.cancel()
         if self.context:
@@ -170,7 +172,7 @@ class RenderTab:
     # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def attach(self, session: str, target: dict[str, Any]) -> None:
-        """A target of this context was made, and waits."""
+        """A target of this context was created, and waits."""
         kind = target["type"]
         is_first = kind == "page" and not self.session  # it is attached before the command that makes it is answered
         if not is_first and kind in ("page", "tab", "service_worker", "shared_worker", "webview", "auction_worklet"):
@@ -205,7 +207,7 @@ class RenderTab:
         send("Runtime.runIfWaitingForDebugger", session)
 
     def event(self, session: str, method: str, params: dict[str, Any]) -> None:
-        """Something has happened in a target of this context."""
+        """Handles an event of a target in this context."""
         handler = _HANDLERS.get(method)
         if handler is not None:
             handler(self, session, params)
@@ -234,13 +236,13 @@ class RenderTab:
         self._end(params["requestId"], "")
 
     def _failed_part(self, _session: str, params: dict[str, Any]) -> None:
-        self._loaded |= params["requestId"] == self._navigation  # the page stays as it was
+        self._loaded |= params["requestId"] == self._navigation  # the page is unchanged
         self._end(params["requestId"], params.get("blockedReason") or params.get("errorText", "failed"))
 
     def _lifecycle(self, session: str, params: dict[str, Any]) -> None:
         if session == self.session and params.get("frameId") == self._frame and self._is_answered:
             if params.get("name") == "load":
-                # The quiet begins here: a page without parts would be read before its timers have run.
+                # The quiet time begins here: a page without parts would otherwise be read before its timers have run.
                 self._loaded, self._moved = True, time.monotonic()
             self._changed.set()
 
@@ -274,15 +276,15 @@ class RenderTab:
                 await self._answer(session, number)
             elif why := await self._refusal(url, kind, _method_of(request), is_own):
                 self._note_refused(url, kind, why)
-                # An aborted navigation leaves the page as it is; a blocked one would put an error page in its place.
+                # An aborted navigation leaves the page unchanged; a blocked one would replace it by an error page.
                 reason = "Aborted" if is_own else "BlockedByClient"
                 await self._pipe.call("Fetch.failRequest", session, requestId=number, errorReason=reason)
             else:
-                if is_own:  # another document: it is there when that one was loaded
+                if is_own:  # another document: it was loaded with that
                     self._loaded, self._navigation = False, params.get("networkId", number)
                 await self._send(session, params, url, kind)
         except DevtoolsError:
-            self._end(params.get("networkId", number), "gone")  # its target has gone
+            self._end(params.get("networkId", number), "gone")  # its target is gone
 
     async def _answer(self, session: str, number: str) -> None:
         order = self._order
@@ -310,7 +312,7 @@ class RenderTab:
             return f"method {method[:10]}"
         if self._sent >= self._most_parts:
             return "too many parts"
-        self._sent += 1  # before the answer: many are asked at a time
+        self._sent += 1  # before the answer: several questions are open at a time
         if is_own:
             self._navigations += 1
             if self._navigations > MOST_NAVIGATIONS:
@@ -322,8 +324,9 @@ class RenderTab:
         return why
 
     def _may_use(self, method: str, url: str, kind: str) -> bool:
-        """Reading is free; what else a script sends goes to the page's own site, as POST, since many ask for data so. A
-        form is submitted only where actions were ordered: one of them may have pressed its button."""
+        """Whether a script may send this: reads are free; others only to the page's own site, as POST, since many sites
+        load data so. A form may be submitted only if actions were ordered: one of them may have pressed its button.
+        """
         if method in _READS:
             return True
         if method != "POST":
@@ -420,9 +423,9 @@ class RenderTab:
             raise RenderFailed("browser", str(error))
 
     async def _settle(self) -> None:
-        """Until the page was loaded and has requested nothing for a while, or has had its time."""
+        """Waits until the page is loaded and has requested nothing for a while, or its time is over."""
         options = self._order.options
-        self._moved = time.monotonic()  # what an action has begun may not have requested anything yet
+        self._moved = time.monotonic()  # the effect of an action may not have caused a request yet
         until = self._moved + options.longest_settle_s
         while (now := time.monotonic()) < until:
             quiet_s = now - self._moved
@@ -472,7 +475,7 @@ class RenderTab:
         return [_set_cookie(one) for one in kept.get("cookies", []) if is_sent_to(host, one["domain"])]
 
     async def _storage(self, actions: PageActions, url: str) -> dict[str, str]:
-        """What the origin of the page keeps in the browser, for the pages of its session that come after it."""
+        """The browser's storage of the page's origin, for later pages of its session."""
         if self._order.storage is None or urls.origin_of(url) != urls.origin_of(self._order.url):
             return {}
         with suppress(ActionFailed):
@@ -497,12 +500,12 @@ _HANDLERS: dict[str, Callable[[RenderTab, str, dict[str, Any]], None]] = {
 
 
 def is_sent_to(host: str, domain: str) -> bool:
-    """Whether a cookie of a domain is one of a host: a domain without a dot before it is that host alone."""
+    """Whether a cookie's domain covers a host: a domain without a leading dot is that host only."""
     return domain == host or (domain.startswith(".") and f".{host}".endswith(domain))
 
 
 def _set_cookie(cookie: dict[str, Any]) -> str:
-    """A cookie as a response sets it: with all that limits where it is sent."""
+    """A cookie in Set-Cookie form: with all attributes that limit where it is sent."""
     parts = [f"{cookie['name']}={cookie['value']}", f"Path={cookie['path']}"]
     if cookie["domain"].startswith("."):
         parts.append(f"Domain={cookie['domain']}")
@@ -519,13 +522,13 @@ def _with(page: RenderedPage, **changes: Any) -> RenderedPage:
 
 
 def _method_of(request: dict[str, Any]) -> str:
-    """A request's method; that of the request behind it for a preflight."""
+    """A request's method; for a preflight, that of the actual request."""
     headers = {name.lower(): value for name, value in request.get("headers", {}).items()}
     return str(headers.get("access-control-request-method") or request.get("method", "GET"))
 
 
 def _kind_of(params: dict[str, Any]) -> str:
-    """What a request is for. One made in advance has the kind of a script's own: a header alone tells them apart."""
+    """The kind of a request. A prefetch has the kind of a script's own request: only a header distinguishes them."""
     headers = {name.lower(): value for name, value in params["request"].get("headers", {}).items()}
     is_early = "prefetch" in headers.get("sec-purpose", headers.get("purpose", ""))
     return "Prefetch" if is_early else params.get("resourceType", "Other")

@@ -19,7 +19,7 @@ from weft.records import FetchResult
 
 
 class AsyncClient:
-    """Asks for URLs from coroutines."""
+    """Requests URLs from coroutines."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class AsyncClient:
     async def post(
         self, url: str, body: bytes, headers: Sequence[tuple[str, str]] = (), *, keep_bytes: int = 0
     ) -> FetchResult:
-        """Sends a body; of the answer's at most `keep_bytes` are read. No redirect is followed."""
+        """Sends a body; reads at most `keep_bytes` of the answer's. Follows no redirect."""
         return await self._ask(url, headers, {"body": body, "keep_bytes": keep_bytes})
 
     async def _ask(self, url: str, headers: Sequence[tuple[str, str]], more: dict[str, Any]) -> FetchResult:
@@ -85,7 +85,7 @@ class AsyncClient:
         self._client.close()
 
     def _step(self) -> None:
-        """Lets the client work without waiting, and completes the futures of ended transfers."""
+        """Runs the client without waiting, and completes the futures of ended transfers."""
         if self._closed:
             return
         for tag, result in self._client.poll(0):

@@ -230,7 +230,7 @@ class Client:
     def _usual_headers(self) -> list[tuple[str, str]]:
         agent = ("User-Agent", self._section.user_agent())
         usual = [agent, ("Accept", ACCEPT), ("Accept-Encoding", ACCEPT_ENCODING)]
-        return merged(usual, tuple(harmless(self._section.headers).items()))  # others: by request
+        return merged(usual, tuple(harmless(self._section.headers).items()))  # others are set per request
 
     def _make_transfer(self) -> Transfer:
         self._unmade -= 1
@@ -239,7 +239,7 @@ class Client:
         transfer.curl.setopt(pycurl.OPENSOCKETFUNCTION, partial(self._open_socket, transfer))
         return transfer
 
-    # -- the beginning of a transfer
+    # -- the start of a transfer
 
     def _prepare(
         self,
@@ -257,7 +257,7 @@ class Client:
         method = named or ("GET" if body is None else "POST")
         is_get = method == "GET" and body is None
         transfer.ask(method, body, alone=bool(named) and not is_get)
-        # What is read leniently is asked for by us, in one piece: a GET alone.
+        # Only a GET is read leniently: we send it ourselves, in one piece.
         transfer.connect_only(is_get and bool(self._raw.origins) and origin in self._raw.origins)
         tail = self._usual_tail
         if headers or not transfer.usual or transfer.lenient or transfer.posts:
@@ -288,7 +288,7 @@ class Client:
         self._resolver.ask(transfer.host)
 
     def _route(self, transfer: Transfer, answer: ResolvedName) -> None:
-        """Keeps the permitted addresses, and connects to the first."""
+        """Stores the permitted addresses, and connects to the first."""
         transfer.addresses = tuple(a for a in answer.addresses if self._refusal(a) is None)
         if transfer.addresses:
             self._start(transfer)
@@ -299,7 +299,7 @@ class Client:
             self._end(transfer, "dns", answer.error)
 
     def _go_to(self, transfer: Transfer, address: str) -> None:
-        """Connects to one address alone: the politeness place was taken for that one."""
+        """Connects to one address only: the politeness slot was claimed for that one."""
         if address:
             transfer.addresses = (address,)
             self._start(transfer)
@@ -418,7 +418,7 @@ class Client:
     # -- the loop
 
     def _work(self, until: float) -> None:
-        """One round: wait for events, hand them to libcurl, end completed transfers, sweep."""
+        """Runs one round: waits for events, hands them to libcurl, ends completed transfers, sweeps."""
         wait_s = 0.0 if self._done else max(0.0, min(until, self._wake()) - self._clock())
         act, names = self._pools.act, self._resolver.fileno()
         for fd, events in self._epoll.poll(wait_s, EVENTS):
@@ -437,7 +437,7 @@ class Client:
             self._sweep(now)
 
     def _wake(self) -> float:
-        """When there is something to do though nothing has come: for libcurl, for the resolver, against slow sites."""
+        """When the next work is due without an event: for libcurl, for the resolver, against slow sites."""
         due = min(self._resolver.due, self._pools.due)
         return min(due, self._next_sweep) if self._active else due
 
@@ -472,7 +472,7 @@ class Client:
                 self._end(transfer, "timeout", over)
 
     def _out_of_time(self, transfer: Transfer, now: float) -> str:
-        """Which limit a transfer has passed, if any."""
+        """The limit that a transfer has passed, if any."""
         quiet = now - transfer.moved
         if now - transfer.started >= transfer.total_s:
             return f"total: not done in {transfer.total_s:g} s"
@@ -488,7 +488,7 @@ class Client:
 
 
 def _body_of(transfer: Transfer, error: str | None, detail: str) -> tuple[Body, str | None, str]:
-    """What has come of a body, and the error: another one where it does not fit on the disk."""
+    """The received part of a body, and the error: another one if the body does not fit on the disk."""
     try:
         return transfer.body.whole(), error, detail
     except OSError as why:

@@ -24,7 +24,7 @@ from weft.fetch.headers import Head, final_head
 
 RECEIVE_BYTES = 128 * 1024
 SESSION_CACHES = 64
-DRAIN_BYTES = 64 * 1024  # of a body that is left out
+DRAIN_BYTES = 64 * 1024  # of a body that is not stored
 CA_BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, Gentoo
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
@@ -49,7 +49,7 @@ _KINDS = {
     _E_TOO_LARGE: "headers_too_large",
 }
 _TLS_CODES = frozenset({35, 53, 54, 58, 59, 60, 64, 66, 77, 80, 82, 83, 90, 91, 98})
-# What OpenSSL says of an answer that is no TLS record, as plain HTTP is not.
+# OpenSSL's messages for an answer that is no TLS record, such as plain HTTP.
 _NO_TLS_RECORD = ("wrong version number", "packet length too long")
 _SLOPPY = ("header without colon", "nul byte in header", "carriage return found in header")
 
@@ -107,29 +107,29 @@ class Transfer:
         self._shared: Any = None  # the TLS session cache that the handle uses
         self.lines: list[bytes] = []
         self.body = Arriving(spool)
-        self.origin = ""  # what the handle is set to: origin, request target, address
+        self.origin = ""  # the handle's current settings: origin, request target, address
         self.target = ""
         self.pinned = ""
-        self.usual = True  # the handle is set to the usual headers
+        self.usual = True  # the handle has the usual headers
         self.lenient = False  # libcurl only connects; the answer is read by us
-        self.posts = False  # the handle is set to something else than a GET
-        self.cuts = False  # the handle is set to end a body after `keep_bytes`
+        self.posts = False  # the handle has another method than GET
+        self.cuts = False  # the handle ends a body after `keep_bytes`
         self.opened: socket.socket | None = None  # the connection, if it was opened for this transfer
         self.clear()
 
     def clear(self) -> None:
-        """Resets the transfer's state; what the handle is set to stays."""
+        """Resets the transfer's state; the settings of the handle are kept."""
         self.url = self.host = ""
         self.not_sent: tuple[str, str] | None = None  # why the request was not sent, or ended here: error and detail
         self.tag: object = None
         self.request_head = b""
         self.addresses: tuple[str, ...] = ()  # those still to try
-        self.pool = 0  # the number of the pool that it runs in
+        self.pool = 0  # the number of its pool
         self.started = self.moved = self.connect_by = self.connect_s = 0.0
         self.until = math.inf  # nothing is sent from then on
-        self.total_s = self.quiet_s = math.inf  # how long it may take, and be without a byte
+        self.total_s = self.quiet_s = math.inf  # its time limits: in total, and without a byte
         self.accepting: Accepting | None = None  # which content types are wanted; None: all
-        self.left_out = ""  # the content type, where it is not
+        self.left_out = ""  # the content type, if it is not accepted
         self.mark = self.keep_bytes = self._dropped = 0
         self.asked = False  # the request was sent
         self.running = False  # the handle is in libcurl's multi
@@ -155,14 +155,14 @@ class Transfer:
             self._shared = share
 
     def pin(self, address: str) -> None:
-        """Makes the next connection go to this address, whatever the URL's host."""
+        """Makes the next connection use this address, whatever the URL's host."""
         if address != self.pinned:
             shown = f"[{address}]" if ":" in address else address
             self.curl.setopt(pycurl.CONNECT_TO, [f"::{shown}:"])
             self.pinned = address
 
     def ask(self, method: str, body: bytes | None, *, alone: bool = False) -> None:
-        """Makes the next request this one. `alone`: over a connection that no other request has used."""
+        """Sets the method and body of the next request. `alone`: over a connection that no other request has used."""
         is_get = method == "GET" and body is None
         if self.posts:
             self.curl.unsetopt(pycurl.CUSTOMREQUEST)
@@ -208,7 +208,7 @@ class Transfer:
         return self.cuts and self.body.size >= self.keep_bytes
 
     def receive(self, chunk: bytes) -> int:
-        """Called by libcurl with what has come of the body. What it returns other than the length ends the transfer."""
+        """Called by libcurl with a chunk of the body. A return value other than the length ends the transfer."""
         if self.left_out or (self.accepting is not None and not self.body.size and self._leaves_out(chunk)):
             return self._drop(len(chunk))
         try:
@@ -219,7 +219,7 @@ class Transfer:
         return len(chunk)
 
     def _leaves_out(self, chunk: bytes) -> bool:
-        """Judges the head when the first of the body comes; only a page has a type that matters."""
+        """Judges the head at the first chunk of the body; only pages are filtered by type."""
         assert self.accepting is not None
         head, _ = final_head(self.lines)
         if head[9:10] != b"2":
@@ -231,18 +231,18 @@ class Transfer:
         return bool(self.left_out)
 
     def judge(self, status: int, head: bytes, body: bytes) -> None:
-        """The same for a response that was read to its end."""
+        """Judges the head of a response that was read to its end."""
         if self.accepting is not None and 200 <= status < 300 and body:
             self.left_out = self.accepting.left_out(head, body)
 
     def _drop(self, size: int) -> int:
-        """A short rest is read and dropped, which keeps the connection; it costs less than another."""
+        """Reads and drops a short rest, which keeps the connection: that costs less than a new one."""
         self._dropped += size
         return size if self._dropped <= DRAIN_BYTES else 0
 
     @property
     def arrived(self) -> int:
-        """Grows with whatever arrives."""
+        """A counter that grows with every arriving byte."""
         return len(self.lines) + self.body.size + self._dropped
 
     def _receive_some(self, chunk: bytes) -> int:
@@ -257,7 +257,7 @@ class Transfer:
 
 
 def _announced(head: bytes) -> int:
-    """The Content-Length; 0 where there is none."""
+    """The Content-Length; 0 if there is none."""
     length = Head(head).get("content-length") or ""
     return int(length) if length.isdecimal() and len(length) < 16 else 0
 
@@ -271,7 +271,7 @@ def session_caches() -> list[Any]:
 
 
 def set_up(transfer: Transfer, section: FetchSection, headers: Sequence[bytes], ca_file: str | None) -> None:
-    """Sets what is the same for all transfers."""
+    """Sets the options that are the same for all transfers."""
     options = [
         (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
         (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
@@ -325,7 +325,7 @@ def kind(code: int, message: str) -> str:
 
 
 def detail_of(message: str) -> str:
-    """An error message of libcurl; one that means something else than it says, in other words."""
+    """libcurl's error message; one that is misleading is replaced."""
     return NOT_TLS if any(sign in message for sign in _NO_TLS_RECORD) else message
 
 

@@ -1,9 +1,9 @@
-"""libcurl's multi handles, several of them: each has its own part of the hosts and of the connections that are kept.
+"""Several libcurl multi handles: each serves a part of the hosts, and keeps a part of the connections.
 
 When a pool is full, libcurl looks through all of its connections for the one to close, at every first contact with a
-host: with 4,000 in one pool that costs a quarter more (docs/decisions/0029-large-bodies-many-hosts.md).
-And before a request it looks through those to the same address, which many hosts may share. A host is always in the
-same pool, so its connection is found again.
+host: with 4,000 in one pool that costs a quarter more (docs/decisions/0029-large-bodies-many-hosts.md). Before a
+request it searches those to the same address, which many hosts may share. A host is always in the same pool, so its
+connection is found again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zlib import crc32
 import pycurl
 
 POOLS = 16
-KEPT_CONNECTIONS = 4000  # in all: so many sites can keep their connection open while their delay passes
+KEPT_CONNECTIONS = 4000  # in all: as many sites can keep their connection open during their delay
 
 _WATCH = {
     pycurl.POLL_IN: select.EPOLLIN,
@@ -33,7 +33,7 @@ Over = tuple[Any, int, str]
 
 
 class Pools:
-    """All of them, driven by one epoll."""
+    """The pools, driven by one epoll."""
 
     def __init__(self, epoll: select.epoll, clock: Callable[[], float], handles: int) -> None:
         self._epoll = epoll
@@ -47,17 +47,17 @@ class Pools:
 
     @property
     def due(self) -> float:
-        """When `tick` must be called; never: infinity."""
+        """When `tick` must be called; infinity for never."""
         return min(self._due)
 
     def add(self, curl: Any, host: str) -> int:
-        """Starts a transfer to a host; gives the number of its pool."""
+        """Starts a transfer to a host; returns the number of its pool."""
         number = crc32(host.encode()) % POOLS
         self._multis[number].add_handle(curl)
         return number
 
     def remove(self, curl: Any, number: int) -> None:
-        """Takes a transfer out of its pool."""
+        """Removes a transfer from its pool."""
         self._multis[number].remove_handle(curl)
 
     def act(self, fd: int, events: int) -> None:
@@ -69,7 +69,7 @@ class Pools:
             self._multis[watched[1]].socket_action(fd, bits)
 
     def tick(self, now: float) -> None:
-        """Calls the pools that want to be."""
+        """Calls the pools whose timers are due."""
         for number, due in enumerate(self._due):
             if due <= now:
                 self._due[number] = inf

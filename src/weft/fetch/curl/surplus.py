@@ -35,7 +35,7 @@ def _closes(answer: Head) -> bool:
 
 
 def _received(opened: socket.socket) -> int:
-    """The bytes received over a connection; 0 where the kernel does not report them."""
+    """The bytes received over a connection; 0 if the kernel does not report them."""
     info = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
     if len(info) < _INFO_BYTES:
         return 0

@@ -56,7 +56,7 @@ _KINDS = {
 
 
 class _Channel:
-    """A channel of c-ares, its sockets, and how many of its lookups run."""
+    """A channel of c-ares, its sockets, and the number of its running lookups."""
 
     def __init__(self, epoll: select.epoll, servers: Sequence[str], timeout_s: float, resolv_conf: Path) -> None:
         self._epoll = epoll
@@ -74,7 +74,7 @@ class _Channel:
         )
 
     def process(self) -> None:
-        """Reads and writes what its sockets are ready for, and ends what has run out of time."""
+        """Reads and writes its ready sockets, and ends lookups that have run out of time."""
         self.ares.process_fd(pycares.ARES_SOCKET_BAD, pycares.ARES_SOCKET_BAD)
 
     def ready(self, fd: int, events: int) -> bool:
@@ -88,7 +88,7 @@ class _Channel:
         return True
 
     def close(self) -> None:
-        """The sockets go first: c-ares ends the channel in a thread of its own, some time."""
+        """Closes it. The sockets first: c-ares ends the channel in a thread of its own, at any later time."""
         self.is_closed = True
         for fd in self._watched:
             self._epoll.unregister(fd)
@@ -112,10 +112,10 @@ class _Channel:
 
 
 class CaresLookups:
-    """Asks name servers: `servers` (an address, or ADDRESS:PORT), or those of resolv.conf."""
+    """Queries name servers: `servers` (an address, or ADDRESS:PORT), or those of resolv.conf."""
 
     def __init__(self, servers: Sequence[str], timeout_s: float, *, resolv_conf: Path = RESOLV_CONF) -> None:
-        """`timeout_s`: for an answer to the first try; each further one has longer."""
+        """`timeout_s`: for the first attempt; each further one has longer."""
         self._servers = tuple(servers)
         self._timeout_s = timeout_s
         self._resolv_conf = resolv_conf
@@ -131,11 +131,11 @@ class CaresLookups:
         self._channel = self._make_channel()
 
     def fileno(self) -> int:
-        """Readable when answers have come."""
+        """Readable when answers have arrived."""
         return self._epoll.fileno()
 
     def tick_s(self) -> float | None:
-        """Time limits are accurate to this."""
+        """The interval of the checks of time limits, while lookups run."""
         return TICK_S
 
     def ask(self, host: str) -> None:
@@ -146,7 +146,7 @@ class CaresLookups:
         self._start(channel, host, self._family)
 
     def completed(self) -> list[LookupResult]:
-        """What has ended."""
+        """The lookups that have ended."""
         for fd, events in self._epoll.poll(0):
             if not self._channel.ready(fd, events):
                 any(other.ready(fd, events) for other in self._others)
@@ -162,7 +162,7 @@ class CaresLookups:
         return ended
 
     def close(self) -> None:
-        """Drops what runs."""
+        """Drops all running lookups."""
         for channel in (self._channel, *self._others):
             channel.close()
         self._epoll.close()
@@ -175,7 +175,7 @@ class CaresLookups:
             channel.ares.getaddrinfo(
                 host, None, family=family, type=socket.SOCK_STREAM, flags=_AI_NOSORT, callback=come
             )
-        except (UnicodeError, ValueError) as error:  # no name that DNS could have
+        except (UnicodeError, ValueError) as error:  # no valid DNS name
             self._end(
                 channel, LookupResult(host, (), error=f"not a name that can be looked up: {error}", kind="absent")
             )
@@ -230,7 +230,7 @@ class CaresLookups:
         return self._configuration() != self._configured
 
     def _configuration(self) -> object:
-        """Another one when resolv.conf has changed."""
+        """An object that differs when resolv.conf has changed."""
         if self._servers:
             return None
         try:

@@ -1,7 +1,7 @@
-"""Looks names up by the C library, in a few threads: the slow way, for what only the system's configuration knows.
+"""Looks names up by the C library, in a few threads: slower, for names that only the system's configuration resolves.
 
 The lookup threads hand over through a queue, and raise a signal that the event loop waits for. They are daemons,
-because `getaddrinfo` cannot be interrupted, and a dead name server must not hold up the end of the process.
+because `getaddrinfo` cannot be interrupted, and a dead name server must not delay the end of the process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from weft.fetch.dns.lookups import LookupResult
 
 THREADS = 16
-TTL_S = 300.0  # the system does not tell how long an answer is good for
+TTL_S = 300.0  # the system does not report how long an answer is valid
 
 
 def lookup(host: str) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ class ThreadLookups:
         return self._signal
 
     def tick_s(self) -> float | None:
-        """Nothing to do between them."""
+        """None: nothing is due between answers."""
         return None
 
     def completed(self) -> list[LookupResult]:
@@ -64,7 +64,7 @@ class ThreadLookups:
         return ended
 
     def close(self) -> None:
-        """Lets the idle threads end; busy ones end with their lookup."""
+        """Ends idle threads; busy ones end with their lookup."""
         for _ in range(self._threads):
             self._asked.put(None)
         with self._lock:

@@ -1,4 +1,6 @@
-"""What the resolver needs from whoever looks names up: c-ares (`dns_cares`) or the C library (`dns_system`)."""
+"""The interface between the resolver and an implementation of lookups: c-ares (`dns_cares`) or the C library
+(`dns_system`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 
 class LookupResult(NamedTuple):
-    """A lookup that has ended: addresses and how long they are good for, or an error and its kind, to count by."""
+    """The result of a lookup: addresses and how long they are valid, or an error and its kind, which is counted."""
 
     host: str
     addresses: tuple[str, ...]
@@ -17,19 +19,19 @@ class LookupResult(NamedTuple):
 
 
 class Lookups(Protocol):
-    """Whoever looks names up."""
+    """Looks up names."""
 
     def ask(self, host: str) -> None:
-        """Starts one."""
+        """Starts a lookup."""
 
     def fileno(self) -> int:
-        """Readable when `take` has something to do."""
+        """Readable when `completed` has something to do."""
 
     def completed(self) -> Sequence[LookupResult]:
-        """Those that have ended."""
+        """The lookups that have ended."""
 
     def tick_s(self) -> float | None:
-        """How often `take` must be called while lookups run, though nothing has come; None: not at all."""
+        """How often `completed` must be called while lookups run, though nothing is readable; None: not at all."""
 
     def close(self) -> None:
-        """Drops what runs."""
+        """Drops all running lookups."""

@@ -1,10 +1,10 @@
 """Turns host names into addresses: pins first, then a bounded cache, then name servers.
 
-`find` returns what is known, without waiting; `ask` starts a lookup, whose end makes `fileno` readable for the event
-loop, which then calls `take`, and also when `due` has come. No address is checked here: the client checks every one
-before it connects, and connects to none but those it has checked.
+`find` returns a known answer, without waiting; `ask` starts a lookup, whose end makes `fileno` readable for the event
+loop, which then calls `completed`, as it does when `due` has passed. No address is checked here: the client checks
+every one before it connects.
 
-Who looks a name up is a `Lookups`: c-ares (`dns_cares`), or the C library's resolver in threads (`dns_system`), which
+The lookups are done by a `Lookups`: c-ares (`dns_cares`), or the C library's resolver in threads (`dns_system`), which
 is used when it is asked for (`dns_servers: system`) or when pycares cannot be imported, and then that is logged. It is
 made at the first lookup: a crawl of pinned hosts needs none.
 
@@ -32,11 +32,11 @@ from weft.telemetry import Log
 MIN_TTL_S = 30.0
 MAX_TTL_S = 3600.0
 ABSENT_TTL_S = 300.0  # a name that does not exist
-FAILED_TTL_S = 30.0  # one that nobody could tell anything about
+FAILED_TTL_S = 30.0  # a name whose lookup failed
 MAX_NAMES = 100_000
 FOREVER = float("inf")
-_PROXY = "proxy "  # before a name in the cache: its address as a proxy
-SYSTEM = "system"  # in the place of a name server: the C library's resolver
+_PROXY = "proxy "  # in front of a name in the cache: its address as a proxy
+SYSTEM = "system"  # instead of a name server: the C library's resolver
 log = Log("weft.fetch.dns.resolver")
 
 Lookup = Callable[[str], tuple[str, ...]]
@@ -57,12 +57,12 @@ class NameCounts:
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()  # ended lookups by kind
-        self.seconds = 0.0  # that they took, together
-        self.known = 0  # questions that the cache has answered
+        self.seconds = 0.0  # their total time
+        self.known = 0  # lookups that the cache has answered
         self.running = 0
 
     def add(self, other: NameCounts) -> None:
-        """Counts what another one has counted."""
+        """Adds the counts of another resolver."""
         self.outcomes.update(other.outcomes)
         self.seconds += other.seconds
         self.known += other.known
@@ -80,7 +80,7 @@ def literal(host: str) -> str | None:
 
 
 class Resolver:
-    """Names to addresses, without ever blocking the caller."""
+    """Resolves names to addresses, without ever blocking the caller."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Resolver:
         threads: int | None = None,
         size: int = MAX_NAMES,
     ) -> None:
-        """`lookup`: asked in threads, in the place of name servers."""
+        """`lookup`: called in threads instead of querying name servers."""
         self._pins = {name.lower(): address for name, address in (pins or {}).items()}
         self._clock = clock
         self._make: Callable[[], Lookups] = (
@@ -102,19 +102,19 @@ class Resolver:
         self._lookups: Lookups | None = None
         self._size = size
         self._cache: OrderedDict[str, ResolvedName] = OrderedDict()
-        self._running: dict[str, float] = {}  # names, and when each was asked for
+        self._running: dict[str, float] = {}  # names, and when each lookup started
         self._epoll = select.epoll()
         self._tick_s: float | None = None
         self._next_tick = FOREVER
         self.counts = NameCounts()
 
     def fileno(self) -> int:
-        """Readable when lookups have got on."""
+        """Readable when lookups have made progress."""
         return self._epoll.fileno()
 
     @property
     def due(self) -> float:
-        """When `take` must be called though nothing was readable, by the clock: time limits of lookups."""
+        """When `completed` must be called though nothing was readable, by the clock: time limits of lookups."""
         return self._next_tick
 
     def find(self, host: str) -> ResolvedName | None:
@@ -122,7 +122,9 @@ class Resolver:
         return self._cached(host) if host in self._cache else self._certain(host)
 
     def find_proxy(self, host: str) -> ResolvedName | None:
-        """The same for the name of a proxy: a pin of exactly this name counts, and no wildcard, which is for sites."""
+        """The cached answer for the name of a proxy: only a pin of exactly this name applies, since wildcards are for
+        sites.
+        """
         if not self._is_redirected(host):
             return self.find(host)
         address = literal(host)
@@ -157,20 +159,20 @@ class Resolver:
         return ended
 
     def put_last(self, host: str, address: str) -> None:
-        """Moves an address of a name to the end: it could not be connected to."""
+        """Moves an address of a name to the end, after a connection to it failed."""
         answer = self._cache.get(host)
         if answer is not None and address in answer.addresses:
             others = tuple(other for other in answer.addresses if other != address)
             self._cache[host] = ResolvedName((*others, address), answer.error, answer.expires)
 
     def close(self) -> None:
-        """Drops what runs."""
+        """Drops all running lookups."""
         if self._lookups is not None:
             self._lookups.close()
         self._epoll.close()
 
     def _certain(self, host: str) -> ResolvedName | None:
-        """Literals and pins, which need no name server."""
+        """The answer for literals and pins, which need no name server."""
         address = self._pinned(host) or literal(host)
         if address is None:
             return None
@@ -188,7 +190,7 @@ class Resolver:
         return answer
 
     def _is_redirected(self, host: str) -> bool:
-        """Whether a wildcard pins it: such a name is looked up for a proxy alone, and sites keep their pin."""
+        """Whether a wildcard pins it: such a name is looked up only for a proxy, and sites keep their pin."""
         return host not in self._pins and self._pinned(host) is not None
 
     def _pinned(self, host: str) -> str | None:
@@ -214,7 +216,7 @@ class Resolver:
 
 
 def lookups_of(servers: Sequence[str], timeout_s: float) -> Lookups:
-    """Whoever looks names up with these settings."""
+    """The implementation of lookups for these settings."""
     if list(servers) == [SYSTEM]:
         return ThreadLookups(lookup)
     try:

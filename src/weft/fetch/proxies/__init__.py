@@ -1,1 +1,1 @@
-"""Requests through proxies: which there are, which of them work, and which one goes next."""
+"""Requests through proxies: the list of proxies, their tests, and the choice for each request."""

@@ -1,7 +1,7 @@
-"""What is counted of proxies, for metrics: plain numbers of one process, which whoever has the registry copies.
+"""Counts of proxies, for metrics: plain numbers of one process, which the owner of the metrics copies.
 
 A proxy's label is its scheme, host and port: no login, and so one for all logins at an address. Labels are bounded:
-what comes after the first MOST_LABELS proxies is counted together, as `other`.
+proxies after the first MOST_LABELS are counted together, as `other`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OTHER = "other"
 
 
 class ProxyCounts:
-    """Of proxies in use."""
+    """Counts of the proxies in use."""
 
     def __init__(self) -> None:
         self.listed = self.usable = self.resting = 0  # now
@@ -46,7 +46,7 @@ class ProxyCounts:
         return label
 
     def copy_to(self, metrics: Metrics) -> None:
-        """To be called before these are saved."""
+        """Copies the counts; called before the metrics are saved."""
         for name, said, value in (
             ("weft_proxies_listed", "Proxies that there are.", self.listed),
             ("weft_proxies_usable", "Proxies that may be used now.", self.usable),

@@ -1,8 +1,8 @@
-"""A proxy, and how people write one down.
+"""A proxy, and the forms in which lists contain one.
 
-Lists of proxies come from everywhere, in every form: `host:port`, `host:port:user:password`, `user:password@host:port`,
-a URL; `tier=1` and `country=DE` may follow. A password may contain `@` or `:`. What cannot be read is told by its line,
-never by its text: that may hold a password.
+Lists of proxies exist in many forms: `host:port`, `host:port:user:password`, `user:password@host:port`, a URL; `tier=1`
+and `country=DE` may follow. A password may contain `@` or `:`. An invalid entry is reported by its line number, never
+by its text, which may contain a password.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BRACKETED = re.compile(r"\[([0-9A-Fa-f:.]+)\]:([0-9]{1,5})")
 
 
 class BadProxy(ValueError):
-    """What is wrong with an entry; names no part of it that may be secret."""
+    """The error in an entry; the message contains no part of it that may be secret."""
 
 
 class Proxy(Struct, frozen=True):
@@ -47,38 +47,38 @@ class Proxy(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """How it is shown to people: without its password."""
+        """Its name in messages: without its password."""
         user = f"{quote(self.user, safe='')}@" if self.user else ""
         return f"{self.scheme}://{user}{self.address}"
 
     @property
     def url(self) -> str:
-        """With its password: two logins at one address are two proxies."""
+        """The URL with its password: two logins at one address are two proxies."""
         if not self.user and not self.password:
             return self.name
         return f"{self.scheme}://{quote(self.user, safe='')}:{quote(self.password, safe='')}@{self.address}"
 
     @property
     def is_socks(self) -> bool:
-        """Whether it passes bytes on, after a handshake of its own."""
+        """Whether it relays bytes after a SOCKS handshake."""
         return self.scheme.startswith("socks")
 
     @property
     def resolves_names(self) -> bool:
-        """Whether it is handed names, and so reaches whatever these mean to it."""
+        """Whether it is given names, and so reaches whatever they resolve to there."""
         return self.scheme not in ("socks4", "socks5")
 
 
 class Listed(Struct):
-    """A list of proxies as it was read."""
+    """The result of reading a list of proxies."""
 
     proxies: list[Proxy]
     duplicates: int = 0
-    rejected: list[tuple[int, str]] = []  # line, what is wrong with it
+    rejected: list[tuple[int, str]] = []  # line number and error
 
     @property
     def unreadable(self) -> str:
-        """The lines that could not be read: how many, and the first of them; empty if all could."""
+        """The invalid lines: their number, and the first of them; empty if all are valid."""
         if not self.rejected:
             return ""
         count = len(self.rejected)
@@ -88,7 +88,7 @@ class Listed(Struct):
 
 
 def parse(text: str, *, scheme: str = "http", tier: int = 0) -> Proxy:
-    """One entry. `scheme`: of one that names none."""
+    """Parses an entry. `scheme`: the default."""
     if len(text) > LONGEST_LINE:
         raise BadProxy(f"is longer than {LONGEST_LINE} characters")
     named, mark, rest = text.strip().partition("://")
@@ -112,7 +112,7 @@ def parse(text: str, *, scheme: str = "http", tier: int = 0) -> Proxy:
 
 
 def parse_list(lines: Iterable[str], *, scheme: str = "http", tier: int = 0) -> Listed:
-    """Every entry once, in order; empty lines and those that begin with `#` are passed over."""
+    """Every entry once, in order; empty lines and lines with a leading `#` are skipped."""
     listed, known = Listed([]), set[str]()
     for number, line in enumerate(lines, 1):
         entry = line.strip()
@@ -132,7 +132,7 @@ def parse_list(lines: Iterable[str], *, scheme: str = "http", tier: int = 0) -> 
 
 
 def with_facts(proxy: Proxy, facts: Mapping[str, str]) -> Proxy:
-    """What else is known of it: `tier`, `country`."""
+    """Adds the attributes of an entry: `tier`, `country`."""
     found: dict[str, str | int] = {}
     if "tier" in facts:
         if not _TIER.fullmatch(facts["tier"]):
@@ -157,7 +157,7 @@ def _with_fields(entry: str, scheme: str, tier: int) -> Proxy:
 
 
 def _with_trailing_login(text: str) -> tuple[str, str, str] | None:
-    """`host:port:user:password`, as sellers of proxies write it; the password is whatever is left."""
+    """`host:port:user:password`, as sellers of proxies write it; the password is the rest of the text."""
     parts = text.split(":", 3)
     if len(parts) < 3 or text.startswith("[") or not parts[1].isdecimal():
         return None

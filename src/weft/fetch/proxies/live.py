@@ -1,5 +1,6 @@
-"""`live_proxies.json`: the proxies that have passed their last test. Replaced as a whole; for its owner's eyes alone,
-since it has their passwords."""
+"""`live_proxies.json`: the proxies that have passed their last test. Replaced as a whole; readable only by its owner,
+since it contains their passwords.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ LARGEST_BYTES = 64 << 20
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One proxy, and what its test has shown."""
+    """A proxy, and the result of its test."""
 
     url: str  # with its password
     latency_s: float
@@ -27,21 +28,21 @@ class Live(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def proxy(self) -> Proxy:
-        """To be used."""
+        """The proxy for use."""
         return msgspec.structs.replace(parse(self.url, tier=self.tier), country=self.country)
 
 
 class LiveFile(msgspec.Struct, frozen=True, kw_only=True):
-    """All of them."""
+    """The content of the file."""
 
     schema: int = 1
     tested_at: str = ""
-    tested: int = 0  # how many there were
+    tested: int = 0  # how many were tested
     proxies: tuple[Live, ...] = ()
 
 
 def read(path: Path) -> LiveFile | None:
-    """What was found by the last refresh; None where there was none. BadInput for a file that is something else."""
+    """The result of the last refresh; None if there was none. BadInput for a file that is something else."""
     try:
         found = msgspec.json.decode(_bytes(path), type=LiveFile)
         for live in found.proxies:
@@ -57,12 +58,12 @@ def read(path: Path) -> LiveFile | None:
 
 
 def write(path: Path, found: LiveFile) -> None:
-    """Replaces the file; who reads meanwhile has the old one or the new one."""
+    """Replaces the file; readers see the old one or the new one."""
     replace_file(path, msgspec.json.format(msgspec.json.encode(found), indent=1))
 
 
 def is_live_file(path: Path) -> bool:
-    """Whether it is, or is to become, a file of this kind, and no list."""
+    """Whether a path is, or will be, a file of this kind, not a list."""
     try:
         with path.open("rb") as file:
             return file.read(64).lstrip().startswith(b"{")

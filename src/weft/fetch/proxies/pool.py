@@ -1,9 +1,9 @@
 """The proxies that crawls use: chosen by `rotation`, read from a list or from `live_proxies.json`, and kept up.
 
-One pool for a file in a process, so that what one crawl learns of a proxy counts for all. Where there is a test URL the
-proxies are tested: at first, on a schedule, and when fewer than `min_proxies` are usable; in a thread, by whichever
-process sees it first; none is used before its test. What has changed in the files is read again. Without one, a list
-is used as it is.
+A process has one pool per file, so that all crawls share the results of a proxy. With a test URL the proxies are
+tested: at first, on a schedule, and when fewer than `min_proxies` are usable; in a thread, by the first process that
+notices it; no proxy is used before its test. Changed files are read again. Without a test URL, a list is used without
+tests.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = Log("weft.fetch.proxies")
 
 
 def read_list(path: Path) -> Listed:
-    """A list that somebody has written; BadInput where there is no proxy in it."""
+    """Reads a list that a user has written; BadInput if it contains no proxy."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             listed = parse_list(file)
@@ -43,7 +43,7 @@ def read_list(path: Path) -> Listed:
 
 
 def check(path: Path) -> str:
-    """BadInput if there is nothing to use. What is to be told of a list that is not read as a whole; mostly nothing."""
+    """BadInput if there is no proxy to use. Returns a warning about invalid lines; usually empty."""
     if live_file.is_live_file(path):
         if live_file.read(path) is None:
             raise BadInput(f"proxies {path}: No such file; `weft proxies refresh` writes it")
@@ -53,7 +53,7 @@ def check(path: Path) -> str:
 
 
 class ProxyPool:
-    """Whoever fetches asks it; from one thread."""
+    """The pool of one file; used from one thread."""
 
     def __init__(
         self,
@@ -82,14 +82,14 @@ class ProxyPool:
         return self.rotation.choose(urls.domain(host), now, sticky=sticky, apart=apart)
 
     def ended(self, proxy: Proxy, host: str, outcome: ProxyOutcome, took_s: float, now: float) -> None:
-        """How a request went."""
+        """Records how a request ended."""
         if outcome in (ProxyOutcome.FAILED, ProxyOutcome.BLOCKED):
             log.info("proxy " + outcome.value, proxy=proxy.name, site=urls.domain(host))
         self._counts.requested(proxy, outcome.value)
         self.rotation.ended(proxy.url, urls.domain(host), outcome, took_s, now)
 
     def held_up(self, now: float) -> str:
-        """Why no request can go out, and what helps; empty while one can, and before the first is asked for."""
+        """Why no request can be sent, and what helps; empty while one can, and before the first proxy is needed."""
         if not self._next_poll or any(standing.is_free(now) for standing in self.rotation.standings):
             return ""
         if self._thread is not None and self._thread.is_alive():
@@ -114,7 +114,7 @@ class ProxyPool:
     # -- the files
 
     def _read(self) -> None:
-        """Takes over what has changed; a file that cannot be read leaves what there is."""
+        """Applies changes of the files; an unreadable file changes nothing."""
         source = self._source()
         written = None if source is None else written_at(source)
         if source is None or written is None or self._read_from == (source, written):
@@ -137,7 +137,9 @@ class ProxyPool:
             log.warning("proxies are left out", file=source, why=unreadable)
 
     def _source(self) -> Path | None:
-        """What is read: of a list that is tested, what has passed since it was written; None if that is to come."""
+        """The file to read: for a tested list, the proxies that have passed since it was written; None if the test is
+        not finished.
+        """
         if self._refresh is None or not self._is_list:
             return self._path
         passed, listed = written_at(self._refresh.live), written_at(self._path)
@@ -159,7 +161,7 @@ class ProxyPool:
         self._thread.start()
 
     def _revive(self, now: float) -> None:
-        """Nobody tests them: one that is given up gets another try when it has rested."""
+        """Without tests: a proxy that was given up gets another attempt after its rest."""
         for standing in self.rotation.standings:
             if standing.is_dead and now >= standing.rests_until:
                 standing.failures = FAILS_TO_DIE - 1
@@ -176,18 +178,18 @@ class PoolChooser:
         return self._pool.choose(host, now, sticky=self._sticky, apart=self._apart)
 
     def ended(self, proxy: Proxy, host: str, outcome: ProxyOutcome, took_s: float, now: float) -> None:
-        """How it went."""
+        """Records how a request ended."""
         self._pool.ended(proxy, host, outcome, took_s, now)
 
 
 def sources_of(path: str | None, section: ProxySection) -> list[str]:
-    """Where proxies are collected from: `proxies`, if that is a list, and `proxy_sources`."""
+    """The sources of proxies: `proxies`, if that is a list, and `proxy_sources`."""
     listed = [path] if path and not live_file.is_live_file(Path(path)) else []
     return [*listed, *section.sources]
 
 
 def live_of(path: str | None, folder: Path) -> Path:
-    """Where those that have passed are written down: in `proxies`, if that is such a file, or in the folder."""
+    """The file of tested proxies: `proxies`, if that is such a file, or one in the folder."""
     is_one = path is not None and live_file.is_live_file(Path(path))
     return Path(str(path)) if is_one else folder / live_file.FILE
 
@@ -201,7 +203,7 @@ def usable_in(path: str | None, folder: Path) -> list[Proxy]:
 
 
 def written_at(path: Path) -> int | None:
-    """When a file was last written, in nanoseconds; None if there is none."""
+    """When a file was last written, in nanoseconds; None if it does not exist."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -215,5 +217,5 @@ def _run(refresh: Refresh) -> None:
         pass  # another process does it
     except WeftError as error:
         log.warning("proxies could not be tested", why=error)
-    except Exception:  # the thread's edge: the crawl goes on with what it has
+    except Exception:  # the thread's edge: the crawl continues with the proxies it has
         log.error("proxies could not be tested", exc_info=True)

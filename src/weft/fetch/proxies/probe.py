@@ -1,15 +1,15 @@
-"""Tests proxies: whether each answers, how fast, how much it tells of us, and whether it lets TLS through.
+"""Tests proxies: whether each answers, how fast, how much it reveals of us, and whether it passes TLS.
 
-The test URL is asked for directly first. If it shows the request (an echo), a proxy must show the same mark of ours,
-so that one which answers with something of its own fails; and what else is shown tells its anonymity:
+The test URL is asked for directly first. If it shows the request (an echo), a proxy must show the same mark of ours, so
+that one which answers with something of its own fails; and the other content reveals its anonymity:
 
     transparent   our own address is in it
     anonymous     that somebody stands between us is in it, but not who we are
     elite         neither
     unknown       the page does not show the request
 
-If it does not, an answer counts that has the same status. All tests share one client: a proxy that hangs costs its own
-time limit and nobody else's.
+If it does not, an answer counts that has the same status. All tests share one client: a proxy that hangs costs only its
+own time limit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from weft.records import FetchResult
 ECHO_BYTES = 256 * 1024
 MARK = "X-Weft-Test"
 _ADDRESS = re.compile(rb"(?<![0-9A-Fa-f.:])(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[0-9A-Fa-f]*:[0-9A-Fa-f:]+:[0-9A-Fa-f]+)")
-# What proxies add to a request, as an echo shows it.
+# Headers that proxies add to a request, in the form of an echo.
 _BETWEEN = re.compile(
     rb"(?i)\b(?:via|forwarded|x-forwarded-[a-z]+|x-real-ip|client-ip|x-client-ip|x-proxy-[a-z]+|proxy-connection|"
     rb"x-tinyproxy|x-cache|x-bluecoat-via|x-proxyuser-ip)\b[\"']?\s*[:=]"
@@ -43,7 +43,7 @@ _BETWEEN = re.compile(
 
 
 class ProxyVerdict(Struct, frozen=True):
-    """What a test has shown; `why` it failed, or nothing."""
+    """The result of a test; `why` is the reason of a failure, or empty."""
 
     proxy: Proxy
     why: str = ""
@@ -53,7 +53,7 @@ class ProxyVerdict(Struct, frozen=True):
     tls: bool | None = None
 
     def live(self) -> Live:
-        """To be written down."""
+        """The entry of the live file."""
         proxy = self.proxy
         return Live(
             url=proxy.url, latency_s=round(self.latency_s, 4), anonymity=self.anonymity, tls=self.tls,
@@ -62,7 +62,7 @@ class ProxyVerdict(Struct, frozen=True):
 
 
 class Expected(Struct, frozen=True):
-    """How the test URL answers without a proxy."""
+    """The test URL's answer without a proxy."""
 
     status: int
     answers: bool = True
@@ -71,7 +71,7 @@ class Expected(Struct, frozen=True):
 
 
 class _Given:
-    """Each test goes through the proxy that is its tag."""
+    """Chooses the proxy that is the tag of the test."""
 
     def choose(self, _host: str, tag: object, _now: float) -> Proxy | None:
         assert isinstance(tag, _Test)
@@ -91,12 +91,12 @@ class _Test:
 
 
 class Probe:
-    """Tests proxies with the settings' URLs. `fetch` tells who asks, `refusal` which addresses may be asked."""
+    """Tests proxies with the settings' URLs. `fetch` sets the user agent, `refusal` the permitted addresses."""
 
     def __init__(
         self, section: ProxySection, fetch: FetchSection, refusal: Refusal, named: str = "`proxy_test_url`"
     ) -> None:
-        """`named`: what a person has given the test URL as."""
+        """`named`: the test URL as the user has written it."""
         if section.test_url is None:
             raise BadInput(
                 "proxies cannot be tested without a page to ask for: set `proxy_test_url`, best to one of yours that "
@@ -112,26 +112,26 @@ class Probe:
         self._mark = secrets.token_hex(8)
 
     def expect(self) -> Expected:
-        """Asks the test URL directly; BadInput if that cannot be asked at all."""
+        """Requests the test URL directly; BadInput if that is not permitted."""
         client = Client(self._fetch, refusal=self._refusal, handles=1)
         try:
             result = get(client, [self._url], self._headers)[0]
         finally:
             client.close()
         if result.error in ("address", "dns", "other"):
-            # What is refused for want of `email` says so itself.
+            # A refusal for lack of `email` explains itself.
             is_private = result.error == "address" and "`email`" not in result.detail
             helps = "; `allow_private=True` lets such addresses in" if is_private else ""
             raise BadInput(f"{self._named} {self._url}: {result.error}: {result.detail}{helps}")
         if not result.status:
-            return Expected(200, answers=False)  # perhaps it can be reached by proxies alone
+            return Expected(200, answers=False)  # it may be reachable only through proxies
         body = _body(result)
         is_echo = self._mark.encode() in body
         own = frozenset(_ADDRESS.findall(body)) - set(_ADDRESS.findall(self._url.encode())) if is_echo else frozenset()
         return Expected(result.status, is_echo=is_echo, own=own)
 
     def run(self, proxies: Iterable[Proxy], expected: Expected) -> Iterator[ProxyVerdict]:
-        """A verdict for each, as they come."""
+        """Yields a verdict for each proxy, in the order of their completion."""
         client = ProxyClient(self._fetch, refusal=self._refusal, handles=self._parallel, chooser=_Given())
         waiting, passed = iter(proxies), dict[str, ProxyVerdict]()
         try:
@@ -160,7 +160,7 @@ class Probe:
     def _judged(
         self, test: _Test, result: FetchResult, expected: Expected, passed: dict[str, ProxyVerdict]
     ) -> ProxyVerdict | None:
-        """None: it has passed the first test, and TLS comes next."""
+        """The verdict; None if it has passed the first test, and TLS comes next."""
         proxy = test.proxy
         if test.url != self._url:
             return replace(passed.pop(proxy.url), tls=200 <= result.status < 400)
@@ -187,7 +187,7 @@ class Probe:
 
 
 def get(client: Client, urls: Sequence[str], headers: Sequence[tuple[str, str]] = ()) -> list[FetchResult]:
-    """Asks for some URLs, and waits for all of them."""
+    """Requests some URLs, and waits for all of them."""
     results: dict[object, FetchResult] = {}
     waiting = list(enumerate(urls))
     while len(results) < len(urls):

@@ -25,19 +25,19 @@ from weft.fetch.proxies.rotation import ProxyOutcome
 from weft.fetch.proxies.verdict import BAD_PROXY, PROXY, TransferFacts, judge
 
 WAIT_S = 3.0  # short, so that a crawl that is stopped has not to wait for it
-MOST_WAITING = 128  # half of what a fetcher has in flight at first: crawls without proxies go on beside them
+MOST_WAITING = 128  # half of a fetcher's first number in flight: crawls without proxies continue beside them
 _SUPPRESS_CONNECT_HEADERS = 265  # of libcurl; pycurl has no name for it
 _NO_PROXY = ("aborted", "no proxy is free")
 
 
 class Chooser(Protocol):
-    """Who chooses proxies, and is told how they did."""
+    """Chooses proxies, and records their results."""
 
     def choose(self, host: str, tag: object, now: float) -> Proxy | None:
-        """For a request to a host; None if none is free."""
+        """The proxy for a request to a host; None if none is free."""
 
     def ended(self, proxy: Proxy, host: str, outcome: ProxyOutcome, took_s: float, now: float) -> None:
-        """How that request went."""
+        """Records how that request ended."""
 
 
 class ProxiedTransfer(Transfer):
@@ -46,7 +46,7 @@ class ProxiedTransfer(Transfer):
     __slots__ = ("_set_to", "link", "proxy", "sought", "waits_since")
 
     def __init__(self, *args: Any) -> None:
-        self._set_to: tuple[str, str, str] | None = None  # URL, user and password that the handle is set to
+        self._set_to: tuple[str, str, str] | None = None  # the handle's current URL, user and password
         super().__init__(*args)
 
     def clear(self) -> None:
@@ -54,12 +54,12 @@ class ProxiedTransfer(Transfer):
         super().clear()
         self.proxy: Proxy | None = None
         self.sought = ""  # the name of the proxy that is being looked up
-        self.waits_since: float | None = None  # for a proxy to be free
+        self.waits_since: float | None = None  # since when it waits for a free proxy
         self.link: socket.socket | None = None  # to the proxy, if it was opened for this transfer
 
     @property
     def has_connected(self) -> bool:
-        """Whether the proxy has taken the connection. (libcurl tells its times at the end of a transfer alone.)"""
+        """Whether the proxy has accepted the connection. (libcurl reports its times only at the end of a transfer.)"""
         if self.link is None:
             return self.running and self.not_sent is None  # it was a kept one, or refused
         try:
@@ -69,11 +69,11 @@ class ProxiedTransfer(Transfer):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the proxy is asked for the whole URL, and gives the answer itself."""
+        """Whether the proxy is asked for the whole URL, and answers itself."""
         return self.proxy is not None and self.proxy.scheme in ("http", "https") and self.origin.startswith("http:")
 
     def go_by(self, proxy: Proxy | None, address: str) -> None:
-        """Sets the handle to a proxy at this address; None: to none."""
+        """Sets the handle to a proxy at this address; None: to no proxy."""
         url, user, password = "", "", ""
         if proxy is not None:
             shown = f"[{address}]" if ":" in address else address
@@ -92,7 +92,7 @@ class ProxiedTransfer(Transfer):
                 self.curl.unsetopt(option)
 
     def unpin(self) -> None:
-        """The proxy is given the name. (With an HTTP proxy a pinned address would make libcurl ask for a tunnel.)"""
+        """Passes the name to the proxy. (With an HTTP proxy a pinned address would make libcurl request a tunnel.)"""
         if self.pinned:
             self.curl.unsetopt(pycurl.CONNECT_TO)  # an empty list changes nothing
             self.pinned = ""
@@ -106,7 +106,7 @@ class ProxyClient(Client):
         super().__init__(*args, **more)
         self._chooser = chooser
         self._direct_fallback = direct_fallback
-        self._parked: dict[ProxiedTransfer, None] = {}  # for which no proxy was free
+        self._parked: dict[ProxiedTransfer, None] = {}  # transfers that wait for a free proxy
 
     def _make_transfer(self) -> Transfer:
         self._unmade -= 1
@@ -133,7 +133,7 @@ class ProxyClient(Client):
         self._connect(transfer, answer)
 
     def _start(self, transfer: Transfer) -> None:
-        """The site may be asked: through whom?"""
+        """Chooses the proxy of a transfer that may start."""
         assert isinstance(transfer, ProxiedTransfer)
         now = self._clock()
         proxy = self._chooser.choose(transfer.host, transfer.tag, now)
@@ -178,7 +178,7 @@ class ProxyClient(Client):
             transfer.unpin()
         else:
             transfer.pin(site[0])
-        transfer.addresses = ()  # what cannot be connected to is the proxy
+        transfer.addresses = ()  # a failed connection is the proxy's, not the site's
         transfer.go_by(proxy, at)
         path = transfer.target
         transfer.aim(transfer.origin, transfer.origin + path if transfer.is_plain else path)
@@ -220,7 +220,7 @@ class ProxyClient(Client):
     # -- its end
 
     def _fail(self, transfer: Transfer, code: int, message: str) -> None:
-        """As usual, but that nothing is read leniently: that would need a connection of our own."""
+        """Ends it as usual, but never reads leniently: that would need a connection of our own."""
         assert isinstance(transfer, ProxiedTransfer)
         if transfer.proxy is not None and code == pycurl.E_COULDNT_CONNECT:
             message = "it accepts no connection"  # libcurl names the site, and the proxy without its port
@@ -238,7 +238,7 @@ class ProxyClient(Client):
             waiting.remove(transfer)
         proxy, host, facts = transfer.proxy, transfer.host, self._facts(transfer, error)
         if proxy is not None and proxy.is_socks:
-            transfer.hold(None)  # what came in the handshake is counted too: it is no measure of the response
+            transfer.hold(None)  # bytes of the handshake are counted too, so they do not measure the response
         super()._end(transfer, error, detail)
         if proxy is None:
             return

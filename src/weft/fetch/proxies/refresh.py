@@ -4,7 +4,7 @@
     live_proxies.lock    held while one refresh runs: a second one, of any process, is refused
     proxy_refresh.json   how far the last one is: DISPATCHED, PROCESSING, COMPLETE or FAILED, by chunks
 
-A refresh that cannot tell (the test URL answers nobody, no source can be read) changes nothing.
+A refresh without a result (the test URL does not answer, no source is readable) changes nothing.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from weft.telemetry import Log
 KIND = "proxy_refresh"
 UNDER_WAY = ("DISPATCHED", "PROCESSING")
 LOCK_WAIT_S = 0.2  # `is_under_way` holds the lock for a moment
-LIST_SECONDS = 30.0  # for a list that is asked for
+LIST_SECONDS = 30.0  # for a list that is downloaded
 log = Log("weft.fetch.proxies")
 
 
 class RefreshJob(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a refresh is."""
+    """The progress of a refresh."""
 
     job_id: str
     kind: str = KIND
@@ -54,7 +54,7 @@ class RefreshJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def progress(self) -> dict[str, str | int | None]:
-        """As progress keys have it."""
+        """The progress in the form of progress keys."""
         return {
             "status": self.status, "total_chunks": self.total_chunks, "completed_chunks": self.completed_chunks,
             "started_at": self.started_at, "completed_at": self.completed_at, "result_count": self.result_count,
@@ -62,7 +62,7 @@ class RefreshJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one."""
+    """The result of a refresh."""
 
     job_id: str
     tested: int
@@ -70,8 +70,8 @@ class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
     duplicates: int
     rejected: int
     problems: list[str]
-    failures: dict[str, int]  # how many failed, by what
-    examples: dict[str, str]  # the first proxy that failed so
+    failures: dict[str, int]  # number of failures by reason
+    examples: dict[str, str]  # the first proxy of each reason
     seconds: float = 0.0
 
 
@@ -79,7 +79,7 @@ Watch = Callable[[RefreshJob], None]
 
 
 class Refresh:
-    """What is refreshed, and how; `run` does it once."""
+    """A configured refresh; `run` does it once."""
 
     def __init__(
         self,
@@ -96,8 +96,9 @@ class Refresh:
         self.section, self.fetch, self._refusal = section, fetch, refusal
 
     def run(self, watch: Watch = lambda _: None, job_id: str = "", work: Work | None = None) -> Refreshed:
-        """Collects and tests; Busy while another one runs, BadInput for what the user can correct. `work`: who does
-        it, this process unless given."""
+        """Collects and tests; Busy while another refresh runs, BadInput for what the user can correct. `work`: who
+        tests, this process by default.
+        """
         self.probe()
         if not self.sources:
             raise BadInput("there is nowhere to take proxies from: set `proxies` or `proxy_sources`")
@@ -117,11 +118,11 @@ class Refresh:
             return msgspec.structs.replace(done, seconds=round(took_s, 3))
 
     def probe(self) -> Probe:
-        """Tests proxies as the settings say; BadInput where they do not say with what."""
+        """The prober of the settings; BadInput if they have no test URL."""
         return Probe(self.section, self.fetch, self._refusal)
 
     def collect(self) -> Collected:
-        """All proxies of the sources; BadInput where there is none."""
+        """All proxies of the sources; BadInput if there is none."""
         found = collect(self.sources, self._get)
         if not found.proxies:
             raise BadInput(f"no proxy was found: {'; '.join(found.problems[:3]) or 'the sources are empty'}")
@@ -163,7 +164,7 @@ class Refresh:
 
 
 def refreshed(job_id: str, found: Collected, tested: ProxyTally) -> Refreshed:
-    """What came of a refresh."""
+    """The result of a refresh."""
     reasons = tested.reasons
     return Refreshed(
         job_id=job_id, tested=tested.tested, passed=len(tested.passed), duplicates=found.duplicates,
@@ -174,14 +175,14 @@ def refreshed(job_id: str, found: Collected, tested: ProxyTally) -> Refreshed:
 
 
 class RefreshReport:
-    """A job that is written down, and reported, as it proceeds."""
+    """A job that is saved, and reported, as it proceeds."""
 
     def __init__(self, job: RefreshJob, live: Path, watch: Watch) -> None:
         self.job, self._path, self._watch = job, live.with_name(f"{KIND}.json"), watch
         self.update()
 
     def update(self, **changes: object) -> None:
-        """Writes down what has changed."""
+        """Saves changes."""
         self.job = msgspec.structs.replace(self.job, **changes)
         replace_file(self._path, msgspec.json.encode(self.job))
         self._watch(self.job)
@@ -201,14 +202,14 @@ def last_job(live: Path) -> RefreshJob | None:
 
 
 def cut_off(job: RefreshJob) -> RefreshJob:
-    """The same refresh, seen when nobody works on it any more."""
+    """The job of a refresh whose process is gone."""
     if job.status not in UNDER_WAY:
         return job
     return msgspec.structs.replace(job, status="FAILED", error="it was cut off: its process has ended")
 
 
 def is_under_way(live: Path) -> bool:
-    """Whether some process refreshes these proxies now."""
+    """Whether a process refreshes these proxies now."""
     return is_locked(live.with_suffix(".lock"))
 
 
@@ -220,7 +221,7 @@ def _written(live: Path) -> RefreshJob | None:
 
 
 def new_id() -> str:
-    """For a job."""
+    """A new id for a job."""
     return secrets.token_hex(8)
 
 

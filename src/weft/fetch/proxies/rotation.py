@@ -1,6 +1,6 @@
-"""Which proxy a request goes through: by what each has shown, and by what a site has done to it.
+"""Chooses the proxy of a request: by the results of each proxy, and by its blocks at a site.
 
-The rules, each for itself small:
+The rules:
 - A tier is used before the next, dearer one. A site that blocks several proxies of its tier moves up for a while.
 - Within a tier chance decides, weighted by score: the share of good answers over the time they take. A proxy that is
   bad is asked seldom, not never, so that it can become good again.
@@ -21,13 +21,13 @@ from weft.fetch.proxies.entry import Proxy
 
 FIRST_REST_S, LONGEST_REST_S = 30.0, 3600.0
 FIRST_BAN_S, LONGEST_BAN_S = 300.0, 6 * 3600.0
-BLOCKS_PER_TIER = 3  # so many blocks of a site in a row, and the next tier is tried
+BLOCKS_PER_TIER = 3  # blocks by a site in a row, after which the next tier is tried
 RAISED_S = 1800.0
-SAMPLE = 64  # of more than these so many are looked at first: all of thousands would cost more than the request
-UNREACHED_TO_FAIL = 3  # so many sites in a row that it cannot reach, and the proxy is at fault
+SAMPLE = 64  # of more proxies than this, a sample is checked first: all of thousands would cost more than the request
+UNREACHED_TO_FAIL = 3  # unreached sites in a row, after which the proxy is at fault
 FAILS_TO_DIE = 5  # in a row: not usable until it is tested again
 _WEIGHT = 0.2  # of the newest answer in a mean
-_SLOW_S = 1.0  # a proxy that takes so long has half the score of one that takes no time
+_SLOW_S = 1.0  # a proxy with this answer time has half the score of an instant one
 
 
 class ProxyOutcome(Enum):
@@ -35,23 +35,23 @@ class ProxyOutcome(Enum):
 
     OK = "ok"
     FAILED = "failed"  # the proxy did not answer, or refused
-    BLOCKED = "blocked"  # the site answered that it does not want it
-    UNREACHED = "unreached"  # the proxy works, and could not get to the site
+    BLOCKED = "blocked"  # the site answered with a block
+    UNREACHED = "unreached"  # the proxy works, and could not reach the site
 
 
 class ProxyStanding:
-    """What one proxy has shown."""
+    """The results of one proxy."""
 
     __slots__ = ("bans", "failures", "good", "latency_s", "proxy", "rests_until", "unreached", "used")
 
     def __init__(self, proxy: Proxy, latency_s: float = _SLOW_S) -> None:
         self.proxy = proxy
-        self.good = 0.75  # the mean of its answers: a new one is trusted, but not as one that has shown it
+        self.good = 0.75  # the mean of its answers: a new one is trusted, but less than a proven one
         self.latency_s = latency_s
         self.failures = 0  # in a row
         self.rests_until = 0.0
         self.used = 0
-        self.unreached: set[str] = set()  # domains, since it has last reached one
+        self.unreached: set[str] = set()  # domains, since it last reached one
         self.bans: dict[str, tuple[float, float]] = {}  # domain -> until, length
 
     @property
@@ -61,7 +61,7 @@ class ProxyStanding:
 
     @property
     def is_dead(self) -> bool:
-        """It has failed too often in a row."""
+        """Whether it has failed too often in a row."""
         return self.failures >= FAILS_TO_DIE
 
     def is_free(self, now: float) -> bool:
@@ -74,7 +74,7 @@ class ProxyStanding:
 
 
 class _Site:
-    """What a domain has done to proxies."""
+    """The state of a domain: its blocks and its proxy."""
 
     __slots__ = ("blocks", "proxy", "raised_until", "tier")
 
@@ -82,11 +82,11 @@ class _Site:
         self.blocks = 0  # in a row
         self.tier = 0
         self.raised_until = 0.0
-        self.proxy: str | None = None  # the one that it keeps
+        self.proxy: str | None = None  # the sticky one
 
 
 class Rotation:
-    """The proxies of one crawl or service; from one thread."""
+    """The proxies of one crawl or service; used from one thread."""
 
     def __init__(
         self,
@@ -96,14 +96,14 @@ class Rotation:
         rest_s: float = FIRST_REST_S,
         ban_s: float = FIRST_BAN_S,
     ) -> None:
-        """`rest_s`, `ban_s`: how long the first rest of a proxy and its first ban at a site last."""
+        """`rest_s`, `ban_s`: the length of a proxy's first rest, and of its first ban at a site."""
         self._rest_s, self._ban_s = rest_s, ban_s
         self._standings: dict[str, ProxyStanding] = {}  # by the proxy's URL, as `_apart` and `_Site.proxy`
         self._tiers: dict[int, list[ProxyStanding]] = {}
         self._sites: dict[str, _Site] = {}
         self._apart: dict[str, str] = {}  # proxy -> the domain that shares it with no other of its kind
         self._chance = chance or random.Random()  # noqa: S311: spreads load, keeps no secret
-        self.rests = self.bans = 0  # how often a proxy was made to rest, or was blocked
+        self.rests = self.bans = 0  # how often a proxy had to rest, or was blocked
         self._hold({proxy.url: ProxyStanding(proxy) for proxy in proxies})
 
     def __len__(self) -> int:
@@ -119,9 +119,9 @@ class Rotation:
         return sum(standing.is_free(now) for standing in self._standings.values())
 
     def replace(self, proxies: Iterable[tuple[Proxy, float]]) -> None:
-        """Those that there are from now on, with their latencies; what is known of the ones that stay is kept.
+        """Replaces the list of proxies, with their latencies; the state of those that remain is kept.
 
-        One that was tested and is here again has passed: its failures are over. Bans are the sites', and stay.
+        A tested proxy that is listed again has passed, so its failures are reset. Bans belong to the sites, and remain.
         """
         standings: dict[str, ProxyStanding] = {}
         for proxy, latency_s in proxies:
@@ -142,7 +142,7 @@ class Rotation:
     def choose(self, domain: str, now: float, *, sticky: bool = False, apart: bool = False) -> Proxy | None:
         """The proxy for the next request to a domain; None if none may be used now."""
         site = self._sites.setdefault(domain, _Site())
-        sticky = sticky or apart  # else one site would take all of them for itself, one after the other
+        sticky = sticky or apart  # otherwise one site would use all of them, one after the other
         if site.tier and now >= site.raised_until:
             site.tier = 0
         if sticky and site.proxy is not None:
@@ -161,7 +161,7 @@ class Rotation:
         return chosen.proxy
 
     def ended(self, url: str, domain: str, outcome: ProxyOutcome, took_s: float, now: float) -> None:
-        """How a request went; `url` is the proxy's."""
+        """Records how a request ended; `url` is the proxy's."""
         standing, site = self._standings.get(url), self._sites.setdefault(domain, _Site())
         if outcome is ProxyOutcome.BLOCKED:
             self._blocked(site, now)
@@ -194,7 +194,7 @@ class Rotation:
             standing.bans.pop(domain, None)
 
     def _chosen(self, domain: str, tier: int, now: float, *, apart: bool) -> ProxyStanding | None:
-        """Of the lowest tier that is allowed and has a free one; of the highest below, where none has."""
+        """Chooses from the lowest permitted tier that has a free proxy; from the highest below, if none has."""
 
         def free(some: Iterable[ProxyStanding]) -> list[ProxyStanding]:
             return [

@@ -1,4 +1,4 @@
-"""Where proxies come from: files, URLs of lists, proxies that stand in the settings. Collected, each of them once.
+"""Collects proxies from files, URLs of lists, and entries in the settings, each of them once.
 
 A source may say more about its proxies after a `#`: `premium.txt#tier=1&country=DE&scheme=socks5`. A list of such URLs
 is asked for as any page is: behind the address guard, with limits of size and time.
@@ -25,7 +25,7 @@ _MORE = re.compile(r"(.*)#((?:(?:tier|country|scheme)=[^&=]*&?)+)")
 
 
 class ProxySource(Struct, frozen=True):
-    """Where, and what is known of all proxies there."""
+    """A source, and the attributes of all its proxies."""
 
     place: str
     scheme: str = "http"
@@ -34,21 +34,21 @@ class ProxySource(Struct, frozen=True):
 
     @property
     def is_url(self) -> bool:
-        """Whether its list must be asked for: a proxy has a port and no path."""
+        """Whether its list must be downloaded: a proxy has a port and no path."""
         return bool(re.match(r"https?://[^/]+/.", self.place))
 
 
 class Collected(Struct):
-    """All proxies of all sources."""
+    """The proxies of all sources."""
 
     proxies: list[Proxy]
     duplicates: int = 0
     rejected: int = 0
-    problems: list[str] = []  # sources that gave nothing, or have lines that could not be read
+    problems: list[str] = []  # sources that yielded nothing, or have invalid lines
 
 
 def source_of(text: str) -> ProxySource:
-    """A source as it is written; BadInput names what is wrong with it."""
+    """Parses a source; BadInput names its error."""
     found = _MORE.fullmatch(text.strip())
     if found is None:
         return ProxySource(text.strip())
@@ -62,7 +62,7 @@ def source_of(text: str) -> ProxySource:
 
 
 def collect(sources: Sequence[str], get: Get) -> Collected:
-    """What they hold; a source that cannot be read is told, and the others count."""
+    """Reads the sources; an unreadable one is reported, and the others count."""
     found, known = Collected([]), set[str]()
     parsed = [source_of(text) for text in sources if text.strip()]
     wanted = [source.place for source in parsed if source.is_url]
@@ -102,5 +102,5 @@ def _listed(source: ProxySource, answer: FetchResult | None, problems: list[str]
 
 
 def _shown(source: ProxySource) -> str:
-    """Without a login that may be in it."""
+    """The source without a login, for messages."""
     return source.place.rpartition("@")[2]

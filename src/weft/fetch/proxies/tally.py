@@ -1,5 +1,4 @@
-"""What tests of proxies have shown, of a chunk or of all: added up, and written down as the live ones. Pure but for
-`publish`."""
+"""The results of tests, of a chunk or of all: added up, and published as the live proxies. Pure, except `publish`."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ MOST_REASONS = 20  # why proxies failed
 
 
 class FailedProxies(msgspec.Struct):
-    """Those that have failed for one reason."""
+    """The proxies that failed for one reason."""
 
     count: int
     example: str  # the first of them, without its password
@@ -29,7 +28,7 @@ class ProxyTally(msgspec.Struct):
     passed: list[Live] = []
     failures: dict[str, FailedProxies] = {}
     tested: int = 0
-    answers: bool = False  # the test URL has answered directly
+    answers: bool = False  # the test URL answered without a proxy
 
     def add(self, verdict: ProxyVerdict) -> None:
         """Counts one proxy."""
@@ -40,7 +39,7 @@ class ProxyTally(msgspec.Struct):
             self.passed.append(verdict.live())
 
     def merge(self, other: ProxyTally) -> None:
-        """Adds what another chunk has shown."""
+        """Adds the results of another chunk."""
         self.passed += other.passed
         self.tested += other.tested
         self.answers = self.answers or other.answers
@@ -58,8 +57,9 @@ class ProxyTally(msgspec.Struct):
 
 
 def publish(path: Path, tested: ProxyTally, test_url: str | None, kept: tuple[Live, ...] = ()) -> str:
-    """Replaces the live proxies by those that have passed, the fastest first; returns when. `kept`: others, which
-    could not be tested and stay as they were. WeftError where the test URL gives no answer: then nothing changes."""
+    """Replaces the live proxies by those that have passed, the fastest first; returns the time. `kept`: others that
+    could not be tested, and are kept unchanged. WeftError if the test URL does not answer: then nothing changes.
+    """
     if not tested.passed and not tested.answers:
         raise WeftError(f"{test_url}: gives no answer, directly or by a proxy; the old list stays")
     now = datetime.now(UTC).isoformat()
@@ -69,5 +69,5 @@ def publish(path: Path, tested: ProxyTally, test_url: str | None, kept: tuple[Li
 
 
 def reason_of(verdict: ProxyVerdict) -> str:
-    """Why it failed, without what is different for each proxy."""
+    """The reason of a failure, without the parts that differ for each proxy."""
     return verdict.why.removeprefix(f"{verdict.proxy.name}: ").replace(verdict.proxy.host, "HOST")[:100]

@@ -1,7 +1,7 @@
-"""What the end of a request through a proxy says: about the proxy, and whether it is the site's answer at all. Pure.
+"""Judges the end of a request through a proxy: the proxy's result, and whether the answer is the site's at all. Pure.
 
-What fails before the request was sent to the site is the proxy's. Through an HTTP proxy a plain request is sent to
-the proxy alone, so that silence is the proxy's, too, and so are answers that carry its mark; any other is the site's.
+A failure before the request was sent to the site is the proxy's. Through an HTTP proxy a plain request is sent to the
+proxy alone, so that silence is the proxy's, too, and so are answers that carry its mark; any other is the site's.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from weft.records import FetchResult
 BAD_PROXY, PROXY = "bad_proxy", "proxy"
 _BLOCKS = frozenset({403, 429})
 _LOGIN_CODES = frozenset({401, 407})
-# Of libcurl's CURLPX_*: a SOCKS proxy that has tried, and could not get to the site.
+# libcurl's CURLPX_* codes of a SOCKS proxy that tried, and could not reach the site.
 _SOCKS_UNREACHED = frozenset({19, 20, 21, 22, 24})
-_OWN = frozenset({"aborted", "stale"})  # ends that nobody has caused who is asked here
+_OWN = frozenset({"aborted", "stale"})  # ends that neither the proxy nor the site has caused
 
 
 class TransferFacts(NamedTuple):
-    """What is known of a transfer at its end, besides its result."""
+    """The facts about a transfer at its end, besides its result."""
 
     is_plain: bool  # an http URL through an HTTP proxy: the proxy is asked for it by its whole URL
     asked: bool  # the request was sent
     connected: bool  # there was a connection to the proxy
-    connect_code: int = 0  # what an HTTP proxy has answered to CONNECT
+    connect_code: int = 0  # an HTTP proxy's answer to CONNECT
     socks_code: int = 0  # libcurl's CURLPX_*
     is_tls: bool = False  # it failed at the site's certificate or handshake, inside the tunnel
 
 
 def judge(result: FetchResult, facts: TransferFacts) -> tuple[ProxyOutcome | None, str]:
-    """What it says about the proxy (None: nothing), and why the error is the proxy's; empty where it is not."""
+    """The meaning for the proxy (None: none), and why the error is the proxy's; empty if it is not."""
     if result.error in _OWN:
         return None, ""
     if not facts.asked:
@@ -49,7 +49,7 @@ def judge(result: FetchResult, facts: TransferFacts) -> tuple[ProxyOutcome | Non
 
 
 def is_block(result: FetchResult) -> bool:
-    """Whether a site answers that it does not want whoever asks."""
+    """Whether a site's answer is a block."""
     return result.status in _BLOCKS or (result.status >= 400 and bool(Head(result.head).get("cf-mitigated")))
 
 

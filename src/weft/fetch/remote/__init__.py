@@ -1,1 +1,1 @@
-"""Requests made by workers on other machines: the transport to the loop, and who gets which request."""
+"""Requests made by workers on other machines: the transport for the loop, and the routing of requests to workers."""

@@ -1,4 +1,4 @@
-"""What the transport through workers needs of the code that talks to them; its entry point is `cluster.brain`."""
+"""The interface of the transport to the code that talks to workers; its entry point is `cluster.brain`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from weft.fetch.remote.messages import FetchTask, RemoteResult
 
 
 class HandFacts(Struct, frozen=True):
-    """A hand that can be given requests now."""
+    """A hand (a worker) that can accept requests now."""
 
     name: str
     concurrency: int
 
 
 class RemoteArrival(Struct, frozen=True):
-    """A result that has come, at a time of the monotonic clock. `body` is None where it is lost."""
+    """A result that arrived at a time of the monotonic clock. `body` is None if it is lost."""
 
     result: RemoteResult
     body: Body | None
@@ -29,20 +29,20 @@ class RemoteArrival(Struct, frozen=True):
 
 
 class HandDispatcher(Protocol):
-    """Sends tasks to hands and receives what they send. No method waits for the broker."""
+    """Sends tasks to hands and receives their results. No method waits for the broker."""
 
     @property
     def is_private(self) -> bool:
-        """Whether what goes to the broker can be read by none but the cluster: credentials may go there."""
+        """Whether only the cluster can read what is sent to the broker: then credentials may be sent."""
 
     def fileno(self) -> int:
         """Readable when `arrivals` has something."""
 
     def arrivals(self) -> list[RemoteArrival]:
-        """The results that have come since the last call."""
+        """The results that have arrived since the last call."""
 
     def hands(self) -> Mapping[str, HandFacts]:
-        """The hands that are there, by name."""
+        """The connected hands, by name."""
 
     def trouble(self) -> str:
         """Why nothing can be sent now; empty if it can."""
@@ -52,11 +52,11 @@ class HandDispatcher(Protocol):
         is given this process's name and epoch."""
 
     def count(self, name: str) -> None:
-        """Counts something that was refused."""
+        """Counts a refusal."""
 
     def close(self) -> None:
-        """Sends nothing more; what is out is not waited for."""
+        """Sends nothing more; pending tasks are not waited for."""
 
 
-# The settings, the crawl's folder, the process's name, and whether what is wrong with the broker is raised at once.
+# The settings, the crawl's folder, the process's name, and whether an error of the broker is raised at once.
 Connect = Callable[[ClusterSection, Path, str, bool], HandDispatcher]

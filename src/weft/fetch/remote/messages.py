@@ -1,7 +1,7 @@
-"""Requests and results as they travel between brain and hand: plain values that are JSON.
+"""Requests and results as they are sent between brain and hand: plain JSON values.
 
-Times are ages, never times of a clock: those of two machines do not compare. A body is in the result, or beside it
-under the request's id, and is then named by its SHA-256 here, in the part that is signed.
+Times are ages, never times of a clock: clocks of two machines do not compare. A body is in the result, or beside it
+under the request's id; then the result, which is signed, contains its SHA-256.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from weft.records import FetchResult
 
 INLINE_BYTES = 256 * 1024
 BATCH = 20  # requests in one task
-# What a hand is not sent of a crawl's settings: secrets, which go along with the requests that need them, and what
-# the brain alone does.
+# Settings of a crawl that a hand does not get: secrets, which are sent with the requests that need them, and tasks of
+# the brain.
 _KEPT_HERE = ("auth", "proxies", "proxy_sticky", "proxy_apart", "direct_fallback", "hands", "workers")
 
 
@@ -46,12 +46,12 @@ class FetchTask(Struct, frozen=True):
     requests: tuple[RemoteRequest, ...]
     section: dict[str, Any]
     run_s: float
-    most_bytes: int  # of bodies that all hands have on the broker
+    most_bytes: int  # total size of bodies that all hands have on the broker
     is_shared: bool  # whether the brain reads the shared folder, too
 
 
 class LargeBody(Struct, frozen=True):
-    """A body that is beside its result."""
+    """A body beside its result."""
 
     size: int
     sha256: str
@@ -59,7 +59,7 @@ class LargeBody(Struct, frozen=True):
 
 
 class RemoteResult(Struct, frozen=True, omit_defaults=True):
-    """The result of one request, as its hand has it."""
+    """The result of one request, as its hand reports it."""
 
     id: str
     slot: str
@@ -80,7 +80,7 @@ class RemoteResult(Struct, frozen=True, omit_defaults=True):
 
 
 def settings_for_hands(section: FetchSection) -> dict[str, Any]:
-    """What a hand needs to know of how pages are asked for."""
+    """The settings of requests that a hand needs."""
     own = {
         name: getattr(section, name)
         for name in section.__struct_fields__
@@ -94,12 +94,12 @@ def settings_for_hands(section: FetchSection) -> dict[str, Any]:
 
 
 def section_of(settings: dict[str, Any]) -> FetchSection:
-    """The settings as the hand's client takes them; msgspec.ValidationError for others."""
+    """The settings for the hand's client; msgspec.ValidationError for invalid ones."""
     return msgspec.convert(settings, FetchSection)
 
 
 def fetch_result(result: RemoteResult, url: str, body: Any, came: float, sent: float) -> FetchResult:
-    """A result on the clock of this machine: it came at `came`, its request was sent no earlier than `sent`."""
+    """A result on the clock of this machine: it arrived at `came`, its request was sent no earlier than `sent`."""
     ended = max(sent, came - max(0.0, result.age_s))
     started = max(sent, ended - max(0.0, result.took_s))
     return FetchResult(

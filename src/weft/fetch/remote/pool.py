@@ -1,5 +1,5 @@
-"""The hands as all transports of a process share them: requests are routed when they are claimed, sent in batches, and
-end with their result, or at their deadline.
+"""The hands, shared by all transports of a process: requests are routed when they are claimed, sent in batches, and end
+with their result, or at their deadline.
 
 What must stay true: a request that was routed to a hand goes to that hand or nowhere, because the request log names it;
 one without a result is taken to have been sent, and ends at its deadline, not before; a result counts once.
@@ -20,24 +20,24 @@ from weft.credentials import HARMLESS
 from weft.fetch.contract import Done
 from weft.fetch.remote.contract import HandDispatcher, RemoteArrival
 from weft.fetch.remote.messages import BATCH, FetchTask, RemoteRequest, fetch_result
-from weft.fetch.remote.routing import HAND_ERRORS, Routing
+from weft.fetch.remote.routing import FAILURES, HAND_ERRORS, OUT_S, Routing
 from weft.records import FetchResult, HandRoute, Lease
 from weft.telemetry import Log
 
 GRACE_S = 5.0  # after a deadline, for a result that is on its way; a third of the slack, at most
-LOST_S = 15.0  # a lease lasts that much longer than its task
+LOST_S = 15.0  # a lease lasts this much longer than its task
 CHECK_S = 1.0
 log = Log("weft.fetch.remote.pool")
 
 
 class Waiter(Protocol):
-    """Who has submitted a request."""
+    """The submitter of a request."""
 
     done: Done
 
 
 class RemoteFlight(Struct):
-    """A request that a hand has, or is about to have."""
+    """A request that is sent to a hand, or about to be."""
 
     request: RemoteRequest
     tag: object
@@ -51,18 +51,18 @@ class RemoteFlight(Struct):
 
     @property
     def host(self) -> str:
-        """The host that is asked."""
+        """The host of the request."""
         return urls.host_of(self.request.url)
 
     def failed(self, error: str, detail: str, ended: float, *, was_sent: bool) -> FetchResult:
-        """Its result where none came."""
+        """Its result, if none arrived."""
         return FetchResult(
             self.request.url, 0, b"", b"", error, detail, min(self.sent, ended), ended, "", b"", was_sent=was_sent
         )
 
 
 class HandPool:
-    """See the module."""
+    """The pool of hands; see the module."""
 
     def __init__(
         self, section: ClusterSection, dispatcher: HandDispatcher, clock: Callable[[], float] = time.monotonic
@@ -78,27 +78,29 @@ class HandPool:
 
     @property
     def dispatcher(self) -> HandDispatcher:
-        """Who talks to the hands."""
+        """The connection to the hands."""
         return self._dispatcher
 
     @property
     def has_hands(self) -> bool:
-        """Whether any hand is there, and works."""
+        """Whether a working hand is connected."""
         return self._routing.any_in(self._dispatcher.hands(), self._clock()) and not self._dispatcher.trouble()
 
     @property
     def room(self) -> int:
-        """How many requests the hands can be given now."""
+        """How many requests the hands can accept now."""
         if self._dispatcher.trouble():
             return 0
         return self._routing.room(self._dispatcher.hands(), self._clock())
 
     def held_up(self) -> str:
-        """Why no request goes to a hand; empty while some can."""
+        """Why no request can be sent to a hand; empty while some can."""
         if why := self._dispatcher.trouble():
             return f"workers cannot be asked: {why}"
         if not self._dispatcher.hands():
             return "no worker is connected: start one with `weft worker`"
+        if not self.has_hands:
+            return f"every worker has failed {FAILURES} times, and is asked again after {OUT_S:.0f} s"
         return ""
 
     def times(self, section: FetchSection) -> tuple[float, float]:
@@ -107,7 +109,7 @@ class HandPool:
         return queued_s, queued_s + run_s
 
     def route(self, lease: Lease, section: FetchSection, *, has_secrets: bool) -> HandRoute | None:
-        """The hand for a request that is being claimed; None where this process shall make it, or has to wait."""
+        """The hand for a request that is being claimed; None if this process must make it, or has to wait."""
         hands = self._dispatcher.hands()
         if not hands or self._dispatcher.trouble() or (has_secrets and not self._dispatcher.is_private):
             return None
@@ -121,15 +123,15 @@ class HandPool:
         return HandRoute(hand, lasts_s, lasts_s + LOST_S)
 
     def routed(self, tag: object) -> tuple[str, float] | None:
-        """The hand that a claimed request was routed to, and when; once."""
+        """The hand that a claimed request was routed to, and when; can be read once."""
         return self._routes.pop(tag.item, None) if isinstance(tag, Lease) else None
 
     def unroute(self, hand: str) -> None:
-        """A routed request is not given to its hand after all."""
+        """Cancels a route: the request is not sent to its hand after all."""
         self._routing.out[hand] -= 1
 
     def may_have(self, headers: Sequence[tuple[str, str]], body: bytes | None) -> bool:
-        """Whether hands may be given a request: one that may hold a secret only where no stranger reads along."""
+        """Whether hands may get a request: one that may contain a secret only if no stranger can read it."""
         is_plain = body is None and all(name.lower() in HARMLESS for name, _ in headers)
         return is_plain or self._dispatcher.is_private
 
@@ -137,7 +139,7 @@ class HandPool:
         self, owner: Waiter, request: RemoteRequest, tag: Lease, hand: str, claimed: float, section: FetchSection,
         settings: dict[str, object],
     ) -> None:  # fmt: skip
-        """Has a hand make a request, with the next `flush`."""
+        """Submits a request to a hand, sent with the next `flush`."""
         queued_s, lasts_s = self.times(section)
         flight = RemoteFlight(
             request, tag, tag.key, hand, owner, settings, self._clock(), claimed + queued_s, claimed + lasts_s
@@ -145,7 +147,7 @@ class HandPool:
         self._pending.setdefault(hand, []).append(flight)
 
     def flush(self) -> None:
-        """Sends what was submitted, in as few tasks as there may be; what was routed and not submitted is not sent."""
+        """Sends submitted requests in as few tasks as possible; routed requests that were not submitted are dropped."""
         for hand, _ in self._routes.values():
             self._routing.out[hand] -= 1
         self._routes.clear()
@@ -162,7 +164,9 @@ class HandPool:
                 self._send(hand, batch)
 
     def abort(self, tag: object) -> None:
-        """Ends the requests with a tag. What a hand has may be sent until its deadline, which counts as its end."""
+        """Ends the requests with a tag. A hand may still send its requests until their deadline, which counts as their
+        end.
+        """
         for hand, flights in self._pending.items():
             for flight in [one for one in flights if one.tag is tag or one.tag == tag]:
                 self._pending[hand].remove(flight)
@@ -173,7 +177,7 @@ class HandPool:
                 self._end(flight, flight.failed("aborted", "by the caller", flight.deadline, was_sent=True))
 
     def collect(self) -> None:
-        """Gives the results that have come to who waits for them, and ends what is overdue."""
+        """Passes arrived results to their submitters, and ends overdue requests."""
         for arrival in self._dispatcher.arrivals():
             flight = self._out.get(arrival.result.id)
             if flight is None or flight.hand != arrival.result.hand:
@@ -187,11 +191,11 @@ class HandPool:
             self._routing.forget_all_but(self._dispatcher.hands())
 
     def failures(self) -> dict[tuple[str, str], int]:
-        """How often which hand has failed in which way."""
+        """Failures by hand and kind."""
         return dict(self._routing.failures)
 
     def close(self) -> None:
-        """Gives everything back; what is out is not waited for."""
+        """Closes the pool; pending tasks are not waited for."""
         self._dispatcher.close()
 
     def _send(self, hand: str, batch: list[RemoteFlight]) -> None:
@@ -241,7 +245,9 @@ class HandPool:
 
 
 def _batches(flights: list[RemoteFlight]) -> list[list[RemoteFlight]]:
-    """Tasks of requests with the same settings, no two of one politeness key; what is no GET goes alone."""
+    """Tasks of requests with the same settings, no two of one politeness key; a request other than GET has a task of
+    its own.
+    """
     batches = list[list[RemoteFlight]]()
     open_of = dict[int, list[list[RemoteFlight]]]()
     for flight in flights:

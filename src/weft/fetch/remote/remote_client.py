@@ -1,8 +1,8 @@
 """Behind `fetch/contract.py`: requests that were routed to a worker go there, all others through the transport that
 this one wraps.
 
-With `workers: cluster` nothing is claimed while no worker has room; what was claimed all the same ends unasked at once.
-With `prefer-cluster` this process asks for itself while no worker is connected.
+With `workers: cluster` nothing is claimed while no worker has room; a request claimed all the same ends unsent at once.
+With `prefer-cluster` this process makes the requests while no worker is connected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.records import FetchResult, Lease
 
 
 class RemoteTransport:
-    """One kind of fetch settings, over the hands that all of a process's transports share."""
+    """The transport of one set of fetch settings, over the hands that all of a process's transports share."""
 
     def __init__(self, inner: Transport, pool: HandPool, section: FetchSection, handles: int) -> None:
         self._inner = inner
@@ -30,7 +30,7 @@ class RemoteTransport:
         self._section = section
         self._settings: dict[str, object] = settings_for_hands(section)
         self._handles = handles
-        self._remote = 0  # with hands, or about to be
+        self._remote = 0  # requests at hands, or about to be
         self.done: Done = []  # filled by the pool
         self._epoll = select.epoll()
         self._epoll.register(inner.fileno(), select.EPOLLIN)
@@ -50,7 +50,7 @@ class RemoteTransport:
 
     @property
     def lookups(self) -> NameCounts:
-        """Of the transport that is wrapped: workers look names up for themselves."""
+        """The counts of the inner transport: workers resolve names for themselves."""
         return self._inner.lookups
 
     def submit(
@@ -68,7 +68,7 @@ class RemoteTransport:
         method: str = "",
         timeout_s: float = 0.0,
     ) -> None:
-        """Begins one transfer, where its claim has routed it."""
+        """Starts one transfer on the route that its claim has chosen."""
         routed = self._pool.routed(tag)
         if routed is not None and not self._pool.may_have(headers, body):
             self._pool.unroute(routed[0])
@@ -95,7 +95,7 @@ class RemoteTransport:
         self._pool.submit(self, request, tag, hand, claimed, self._section, self._settings)
 
     def address_of(self, host: str) -> str | None:
-        """That of the transport that is wrapped."""
+        """The address from the inner transport."""
         return self._inner.address_of(host)
 
     def poll(self, timeout_s: float) -> Done:
@@ -130,13 +130,13 @@ class RemoteTransport:
         return CHECK_S if left_s is None else min(left_s, CHECK_S)
 
     def close(self) -> None:
-        """Gives everything back; the pool, which others use too, is closed by its owner."""
+        """Closes the inner transport; the pool, which others use too, is closed by its owner."""
         with suppress(OSError):
             self._epoll.close()
         self._inner.close()
 
     def _must_wait(self, tag: object, headers: Sequence[tuple[str, str]], body: bytes | None) -> bool:
-        """Whether a request that no hand was found for may not be made by this process either."""
+        """Whether a request without a hand may not be made by this process either."""
         if not isinstance(tag, Lease) or not self._pool.may_have(headers, body):
             return False
         return self._section.hands == "cluster" or self._pool.has_hands

@@ -1,7 +1,7 @@
-"""Which hand gets a request. Pure, but for its memory of what went wrong.
+"""Chooses the hand of a request. Pure, except for its memory of failures.
 
-A host goes to the same hand as long as that is there and has room, so that its connections are used again; one with
-cookies or a login goes to no other. A hand that has failed three times is left out for a minute.
+A host is assigned to the same hand while that is connected and has room, so that its connections are reused; a host
+with cookies or a login is never assigned to another. A hand that has failed three times is left out for a minute.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ FAILURES = 3
 OUT_S = 60.0
 REACHED_S = 30.0
 HOSTS_KEPT = 100_000
-# A hand that has no network fails so, whatever the site is.
+# A hand without a network fails with these errors, whatever the site.
 HAND_ERRORS = frozenset({"dns", "connect", "tls"})
 
 
@@ -24,29 +24,29 @@ class _Record:
     def __init__(self) -> None:
         self.failures = 0
         self.out_until = 0.0
-        self.reached: OrderedDict[str, float] = OrderedDict()  # two hosts that it has reached last, and when
+        self.reached: OrderedDict[str, float] = OrderedDict()  # the two hosts that it reached last, and when
 
 
 class Routing:
-    """The choice of hands for one process."""
+    """Chooses hands for one process."""
 
     def __init__(self, in_flight: int) -> None:
         self._most = in_flight
         self._records: dict[str, _Record] = {}
-        self._kept: OrderedDict[str, str] = OrderedDict()  # hosts that stay with one hand
-        self.out: Counter[str] = Counter()  # requests that each hand has
+        self._kept: OrderedDict[str, str] = OrderedDict()  # hosts that are bound to one hand
+        self.out: Counter[str] = Counter()  # pending requests of each hand
         self.failures: Counter[tuple[str, str]] = Counter()  # by hand and kind, since the start
 
     def room(self, hands: Collection[str], now: float) -> int:
-        """How many requests the hands can be given now."""
+        """How many requests the hands can accept now."""
         return sum(max(0, self._most - self.out[hand]) for hand in hands if self._is_in(hand, now))
 
     def any_in(self, hands: Collection[str], now: float) -> bool:
-        """Whether one of the hands is not left out."""
+        """Whether any hand is not left out."""
         return any(self._is_in(hand, now) for hand in hands)
 
     def choose(self, host: str, hands: Collection[str], now: float, *, keep: bool) -> str:
-        """The hand for a request to a host; empty if none can have it now. `keep`: the host has cookies or a login."""
+        """The hand for a request to a host; empty if none is available now. `keep`: the host has cookies or a login."""
         if (kept := self._kept.get(host)) is not None and kept in hands:
             return kept if self._has_room(kept, now) else ""
         order = sorted(hands, key=lambda hand: blake2b(f"{hand}\0{host}".encode(), digest_size=8).digest())
@@ -59,7 +59,7 @@ class Routing:
         return chosen
 
     def reached(self, hand: str, host: str, now: float) -> None:
-        """A site has answered a hand: it works."""
+        """Records that a site has answered a hand: the hand works."""
         record = self._record(hand)
         record.failures = 0
         record.reached[host] = now
@@ -68,11 +68,11 @@ class Routing:
             record.reached.popitem(last=False)
 
     def is_sites_fault(self, hand: str, host: str, now: float) -> bool:
-        """Whether a host that a hand cannot reach is at fault: the hand has reached another one a moment ago."""
+        """Whether a host that a hand cannot reach is at fault: the hand has just reached another one."""
         return any(other != host and now - at <= REACHED_S for other, at in self._record(hand).reached.items())
 
     def failed(self, hand: str, kind: str, now: float) -> None:
-        """A hand has failed: it did not reach a site, or nothing came of a request."""
+        """Records a failure of a hand: it did not reach a site, or a request had no result."""
         self.failures[hand, kind] += 1
         record = self._record(hand)
         record.failures += 1
@@ -80,7 +80,7 @@ class Routing:
             record.failures, record.out_until = 0, now + OUT_S
 
     def forget_all_but(self, hands: Collection[str]) -> None:
-        """Hands that are gone never come back: each start of a worker has a name of its own."""
+        """Forgets hands that are gone: a restarted worker has a new name."""
         for gone in [hand for hand in self._records if hand not in hands and not self.out[hand]]:
             del self._records[gone]
             del self.out[gone]

@@ -1,1 +1,1 @@
-"""How an embedded frontier is written down as a whole, restored, and replaced."""
+"""How an embedded frontier is saved, restored, and replaced."""

@@ -1,12 +1,12 @@
-"""What a frontier holds beyond its memory: pieces of long queues and rows of swapped-out sites, as numbered blobs.
+"""Holds a frontier's state beyond its memory: pieces of long queues and rows of swapped-out sites, as numbered blobs.
 
     FOLDER/queues.db    blobs: number → checksum (8 bytes), content (see `compression`)
                         facts: which store it is, which checkpoint it has
 
-A blob is written once and never changed; numbers are not used again. A checkpoint names blobs (`begin`). What it may
-name is deleted only once a later checkpoint is on the disk (`saved`), so that a process which comes back from a
-checkpoint finds all of it, and nothing of what was written since counts. Blobs lie in one SQLite file, whose free pages
-are used again: there is no file for each site or queue, nothing to compact, and opening costs the same at any size.
+A blob is written once and never changed; numbers are not used again. A checkpoint names blobs (`begin`). A blob that it
+may name is deleted only when a later checkpoint is on the disk (`saved`), so that a process restored from a checkpoint
+has all of its blobs; those written since are ignored. Blobs lie in one SQLite file, whose free pages are used again:
+there is no file for each site or queue, nothing to compact, and opening costs the same at any size.
 
 The file is a cache: the journal has what is queued. Where it is damaged it is deleted, and the next start reads the
 journal instead.
@@ -50,17 +50,17 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL)
 
 
 class BlobsAt(Struct, array_like=True):
-    """What a checkpoint has to know of the blobs it names."""
+    """Identifies the blobs that a checkpoint names."""
 
     store: int  # which file it was
     saved: int  # the number of the checkpoint, counted by the file
-    first_free: int  # blobs from this number on were written later
+    first_free: int  # blobs from this number on were written after it
     unwanted: bytes  # numbers, 8 bytes each, of blobs that nothing names any more
     leftover: list[tuple[int, int]]  # first and last numbers of ranges of blobs that nothing names
 
 
 class BlobStore:
-    """The blobs of one pod; one writer."""
+    """The blobs of one pod's frontier; one writer."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -73,8 +73,8 @@ class BlobStore:
         self.next_number = 1
         self._new_bytes = 0
         self._named_below = 0  # blobs below this number may be named by a checkpoint
-        self._later: list[int] = []  # named by a checkpoint, and not wanted any more
-        self._awaiting: list[int] = []  # those of them that the checkpoint which is being written does not name
+        self._later: list[int] = []  # named by a checkpoint, and no longer needed
+        self._awaiting: list[int] = []  # those of them that the checkpoint being written does not name
         self._unwanted: deque[int] = deque()  # to be deleted
         self._leftover: list[tuple[int, int]] = []  # ranges to be deleted, first and last numbers
         self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
@@ -109,12 +109,12 @@ class BlobStore:
         self._new[number] = content
         self._new_bytes += len(content)
         if self._new_bytes >= _BUFFER:
-            with suppress(DiskFull):  # it stays in memory, and the crawl will pause anyway
+            with suppress(DiskFull):  # the content is still in memory, and the crawl will pause anyway
                 self.flush()
         return number
 
     def get(self, number: int) -> bytes:
-        """A blob's content; Damaged where it is not what was written."""
+        """A blob's content; Damaged if it differs from what was written."""
         new = self._new.get(number)
         if new is not None:
             return new
@@ -126,7 +126,7 @@ class BlobStore:
             return unpacked(content)
 
     def drop(self, number: int) -> None:
-        """A blob is not wanted any more."""
+        """Marks a blob as no longer needed."""
         if number >= self._named_below:
             new = self._new.pop(number, None)
             if new is None:
@@ -137,12 +137,12 @@ class BlobStore:
             self._later.append(number)
 
     def drop_all(self, numbers: Iterable[int]) -> None:
-        """The same for several."""
+        """Marks several blobs as no longer needed."""
         for number in numbers:
             self.drop(number)
 
     def flush(self) -> None:
-        """Writes what is in memory to the file; DiskFull leaves it there."""
+        """Writes buffered blobs to the file; DiskFull leaves them in memory."""
         if not self._new:
             return
         rows = [(number, _summed(number, content)) for number, content in self._new.items()]
@@ -153,7 +153,9 @@ class BlobStore:
         self._new_bytes = 0
 
     def delete_some(self) -> None:
-        """Deletes some of what is not wanted: for some milliseconds, and the rest at the next calls."""
+        """Deletes some of the blobs that are no longer needed: for some milliseconds, and the rest at the next
+        calls.
+        """
         until = time.monotonic() + _DELETING_S
         while (self._unwanted or self._leftover) and time.monotonic() < until:
             some = [self._unwanted.popleft() for _ in range(min(len(self._unwanted), _DELETED_AT_ONCE))]
@@ -168,11 +170,11 @@ class BlobStore:
             self._give_back()
 
     def _give_back(self) -> None:
-        """Some of the free pages go back to the disk, where they are more than those in use."""
+        """Returns some free pages to the file system, if there are more free pages than used ones."""
         free, pages = (self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
         if free > _FEW_PAGES and 2 * free > pages:
-            with self._undamaged(), suppress(sqlite3.OperationalError):  # a full disk: they stay
-                # `execute` would take one step of it: one page.
+            with self._undamaged(), suppress(sqlite3.OperationalError):  # a full disk: they are kept
+                # `execute` would free only one page, a single step of the statement.
                 self._db.executescript(f"PRAGMA incremental_vacuum({_GIVEN_BACK})")
 
     def _delete_leftover(self) -> None:
@@ -185,8 +187,9 @@ class BlobStore:
     # ── checkpoints ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self) -> BlobsAt:
-        """A checkpoint of this moment is going to be written, which may name every blob that is wanted now. It must not
-        be on the disk before `sync` has returned."""
+        """Begins a checkpoint of this moment, which may name every blob that is needed now. It must not be on the disk
+        before `sync` has returned.
+        """
         self.flush()
         self._saved += 1
         with self._transaction():
@@ -197,11 +200,11 @@ class BlobStore:
         return BlobsAt(self._store, self._saved, self.next_number, unwanted, list(self._leftover))
 
     def sync(self) -> None:
-        """Makes what was flushed safe against a power cut. Uses no connection: a fork may call it."""
+        """Makes flushed blobs safe against a power cut. Uses no connection, so a fork may call it."""
         sync_log(self.path)
 
     def saved(self, *, was_written: bool) -> None:
-        """That checkpoint is on the disk, or will not be."""
+        """That checkpoint is on the disk, or was given up."""
         if was_written:
             self._unwanted.extend(self._awaiting)
         else:
@@ -209,11 +212,11 @@ class BlobStore:
         self._awaiting = []
 
     def has(self, named: BlobsAt) -> bool:
-        """Whether this file has what a checkpoint names."""
+        """Whether this file has the blobs that a checkpoint names."""
         return self._store == named.store and self._saved >= named.saved
 
     def go_back_to(self, named: BlobsAt) -> None:
-        """What was written since that checkpoint is not wanted; before anything is put."""
+        """Discards what was written since that checkpoint; called before anything is put."""
         self._named_below = named.first_free
         unwanted = array("Q")
         unwanted.frombytes(named.unwanted)
@@ -224,12 +227,12 @@ class BlobStore:
         self.next_number = max(self.next_number, named.first_free)
 
     def clear(self) -> None:
-        """Begins again: nothing in it is wanted."""
+        """Starts with an empty store."""
         if self.next_number > 1 or self._saved:
             self._start_over()
 
     def close(self) -> None:
-        """Flushes what is in memory and closes."""
+        """Writes buffered blobs and closes the file."""
         with suppress(DiskFull):
             self.flush()
         self.delete_some()
@@ -262,12 +265,12 @@ class BlobStore:
             delete_blobs(self.path)
             raise Damaged(self.path, f"is damaged ({error})", REMEDY) from error
         except Damaged:
-            delete_blobs(self.path)  # else the next start would trust it again
+            delete_blobs(self.path)  # otherwise the next start would trust the file
             raise
 
 
 def delete_blobs(path: Path) -> None:
-    """Deletes the file, with those that SQLite has beside it."""
+    """Deletes the file, with SQLite's files beside it."""
     for suffix in ("-wal", "-shm", ""):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
 

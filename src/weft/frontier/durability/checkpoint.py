@@ -1,11 +1,11 @@
-"""The working set written down, so that a restart need not replay the journal from its beginning.
+"""Saves the working set, so that a restart need not replay the journal from its beginning.
 
 What grows with a crawl is written as it comes: the pieces of long queues and the swapped-out sites as blobs (`blobs`),
-the list of those sites as changes (`swap_file`). A checkpoint names what of them counts, and has itself what is in
-memory of sites that are in memory, which are bounded. It names the last journal line that it includes; the journal
+the list of those sites as changes (`swap_file`). A checkpoint names the valid part of both, and contains the state of
+the sites that are in memory, whose number is bounded. It names the last journal line that it includes; the journal
 stays the truth. It is a stream of length-prefixed msgpack records, compressed, written to a temporary file that
-replaces the old one when it is complete and on the disk. Where it is missing, torn, of another layout or fails its
-checksum, or where what it names is not there, the whole journal is replayed instead.
+replaces the old one when it is complete and on the disk. If it is missing, torn, of another layout or fails its
+checksum, or if a blob that it names is missing, the whole journal is replayed instead.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = Log("weft.frontier.durability.checkpoint")
 
 
 class CrawlRecord(Struct, array_like=True):
-    """What is included of a crawl."""
+    """The record of one crawl."""
 
     number: int
     has_depths: bool
@@ -74,7 +74,7 @@ class OpenItem(Struct, array_like=True):
 
 
 class SiteQueueRecord(Struct, array_like=True):
-    """The queued items of a crawl at a site.
+    """The record of a crawl's queued items at a site.
 
     How often something urgent was tried, and when it may be again, is in the journal.
     """
@@ -96,7 +96,7 @@ class Writer:
         self._seen = seen
 
     def write(self, out: list[OpenItem], ended: dict[int, bytes]) -> None:
-        """Replaces the checkpoint, or leaves the old one where that fails.
+        """Replaces the checkpoint, or leaves the old one if that fails.
 
         `out`: items that are leased, or ended and not yet acknowledged. `ended`: see `CheckpointReader.ended`.
         """
@@ -114,7 +114,7 @@ class Writer:
                     file.flush()
                     os.fsync(file.fileno())
                 temporary.replace(self._path)
-                sync_folder(self._path.parent)  # what only the one before names is deleted after this
+                sync_folder(self._path.parent)  # blobs that only the previous one names are deleted after this
             except OSError:
                 temporary.unlink(missing_ok=True)
                 raise
@@ -138,7 +138,7 @@ class Writer:
 
 
 class CheckpointReader:
-    """Reads a checkpoint; `header` is None where there is no usable one."""
+    """Reads a checkpoint; `header` is None if there is no usable one."""
 
     def __init__(self, path: Path, last_seq: int, crawls: dict[int, Crawl], alive: Alive = silent) -> None:
         self._alive = alive
@@ -191,7 +191,7 @@ class CheckpointReader:
             self._file.close()
 
     def _load_crawl(self, crawl: Crawl | None, has_depths: bool, ended: Container[int]) -> None:
-        """The depths of a crawl; one that has ended since, or is not open, is passed over."""
+        """Loads the depths of a crawl; one that has ended since, or is not open, is skipped."""
         if has_depths:
             marks = self._next(list[tuple[int, int, int, bool]])
             if crawl is not None and crawl.depths is not None:
@@ -235,12 +235,12 @@ def _record_of(site_queue: SiteQueue) -> SiteQueueRecord:
 
 
 def temporary_of(path: Path) -> Path:
-    """The file in which a checkpoint is written before it replaces the one before."""
+    """The file in which a checkpoint is written before it replaces the previous one."""
     return path.with_suffix(".tmp")
 
 
 def _is_whole(file: BinaryIO, alive: Alive) -> bool:
-    """Whether a file is complete and matches its checksum; leaves it at its beginning."""
+    """Whether a file is complete and matches its checksum; resets it to its beginning."""
     size = file.seek(0, os.SEEK_END) - _SUM_BYTES
     checksum, end = xxh3_64(), b""
     file.seek(0)
@@ -258,6 +258,6 @@ def _private(path: str, flags: int) -> int:
 
 
 def _fits(header: Header, crawls: dict[int, Crawl]) -> bool:
-    """Whether it has these crawls' depths where depth decides now. What it lacks of a crawl is in the journal."""
+    """Whether it has the depths of those crawls that need them now. Crawls that it lacks are read from the journal."""
     there = {crawl.number: crawl.has_depths for crawl in header.crawls}
     return all(crawl.depths is None or there.get(number, True) for number, crawl in crawls.items())

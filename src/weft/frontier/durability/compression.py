@@ -1,4 +1,4 @@
-"""URLs on the disk, compressed: those of one site repeat most of their text. A byte says whether it was worth it."""
+"""URLs on the disk, compressed: those of one site repeat most of their text. A leading byte marks compressed text."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-_LEAST = 200  # bytes: shorter texts stay as they are
+_LEAST = 200  # bytes: shorter texts are not compressed
 _LEVEL = 1  # 400 MB/s
 _PLAIN, _COMPRESSED = b"\x00", b"\x01"
 
 
 def packed(content: bytes) -> bytes:
-    """What is written."""
+    """The compressed text, or the text itself if that is shorter."""
     if len(content) >= _LEAST:
         data = zstd.compress(content, level=_LEVEL)
         if len(data) < len(content):
@@ -24,7 +24,7 @@ def packed(content: bytes) -> bytes:
 
 
 def unpacked(data: bytes) -> bytes:
-    """The content; ValueError where it is not what was written."""
+    """The content; ValueError if it differs from what was written."""
     if data[:1] == _PLAIN:
         return data[1:]
     if data[:1] != _COMPRESSED:

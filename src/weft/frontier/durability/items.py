@@ -1,15 +1,15 @@
-"""Sets of item numbers, which are dense where a crawl is young and sparse where few of many are meant."""
+"""Sets of item numbers: dense in a young crawl, sparse where few of many are meant."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
 
-_FEW = 256  # numbers of a block, up to which they are listed: beyond, a bit for each possible one takes less
+_FEW = 256  # numbers of a block, up to which they are listed: beyond, one bit per possible number is smaller
 
 
 class Bitmap:
-    """By blocks of 65,536 numbers: a list of two bytes each for a few, a bit for each possible one for many."""
+    """A set in blocks of 65,536 numbers: a list of two bytes each for a few, one bit per possible number for many."""
 
     def __init__(self, blocks: Mapping[int, bytes] | None = None) -> None:
         self._blocks: dict[int, array[int] | bytearray] = {}
@@ -51,7 +51,7 @@ class Bitmap:
                 del self._blocks[item >> 16]
 
     def keep_below(self, first: int) -> None:
-        """Removes all from this number on, or from a block's beginning before it."""
+        """Removes all numbers from `first` on, or from the beginning of its block."""
         for number in [number for number in self._blocks if number << 16 >= first]:
             del self._blocks[number]
 

@@ -48,10 +48,10 @@ from weft.frontier.durability.mark import Mark
 
 SCHEMA_VERSION = 2
 ANY_CRAWL = 0  # in the journal: items that ended, of whichever crawls
-FROM_STORE = "from_store"  # in meta: the frontier was rebuilt, and stored pages' links are yet to be admitted
-LOST_TAIL = "lost_tail"  # in meta: a power cut took transactions, and nobody has looked yet what that cost
+FROM_STORE = "from_store"  # in meta: the frontier was rebuilt, and the links of stored pages must still be admitted
+LOST_TAIL = "lost_tail"  # in meta: a power cut took transactions, and the loss is not yet assessed
 SEEDS_OF_CLOSED = "SELECT name, value FROM meta WHERE name >= 'seed:' AND name < 'seed;'"
-GIVEN_BACK = 1000  # free pages that go back to the disk when the file is closed; more would hold up the end
+GIVEN_BACK = 1000  # free pages that are returned to the file system at close; more would delay the end
 CHECKED_BYTES = 32 * 1024 * 1024  # a file up to this size is read through when it is opened: a tenth of a second
 REMEDY = (
     "restore it from a backup, or make a new frontier of the seeds and the stored pages with "
@@ -94,7 +94,7 @@ CREATE INDEX IF NOT EXISTS left_sitemaps_by_crawl ON left_sitemaps (crawl);
 
 
 class Journal:
-    """The frontier's file. Changes are buffered, and written in one transaction by `commit`."""
+    """The journal file of a frontier. Changes are buffered, and written in one transaction by `commit`."""
 
     def __init__(self, path: Path, alive: Alive = silent) -> None:
         """`alive` is called from inside long statements."""
@@ -111,10 +111,10 @@ class Journal:
         self._puts: dict[tuple[str, Any], tuple[Any, ...] | None] = {}
         self._history: list[tuple[str, float, bytes]] = []
         self._outdated: list[tuple[str, str, float]] = []
-        # Files that records refer to: on the disk before the records are, and deleted when they are gone.
+        # Called for files that records refer to: they are on the disk before the records, and deleted after them.
         self.before_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
-        # Called after a commit with the line of each crawl, and what has ended, by crawl.
+        # Called after a commit with the line of each crawl, and the ended items, by crawl.
         self.on_commit: Callable[[Mapping[int, int], Mapping[int, Sequence[int]]], None] = lambda *_: None
         try:
             self._open()
@@ -130,7 +130,7 @@ class Journal:
                 found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
                 if found != "ok":
                     raise Damaged(self.path, f"is damaged ({' '.join(str(found).split())})", REMEDY)
-            self._db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file: what is forgotten makes it smaller
+            self._db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # for a new file: it shrinks when crawls are forgotten
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._check_layout()
@@ -143,16 +143,16 @@ class Journal:
         if self._commits < must:
             detail = f"has lost what was written to it last (it has {self._commits:,} of {must:,} transactions)"
             raise Damaged(self.path, detail if self._commits else "is gone, or empty", REMEDY)
-        # A power cut took the last transactions, and with them perhaps links of stored pages. The flag is saved by the
-        # next commit, the same that overwrites the mark.
+        # A power cut took the last transactions, and perhaps links of stored pages with them. The next commit saves the
+        # flag, and overwrites the mark.
         self.lost_tail = earlier is not None and self._commits < earlier.commits
         if self.lost_tail:
             self.put_meta(LOST_TAIL, True)
         self.lost_tail = self.lost_tail or self.meta(LOST_TAIL) is not None
-        self._has_forgotten = self.meta("last_seq") is not None  # SQLite would use the number of a deleted row again
+        self._has_forgotten = self.meta("last_seq") is not None  # SQLite would reuse the number of a deleted row
 
     def _check_layout(self) -> None:
-        """Refuses a file of another layout; a new one, or one whose maker died early, has none."""
+        """Refuses a file of another layout; a new one, or one whose creator died early, has none."""
         if not self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
             return
         version = self.meta("schema_version")
@@ -163,7 +163,7 @@ class Journal:
 
     @property
     def waiting(self) -> int:
-        """How many items the next commit tells of."""
+        """How many items the next commit contains."""
         return self._lines + sum(map(len, self.done.values()))
 
     def meta(self, name: str) -> Any:
@@ -177,16 +177,16 @@ class Journal:
         self._puts["meta", name] = (name, sealed(msgspec.msgpack.encode(value)))
 
     def put(self, table: str, key: Any, *values: Any) -> None:
-        """A whole row, written at the next commit; a key of several columns, or of all, is a tuple."""
+        """Puts a whole row, written at the next commit; a key of several columns, or of all, is a tuple."""
         kept = [sealed(value) if isinstance(value, bytes) else value for value in values]
         self._puts[table, key] = (*key, *kept) if isinstance(key, tuple) else (key, *kept)
 
     def delete(self, table: str, key: Any) -> None:
-        """A row to be gone at the next commit."""
+        """Deletes a row at the next commit."""
         self._puts[table, key] = None
 
     def sent(self, pod: int, number: int) -> None:
-        """Deletes, at the next commit, the messages to a pod up to this number: it has acknowledged them."""
+        """Deletes, at the next commit, the messages to a pod up to this number: the pod has acknowledged them."""
         self._puts["outbox", pod] = (pod, number)
 
     def message(self, pod: int, after: int) -> tuple[int, bytes] | None:
@@ -198,14 +198,17 @@ class Journal:
             return (int(row[0]), unsealed(row[1])) if row is not None else None
 
     def record_robots(self, origin: str, wall: float, record: bytes, deleted_until: float = 0.0) -> None:
-        """Evidence for the audit: this robots.txt is in force for an origin from `wall` on. What was in force only for
-        requests until `deleted_until` is deleted."""
+        """Evidence for the audit: this robots.txt is in force for an origin from `wall` on. Records in force only
+        before `deleted_until` are deleted.
+        """
         self._history.append((origin, wall, sealed(record)))
         if deleted_until:
             self._outdated.append((origin, origin, deleted_until))
 
     def save_history(self) -> None:
-        """Before anything is asked: a kill must not leave a request without the robots.txt that allowed it."""
+        """Saves the history before a request is sent: a kill must not leave a request without the robots.txt that
+        allowed it.
+        """
         if self._history:
             with self._transaction():
                 self._db.executemany("INSERT OR REPLACE INTO robots_history VALUES (?, ?, ?)", self._history)
@@ -214,7 +217,7 @@ class Journal:
             self._outdated.clear()
 
     def admit(self, crawl: int, lines: bytes, count: int) -> None:
-        """Adds the lines of that many new items of a crawl, each with its newline."""
+        """Adds the lines of `count` new items of a crawl, each with its newline."""
         self._admitted[crawl].append(lines)
         self._lines += count
 
@@ -252,7 +255,7 @@ class Journal:
         self._mark.write(self._commits, self._durable)
 
     def _write(self) -> dict[int, int]:
-        """Everything; gives the new line of each crawl."""
+        """Writes all buffered changes; returns the new line of each crawl."""
         seq, lines = self.last_seq() if self._has_forgotten else None, dict[int, int]()
         for crawl in self._admitted.keys() | self.done.keys():
             admitted, ended = self._admitted.get(crawl), self.done.get(crawl)
@@ -311,7 +314,7 @@ class Journal:
             return None if row is None else unsealed_row(row)
 
     def forget(self, crawls: Sequence[int], at_most: int) -> bool:
-        """Deletes a part of what is kept of some crawls; True when nothing is left. What they had must be committed."""
+        """Deletes a part of the data of some crawls; True when nothing is left. Their changes must be committed."""
         with self._transaction():
             last = sealed(msgspec.msgpack.encode(self.last_seq()))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('last_seq', ?)", (last,))
@@ -329,19 +332,20 @@ class Journal:
                 for name in (f"scope:{crawl}", f"recrawl:{crawl}", f"seed:{crawl}"):
                     self._db.execute("DELETE FROM meta WHERE name = ?", (name,))
         with undamaged(self.path), writing(self.path):
-            # `execute` would take one step of it: one page.
+            # `execute` would free only one page, a single step of the statement.
             self._db.executescript(f"PRAGMA incremental_vacuum({GIVEN_BACK})")
         return not gone
 
     def last_seq(self) -> int:
-        """The number of the journal's last line, which is used once, also when the line is forgotten."""
+        """The number of the journal's last line; a number is used once, also when its line is forgotten."""
         with undamaged(self.path):
             last = int(self._db.execute("SELECT max(seq) FROM journal").fetchone()[0] or 0)
             return max(last, int(self.meta("last_seq") or 0))
 
     def admitted_since(self, seq: int, crawl: int | None = None) -> Iterator[tuple[int, int, list[str]]]:
-        """What was admitted after a line of the journal, of one crawl or of all: for each line its number, its crawl,
-        and the lines of the items."""
+        """Admitted items after a line of the journal, of one crawl or of all: for each line its number, its crawl, and
+        the lines of the items.
+        """
         only, values = ("AND crawl = ?", (seq, crawl)) if crawl is not None else ("", (seq,))
         select = f"SELECT seq, crawl, admitted FROM journal WHERE seq > ? AND admitted NOT NULL {only} ORDER BY seq"  # noqa: S608
         with undamaged(self.path):
@@ -349,7 +353,7 @@ class Journal:
                 yield line, number, unpacked_text(blob).split("\n")
 
     def lines_between(self, first: int, last: int) -> Iterator[tuple[int, int, list[str], Sequence[int]]]:
-        """For each line its number, its crawl, the lines of the items that it admitted, and those that it ended."""
+        """For each line its number, its crawl, the lines of the items it admitted, and the items it ended."""
         with undamaged(self.path):
             for line, crawl, admitted, done in self._db.execute(
                 "SELECT seq, crawl, admitted, done FROM journal WHERE seq BETWEEN ? AND ? ORDER BY seq", (first, last)
@@ -358,8 +362,9 @@ class Journal:
                 yield line, crawl, lines, unpacked_items(done) if done else ()
 
     def done_since(self, seq: int, crawl: int | None = None) -> Iterator[tuple[int, int, array[int]]]:
-        """What ended after a line of the journal, of all crawls, or of one and of those that are not known: for each
-        line its number, its crawl, and the items."""
+        """Ended items after a line of the journal: of all crawls, or of one and of those that are unknown. For each
+        line its number, its crawl, and the items.
+        """
         only, values = ("AND crawl IN (?, ?)", (seq, crawl, ANY_CRAWL)) if crawl is not None else ("", (seq,))
         select = f"SELECT seq, crawl, done FROM journal WHERE seq > ? AND done NOT NULL {only} ORDER BY seq"  # noqa: S608
         with undamaged(self.path):
@@ -367,7 +372,7 @@ class Journal:
                 yield line, number, unpacked_items(blob)
 
     def sync(self) -> None:
-        """Makes what was committed safe against a power cut; may be called from any thread."""
+        """Makes committed changes safe against a power cut; may be called from any thread."""
         commits = self._commits
         sync_log(self.path)
         self._durable = max(self._durable, commits)  # the mark has it with the next commit
@@ -376,7 +381,7 @@ class Journal:
         """Commits and closes."""
         self.commit()
         with undamaged(self.path):
-            with suppress(sqlite3.OperationalError):  # a full disk: what is free stays in the file
+            with suppress(sqlite3.OperationalError):  # a full disk: free pages are kept in the file
                 self._db.executescript(f"PRAGMA incremental_vacuum({GIVEN_BACK})")
             self.sync()
             self._mark.write(self._commits, self._durable)
@@ -422,12 +427,12 @@ def undamaged(path: Path) -> Iterator[None]:
 
 
 def sealed(record: bytes) -> bytes:
-    """A record behind a marker byte and its checksum."""
+    """A record with a marker byte and its checksum in front."""
     return _SEAL + zlib.crc32(record).to_bytes(4, "little") + record
 
 
 def unsealed(data: bytes) -> bytes:
-    """The record inside; data without a marker is of a pod on Redis, whose file has no checksums."""
+    """The record inside; data without a marker comes from a pod on Redis, whose file has no checksums."""
     if not data.startswith(_SEAL):
         return data
     record = data[5:]
@@ -469,7 +474,7 @@ def unpacked_items(blob: bytes) -> array[int]:
 
 
 def sync_log(database: Path) -> None:
-    """Syncs SQLite's write-ahead log, which SQLite itself does not do at every commit."""
+    """Syncs SQLite's write-ahead log, which SQLite does not sync at every commit."""
     log = Path(f"{database}-wal")
     if log.exists():
         fd = os.open(log, os.O_RDONLY)

@@ -17,7 +17,7 @@ _PURPOSE = {letter: purpose for purpose, letter in LETTER.items()} | {_BY_KEY: P
 
 
 class Line(NamedTuple):
-    """What a line says."""
+    """The fields of a line."""
 
     item: int
     crawl: int
@@ -33,7 +33,7 @@ def line_of(item: int, crawl: int, found: Found) -> str:
 
 
 def parsed(line: str) -> Line:
-    """An item, from its line without the newline."""
+    """Parses a line without its newline."""
     item, number, parent, hops, offsite, crawl, letter, rest = line.split(" ", 7)
     url, _, about = rest.partition(" ")
     rank, key = int(number), ""

@@ -28,7 +28,7 @@ _RECORD = 48  # bytes; the fields and their checksum need 36
 
 
 class Marked(Struct, frozen=True):
-    """The content of a mark."""
+    """The content of a mark file."""
 
     boot: bytes
     commits: int
@@ -36,7 +36,7 @@ class Marked(Struct, frozen=True):
 
 
 class Mark:
-    """The file; one writer, which holds the frontier's lock."""
+    """A mark file; one writer, which holds the frontier's lock."""
 
     def __init__(self, path: Path) -> None:
         self.earlier = read_mark(path)
@@ -67,7 +67,7 @@ class Mark:
 
 
 def read_mark(path: Path) -> Marked | None:
-    """The newer valid record; None where there is none."""
+    """The newer valid record; None if there is none."""
     try:
         data = path.read_bytes()
     except OSError:

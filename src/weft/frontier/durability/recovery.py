@@ -1,7 +1,7 @@
 """How an embedded frontier is restored: the last checkpoint, then a replay of the journal since.
 
-The queue is what was admitted minus what has ended. A checkpoint restores the queues as they were, without reading what
-is not in memory; items that have ended since are skipped when they are popped.
+The queue is what was admitted minus what has ended. A checkpoint restores the queues without reading their parts on
+disk; items that have ended since are skipped when they are popped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found
 from weft.telemetry import Log
 
-_PIECE = 1000  # sites between two signs of life
+_PIECE = 1000  # sites between two heartbeats
 log = Log("weft.frontier.durability.recovery")
 
 
@@ -61,12 +61,12 @@ class FrontierRecovery:
     def __init__(self, folder: Path, journal: Journal, queues: Queues, seen: SeenRuns, alive: Alive = silent) -> None:
         self._path = folder / "checkpoint"
         self._seen = seen
-        self._named: frozenset[str] = frozenset()  # the runs that the checkpoint that is being written names
+        self._named: frozenset[str] = frozenset()  # the runs named by the checkpoint that is being written
         self._swap_file = SwapFile(folder, queues.swapped)
         self._blobs = queues.blobs
         self._alive = alive
-        self.is_restored = False  # what is opened from now on is restored by itself
-        self.replayed_lines = 0  # by `restore`: what the checkpoint did not have
+        self.is_restored = False  # crawls that are opened from now on are restored one by one
+        self.replayed_lines = 0  # by `restore`: lines that the checkpoint did not contain
         self._journal = journal
         self._queues = queues
         self._aside: Container[int] = ()  # items that an edit has excluded
@@ -78,7 +78,7 @@ class FrontierRecovery:
         return item < self._before or item in self._replayed
 
     def save(self, counts: Counts, out: Callable[[], list[OpenItem]]) -> int:
-        """Writes a checkpoint; everything must be committed to the journal. Returns how many bytes that took."""
+        """Writes a checkpoint; everything must be committed to the journal. Returns its size in bytes."""
         write = self._writing(counts, out)
         try:
             write()
@@ -88,22 +88,23 @@ class FrontierRecovery:
         return self.saved(was_written=True)
 
     def save_beside(self, counts: Counts, out: Callable[[], list[OpenItem]]) -> Saving:
-        """The same in a process of its own; `saved` must follow when it has ended."""
+        """Writes a checkpoint in a child process; call `saved` when that has ended."""
         return Saving(self._writing(counts, out))
 
     def written(self) -> int:
-        """How much of the checkpoint that is being written is in its file."""
+        """How many bytes of the checkpoint that is being written are in its file."""
         try:
             return temporary_of(self._path).stat().st_size
         except OSError:
             return 0
 
     def saved(self, *, was_written: bool) -> int:
-        """The checkpoint is on the disk, or was not written. Returns how many bytes that took, with all that was
-        written of what it names."""
+        """The checkpoint is on the disk, or was not written. Returns its size in bytes, with everything written
+        for it.
+        """
         if was_written:
             self._seen.named(self._named)
-        temporary_of(self._path).unlink(missing_ok=True)  # of one that was killed
+        temporary_of(self._path).unlink(missing_ok=True)  # left by a killed writer
         self._swap_file.saved(was_written=was_written)
         self._blobs.saved(was_written=was_written)
         if not was_written:
@@ -129,7 +130,8 @@ class FrontierRecovery:
         header = Header(
             LAYOUT, seq, counts.next_item, counts.admitted, counts.finished, crawls, blobs, swapped, boot_id()
         )  # fmt: skip
-        # Items that ended before this process may still lie in a queue, and the lines that say so will not be replayed.
+        # Items that ended before this process may still lie in a queue, and the lines with their ends will not be
+        # replayed.
         seen = self._seen.state()
         self._seen.sync()
         Writer(self._path, header, self._queues, seen).write(out, self._queues.ended.blocks())
@@ -184,7 +186,7 @@ class FrontierRecovery:
         if not any(crawl.depths is not None for crawl in queues.crawls.values()):
             ended.keep_below(self._before)  # the others are in no queue
         for number in absent:
-            # It was not open when the checkpoint was written: what it has is in the journal alone.
+            # It was not open when the checkpoint was written: its items are only in the journal.
             self.restore_late(queues.crawls[number], counts, now, unrecorded)
         sites = iter(queues.sites.values())
         while some := list(islice(sites, _PIECE)):
@@ -194,7 +196,7 @@ class FrontierRecovery:
         return unrecorded
 
     def _has_what_it_names(self, header: Header | None) -> bool:
-        """Whether a checkpoint's blobs and swapped-out sites are there; those are in memory then."""
+        """Whether a checkpoint's blobs and swapped-out sites exist; the sites are then loaded."""
         if header is None:
             return False
         is_there = self._blobs.has(header.blobs) and self._swap_file.restore(header.swapped, self._alive)
@@ -203,7 +205,7 @@ class FrontierRecovery:
         return is_there
 
     def _load_swapped(self, header: Header) -> None:
-        """Takes up the swapped-out sites."""
+        """Restores the swapped-out sites."""
         queues = self._queues
         self._blobs.go_back_to(header.blobs)
         for record in header.crawls:
@@ -215,7 +217,7 @@ class FrontierRecovery:
                     queues.swapped.hurry(crawl.number, queues.now())
         for number in {*queues.swapped.crawls()} - ({record.number for record in header.crawls} & {*queues.crawls}):
             queues.swapped.abandon(number)
-        if header.boot != boot_id() or queues.clocks.not_before:  # the times may be of another clock, or void
+        if header.boot != boot_id() or queues.clocks.not_before:  # the times may be of another clock, or invalid
             for number in queues.crawls:
                 queues.swapped.hurry(number, queues.clocks.not_before)
 
@@ -234,8 +236,9 @@ class FrontierRecovery:
         self._queues.push_urgent(queue, item, not_before, first=True)
 
     def restore_late(self, crawl: Crawl, counts: Counts, now: float, unrecorded: Iterable[int] = ()) -> None:
-        """Fills the queues of a crawl that is opened after the others were restored. `unrecorded`: items that have
-        ended, and of which the journal does not know it."""
+        """Fills the queues of a crawl that is opened after the others were restored. `unrecorded`: ended items whose
+        ends the journal does not have.
+        """
         self._queues.swapping.clear_all(crawl.number, self._alive)
         ended = Bitmap()
         ended.add(unrecorded)
@@ -254,7 +257,7 @@ class FrontierRecovery:
         only: int | None = None,
         but: frozenset[int] = frozenset(),
     ) -> None:
-        """Takes up what was admitted after a line of the journal; of one crawl alone, or of all `but` some."""
+        """Replays admissions after a line of the journal; of one crawl only, or of all `but` some."""
         crawls = self._queues.crawls
         for line, number, lines in self._journal.admitted_since(seq, only):
             self._alive()
@@ -300,7 +303,7 @@ def _crawl_record(crawl: Crawl) -> CrawlRecord:
 
 
 class Finished:
-    """The items that a journal knows to have ended; it is read through when the first one is asked for."""
+    """The items whose ends a journal has; it is read through when the first item is looked up."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

@@ -1,6 +1,6 @@
 """Replaces a frontier that is damaged beyond use: the next opening admits the links of the stored pages.
 
-What is readable in the old file and cannot be found out again is copied: the sites' politeness state, refusals, and the
+Readable records of the old file that cannot be derived again are copied: the sites' politeness state, refusals, and the
 history of robots.txt, which the audit needs. The robots.txt files in force are not copied: they are fetched again, and
 with them the sitemaps that they name. The old file is kept (`frontier.db.damaged`).
 """
@@ -52,18 +52,18 @@ def renew(folder: Path, others: list[int]) -> bool:
             *key, last = row
             journal.put(table, tuple(key), last)
         journal.put_meta("rebuilt_at", time.time())
-        # Beyond every number that this pod has used: receivers drop messages with lower ones as repeats.
+        # Numbers start beyond every number that this pod has used: receivers drop messages with lower ones as repeats.
         for pod in others:
             journal.put_meta(f"sent:{pod}", time.time_ns() // 1000)
     for pod in others:
-        journal.delete("meta", f"safe:{pod}")  # it may be one that is made again
+        journal.delete("meta", f"safe:{pod}")  # it may be rebuilt again
     journal.put_meta(FROM_STORE, True)
     journal.close()
     return is_new
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether nothing was ever admitted there; Damaged where not all of it can be read."""
+    """Whether nothing was ever admitted there; Damaged if not all of it can be read."""
     journal = Journal(path)
     try:
         for table in KEYS:
@@ -86,7 +86,7 @@ def _readable(path: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
     for table, columns in _KEPT.items():
         try:
             with closing(sqlite3.connect(path)) as db:
-                db.execute("PRAGMA writable_schema=ON")  # else SQLite reads nothing of a file that is cut off
+                db.execute("PRAGMA writable_schema=ON")  # otherwise SQLite reads nothing of a truncated file
                 for row in db.execute(f"SELECT * FROM {table}"):  # noqa: S608
                     if len(row) == columns and (sound := _sound(table, row)) is not None:
                         yield table, sound
@@ -95,7 +95,7 @@ def _readable(path: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
 
 
 def _sound(table: str, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """A row with its records unsealed; None if it cannot be what was written."""
+    """A row with its records unsealed; None if it differs from what was written."""
     if not isinstance(row[0], str):
         return None
     if table == "refusals":

@@ -1,8 +1,8 @@
-"""A checkpoint that is written beside the crawl: by a fork of the process, which has the working set as it is now.
+"""Writes a checkpoint while the crawl continues, in a fork of the process, which has the working set of that moment.
 
-Writing down five million URLs takes seconds, in which nothing would be fetched; a fork takes milliseconds, and the
-kernel copies what changes meanwhile. The child writes one file, touches nothing else, and dies with the process that it
-comes from. One that fails or is killed leaves the old checkpoint, which is valid: the journal has all that came after.
+Writing five million URLs takes seconds, in which nothing would be fetched; a fork takes milliseconds, and the kernel
+copies what changes meanwhile. The child writes one file, touches nothing else, and dies with the process that it comes
+from. One that fails or is killed leaves the old checkpoint, which is valid: the journal has all that came after.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ log = Log("weft.frontier.durability.saving")
 
 
 class Saving:
-    """One checkpoint that is being written."""
+    """A checkpoint that is being written."""
 
     def __init__(self, write: Callable[[], None]) -> None:
-        """`write` is called in the child, which has no descriptors of its parent."""
+        """`write` is called in the child, without its parent's descriptors."""
         self.was_written = self._was_given_up = False
         parent = os.getpid()
         with warnings.catch_warnings():
-            # Other threads may hold locks for ever in the child: it takes none of theirs, and ends without cleaning up.
+            # Other threads may hold locks for ever in the child: it uses none of them, and ends without cleaning up.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._pid = os.fork()
         if not self._pid:
@@ -52,7 +52,7 @@ class Saving:
         return True
 
     def wait(self, written: Callable[[], int], alive: Callable[[], None]) -> None:
-        """Returns when the child has ended; `alive` is called whenever what it has `written` grows."""
+        """Returns when the child has ended; `alive` is called whenever `written` grows."""
         before = -1
         while not self.is_over():
             if (now := written()) != before:
@@ -61,7 +61,7 @@ class Saving:
             time.sleep(POLL_S)
 
     def give_up(self) -> None:
-        """Ends the child: the checkpoint before stays."""
+        """Ends the child: the previous checkpoint remains valid."""
         self._was_given_up = True
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)

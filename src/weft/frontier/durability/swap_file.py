@@ -1,10 +1,10 @@
-"""Which sites are swapped out, and when each is due, on the disk: a whole copy of it, and behind that what has changed.
+"""The list of swapped-out sites on the disk, with the time at which each is due: a full copy, followed by changes.
 
     FOLDER/sites-NUMBER    records: length (4 bytes), checksum (8 bytes), content; see `Resting.load`
 
-A checkpoint names the file and how much of it counts: what a process appends and does not live to name is cut off by
-the next. A new file begins when the changes have become as many as the sites, so that what is written in all is a few
-times what has changed, and what a start has to apply is bounded.
+A checkpoint names the file and its valid length: what a process appended before it died without a checkpoint is cut off
+by the next. A new file begins when the changes have become as many as the sites, so that what is written in all is a
+few times what has changed, and what a start has to apply is bounded.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _FEW, _MANY = 10_000, 2_000_000  # changes: fewer are always appended, more neve
 
 
 class SwapPosition(Struct, array_like=True):
-    """What a checkpoint has to know of it."""
+    """The valid part of a swap file, as a checkpoint names it."""
 
     number: int = 0  # of the file; 0: there is none
     length: int = 0  # bytes that count
 
 
 class SwapFile:
-    """Writes down what is swapped out."""
+    """Writes the list of swapped-out sites."""
 
     def __init__(self, folder: Path, swapped: SwappedSites) -> None:
         self._folder = folder
         self._swapped = swapped
-        self._at = SwapPosition()  # what the last checkpoint on the disk names
-        self._changes = 0  # bytes of changes in that
+        self._at = SwapPosition()  # as the last checkpoint on the disk names it
+        self._changes = 0  # bytes of changes in the file
         self._began = (SwapPosition(), 0, False)  # of the checkpoint that is being written: file, changes, is it whole
         self.bytes_written = 0
 
     def begin(self) -> Callable[[], SwapPosition]:
-        """A checkpoint of this moment is going to be written: gives what writes this part of it."""
+        """Begins a checkpoint of this moment; returns a function that writes the list."""
         changes = len(self._swapped.changes)
         most = CHANGE * min(_MANY, max(_FEW, len(self._swapped)))
         is_whole = not self._at.number or self._changes + changes > most or self._swapped.hurried
@@ -57,7 +57,7 @@ class SwapFile:
         return lambda: _append(self._path(at.number), at, records)
 
     def saved(self, *, was_written: bool) -> None:
-        """That checkpoint is on the disk, or will not be."""
+        """That checkpoint is on the disk, or was given up."""
         at, changes, is_whole = self._began
         if not was_written:
             self._swapped.hurried = self._swapped.hurried or is_whole
@@ -70,7 +70,7 @@ class SwapFile:
         self._delete_others()
 
     def restore(self, at: SwapPosition, alive: Alive) -> bool:
-        """Fills what is swapped out as a checkpoint has it; False where the file is not what was written."""
+        """Restores the swapped-out sites of a checkpoint; False if the file differs from what was written."""
         try:
             for record in _read(self._path(at.number), at.length):
                 self._swapped.load(record)
@@ -92,7 +92,7 @@ class SwapFile:
 
 
 def delete_swap_files(folder: Path) -> None:
-    """Deletes all that was written down."""
+    """Deletes all swap files."""
     for path in folder.glob("sites-*"):
         path.unlink(missing_ok=True)
 
@@ -103,7 +103,7 @@ def _records_of(changes: bytes) -> Iterator[bytes]:
 
 
 def _append(path: Path, at: SwapPosition, records: Iterator[bytes]) -> SwapPosition:
-    """Writes records behind what counts of a file, and puts them on the disk."""
+    """Appends records behind the valid part of a file, and syncs them."""
     with writing(path):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:

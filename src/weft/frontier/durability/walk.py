@@ -1,4 +1,5 @@
-"""How far stored URLs were queued again: in steps, each noted with what it queues, so that a kill costs one step.
+"""The progress of queueing stored URLs again: in steps, each noted together with its URLs, so that a kill costs one
+step.
 
 The note is `WHAT ITEM` while it is under way (all up to this item are queued), and `WHAT` when it is over. `WHAT` has
 no space: the run that wants it, or a name of what is queued.
@@ -12,7 +13,7 @@ STEP = 1000  # URLs
 
 
 class Walk(NamedTuple):
-    """What is queued again, and after which item it continues."""
+    """What is queued again, and after which item the walk continues."""
 
     what: str
     after: int = 0
@@ -20,7 +21,7 @@ class Walk(NamedTuple):
 
     @classmethod
     def of(cls, note: str | None, what: str, *, continues: bool) -> Walk:
-        """By the note; `continues`: one that was begun under another name is the same."""
+        """The walk of a note; `continues`: one that was begun under another name is the same."""
         begun, _, last = (note or "").partition(" ")
         if last and (continues or begun == what):
             return cls(what, int(last))
@@ -32,5 +33,5 @@ class Walk(NamedTuple):
 
 
 def is_cut_off(note: str | None) -> bool:
-    """Whether it was begun and is not over."""
+    """Whether the walk was begun and is not over."""
     return " " in (note or "")

@@ -1,4 +1,5 @@
-"""What a claim gives out next: one of the sites that are due, one of its queues, and there the first item that may run.
+"""Chooses what a claim leases next: one of the sites that are due, one of its queues, and there the first item that may
+run.
 
 A robots.txt that is not known is asked for before the page that needs it; a page that needs a login waits for it.
 """
@@ -18,11 +19,11 @@ from weft.records import Purpose
 if TYPE_CHECKING:
     from weft.frontier.embedded.leases import LiveLease
 
-SEARCH_LONGER_S = 1.0  # until a site is tried again whose queue begins with more than are passed over at once
+SEARCH_LONGER_S = 1.0  # until a site is tried again whose queue begins with more blocked items than one search skips
 
 
 class Choice:
-    """Reads what is `live`, and changes queues alone: a lease is made of what it gives out."""
+    """Chooses among live queues; changes queues only: the caller makes the lease."""
 
     def __init__(self, base: Resources, robots: RobotsFiles, turns: Turns, live: dict[int, LiveLease]) -> None:
         self._base = base
@@ -33,7 +34,7 @@ class Choice:
         self._live = live
 
     def next_queue(self, now: float) -> SiteQueue | None:
-        """What to try next: of one crawl the site that has been due longest, of several by turns."""
+        """The next queue to try: of one crawl the site that has been due longest, of several by turns."""
         queues = self._queues
         if len(queues.crawls) == 1 and not queues.fairness:
             while (site := self._turns.pop(queues.wheel, now)) is not None:
@@ -43,7 +44,7 @@ class Choice:
         for rank in self._turns.with_room():
             while (site := queues.wheel.pop(now, rank)) is not None:
                 if not queues.fairness.offer(site, now):
-                    queues.put_off(site, now)  # what it was put there for is gone, or its clock has moved on
+                    queues.put_off(site, now)  # its reason to be scheduled is gone, or its clock has advanced
         while (queue := queues.fairness.next()) is not None and not self._turns.has_room(queue.site.rank):
             queues.wheel.put(queue.site, now, now)
         return queue
@@ -59,7 +60,7 @@ class Choice:
             queue = longest
         clock, section = site.clock, queue.crawl.section
         if clock.active >= clock.places(section) and clock.parked is None:
-            return None  # others came first; the end of one of theirs schedules the site
+            return None  # others were first; the end of one of their leases schedules the site
         if clock.active >= clock.places(section) or clock.due_for(section) > now:
             self._queues.schedule(site)
             return None
@@ -81,8 +82,9 @@ class Choice:
         return self._machine.due(key, now, clock.delay_s(crawl.section), alone=alone)
 
     def is_held(self, clock: PolitenessClock, name: str, now: float, item: int = 0) -> bool:
-        """Whether nothing may be asked behind a breaker now: it is open, and its time has not come, or its probe (but
-        for `item` itself) is out."""
+        """Whether an origin must not be asked because of its breaker: it is open and its time has not come, or its
+        probe is out (unless `item` is the probe).
+        """
         breaker = clock.breaker(name)
         if breaker is None or not breaker.open_until:
             return False
@@ -101,11 +103,11 @@ class Choice:
         return queue
 
     def _next_item(self, site: Site, queue: SiteQueue, now: float) -> Item | None:
-        """The queue's next item; robots.txt first where it is not known."""
+        """The queue's next item; robots.txt first if it is not known."""
         if not queue.queued:
             return None
         is_full = queue.crawl.permits() <= 0
-        # A robots.txt takes no page's permit, and another pod may wait for it with the last one.
+        # A robots.txt uses no page permit, and the pod with the last permit may wait for it.
         if is_full and (queue.crawl.paused or not queue.robots or queue.robots[0][0] > now):
             queue.crawl.blocked[site] = None
             return None
@@ -142,7 +144,9 @@ class Choice:
         return None
 
     def _blocked_origins(self, clock: PolitenessClock, trust: str, now: float) -> IsBlocked | None:
-        """What tells whether an origin's breaker is open, for crawls of one trust; None where none of the site's is."""
+        """Returns a test whether an origin's breaker is open, for crawls of one trust; None if no breaker of the site
+        is open.
+        """
         if clock.breakers is None or not any(breaker.open_until for breaker in clock.breakers.values()):
             return None
         return lambda origin: self.is_held(clock, trust + origin, now)
@@ -154,8 +158,9 @@ def machine_key(site: Site, clock: PolitenessClock) -> str:
 
 
 def _next_try_at(site_queue: SiteQueue, clock: PolitenessClock, now: float) -> float:
-    """When a queue whose next URLs are behind open breakers is tried again: when a probe is due, or something that has
-    to wait by itself; in a moment where not all of it was looked at. 0: an event will come."""
+    """When a queue is tried again whose next URLs are behind open breakers: when a probe is due, or a retry. Soon, if
+    the search was cut short. 0: an event schedules it.
+    """
     times = [one.open_until for one in (clock.breakers or {}).values() if one.open_until > now]
     times += [entry[0] for entry in site_queue.urgents() if entry[0] > now][:1]
     if len(site_queue.origins) > 1 and any(len(queue) > PASSED_OVER for queue in site_queue.queues):

@@ -23,7 +23,7 @@ from weft.frontier.seen.seen_set import SeenSet
 
 
 class EmbeddedCrawls:
-    """See the contract. Owns the names."""
+    """See the contract. Maps names to numbers."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class EmbeddedCrawls:
     def open_crawl(
         self, name: str, limits: CrawlLimits, section: PolitenessSection | None = None, weight: float = 1.0
     ) -> int:
-        """One that was not opened before `recover` comes back here."""
+        """See the contract; also restores a crawl that was not opened before `recover`."""
         section = section or self._base.section
         number = self._by_name.get(name)
         if number is not None and number in self._queues.crawls:
@@ -62,7 +62,7 @@ class EmbeddedCrawls:
         return number
 
     def reopen_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
-        """Brings back one of `kept_crawls`."""
+        """Restores one of `kept_crawls`."""
         with undamaged(self._journal.path):
             row = self._journal.row("crawls", crawl)
             assert row is not None
@@ -74,7 +74,7 @@ class EmbeddedCrawls:
             self._recovery.restore_late(owner, self._base.counts, self._base.now())
 
     def change_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
-        """Holds a crawl to other settings from now on."""
+        """Applies other settings from now on."""
         owner = self._queues.crawls[crawl]
         if limits.max_depth is not None and owner.depths is None and len(owner.seen):
             raise BadInput("max_depth can be changed, but not added to a crawl that has begun without one")
@@ -95,17 +95,17 @@ class EmbeddedCrawls:
             self._base.requests.crawl(self._base.now(), crawl, revision, trust)
 
     def kept_crawls(self) -> list[int]:
-        """Every crawl that is kept, opened or not. Two may have one name: a kill came before one was `closed`."""
+        """Every crawl in the journal, opened or not. Two may have one name if a kill came before one was `closed`."""
         with undamaged(self._journal.path):
             return [number for number, _ in self._journal.rows("crawls")]
 
     def open_number(self, name: str) -> int | None:
-        """The number of an open crawl; None where none of that name is open."""
+        """The number of an open crawl; None if none of that name is open."""
         number = self._by_name.get(name)
         return number if number in self._queues.crawls else None
 
     def pause(self, crawl: int, paused: bool = True) -> None:
-        """Nothing of a paused crawl is claimed."""
+        """Pauses or continues a crawl."""
         owner = self._queues.crawls[crawl]
         if owner.paused is paused:
             return
@@ -121,9 +121,9 @@ class EmbeddedCrawls:
             self._queues.schedule(site)
 
     def close_crawl(self, crawl: int) -> None:
-        """Ends a crawl: what is queued of it, and what it has seen, is dropped in one step, and its name is free.
+        """Ends a crawl: its queue and its seen set are dropped in one step, and its name is free.
 
-        After a kill it is there again as it was, until `closed` is committed.
+        After a kill it is restored, until `closed` is committed.
         """
         owner = self._queues.crawls.pop(crawl)
         owner.is_closed = True
@@ -150,7 +150,7 @@ class EmbeddedCrawls:
             self._by_name |= {other.name: other.number for other in others if other.name == owner.name}
 
     def closed(self, crawl: int) -> None:
-        """Its owner knows, for good, that a crawl has ended: it does not come back after the next commit."""
+        """Its owner has recorded the end of a crawl: it is not restored any more after the next commit."""
         row = self._journal.row("crawls", crawl)
         if row is not None:  # until it is forgotten, `weft explain` finds its URLs
             self._journal.put_meta(f"seed:{crawl}", msgspec.msgpack.decode(row[1])["seed"])
@@ -160,7 +160,7 @@ class EmbeddedCrawls:
         """Deletes a part of what the journal holds of closed crawls, in one transaction: most of what one costs is the
         transaction."""
         self._durability.forget(frozenset(crawls))
-        self._journal.put_meta("next_item", self._base.counts.next_item)  # what is deleted cannot tell it any more
+        self._journal.put_meta("next_item", self._base.counts.next_item)  # the deleted lines can no longer provide it
         self._journal.commit()
         is_over = self._journal.forget(crawls, at_most)
         self._base.seen_runs.forgotten()
@@ -196,7 +196,7 @@ class EmbeddedPermits:
         self._queues.unblock(owner)
 
     def limit_flight(self, crawl: int, in_flight: int | None) -> None:
-        """Lets at most this many pages of a crawl be out from now on; those that are out stay."""
+        """Limits the pages of a crawl that may be out from now on; more that are already out are not aborted."""
         owner = self._queues.crawls[crawl]
         if owner.limits.in_flight != in_flight:
             owner.limits = msgspec.structs.replace(owner.limits, in_flight=in_flight)

@@ -1,7 +1,7 @@
-"""What of an embedded frontier is safe: `commit` writes what was admitted and what has ended to the journal.
+"""Durability of an embedded frontier: `commit` writes admissions and ends to the journal.
 
-Now and then a checkpoint spares the next start the whole journal. An item that has ended stays open until the store's
-batch with its row is acknowledged: a crash before queues it again.
+Periodic checkpoints spare the next start the whole journal. An item that has ended stays open until the store's batch
+with its row is acknowledged: a crash before queues it again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from weft.telemetry import Log
 CHECKPOINT_EVERY = 500_000  # journal lines between checkpoints; close() waits for less
 MOST_CHANGES = 32 * 1024 * 1024  # bytes of changes of what is swapped out, after which one is due in any case
 MOST_LOST = 8 * 1024 * 1024  # bytes of blobs in no checkpoint: an end writes one, or the next start makes them again
-SAVED_BESIDE_FROM = 100_000  # queued URLs: fewer are written down in some milliseconds
+SAVED_BESIDE_FROM = 100_000  # queued URLs: fewer are written in some milliseconds
 log = Log("weft.frontier.embedded.durability")
 
 
 class EmbeddedDurability:
-    """See the contract. Owns the ends that are not acknowledged."""
+    """See the contract. Holds the ends that are not acknowledged."""
 
     def __init__(self, base: Resources, checkpoints: Checkpoints) -> None:
         self._base = base
@@ -40,7 +40,7 @@ class EmbeddedDurability:
         self._log_position = ("", 0)
 
     def commit(self) -> None:
-        """Writes what was admitted, what has ended and the messages to other pods, and now and then a checkpoint."""
+        """Writes admissions, ends and messages to other pods, and periodically a checkpoint."""
         self._pods.outbox.flush()
         self._requests.flush()
         lines = self._journal.waiting
@@ -61,7 +61,7 @@ class EmbeddedDurability:
         self._pods.durable = safe
 
     def acknowledge(self, batch: int) -> None:
-        """The ends of the batches' items go to the journal."""
+        """Writes the ends of the batches' items to the journal."""
         self.acknowledged = batch
         keep = []
         for number, out in self._unacknowledged:
@@ -73,11 +73,11 @@ class EmbeddedDurability:
         self._journal.put_meta("acknowledged", batch)
 
     def knows_finished(self) -> Callable[[int], bool]:
-        """What tells of an item whether the journal has its end."""
+        """Returns a test whether the journal has an item's end."""
         return Finished(self._journal).__contains__
 
     def end(self, out: OpenItem, batch: int) -> None:
-        """An item has ended, with a row in this batch of the store; 0: there is none to wait for."""
+        """Ends an item whose row is in this batch of the store; 0: in none."""
         if out.item.item < 0:
             return
         self._base.counts.finished += 1
@@ -87,11 +87,11 @@ class EmbeddedDurability:
             self._end_for_good(out)
 
     def forget(self, crawls: Collection[int]) -> None:
-        """The ends of crawls that are deleted are of no interest."""
+        """Forgets the ends of deleted crawls."""
         self._unacknowledged = [entry for entry in self._unacknowledged if entry[1].crawl not in crawls]
 
     def open_items(self) -> list[OpenItem]:
-        """What has ended, and might come back."""
+        """Items that have ended, and would be restored after a crash."""
         return [out for _, out in self._unacknowledged]
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class EmbeddedDurability:
         self.checkpoints.close(len(self._unacknowledged))
 
     def _end_for_good(self, out: OpenItem) -> None:
-        """It will not come back, whatever happens; until then its attempts are remembered."""
+        """Ends an item that no crash can restore; its attempts are recorded until then."""
         self._journal.done[out.crawl].append(out.item.item)
         self._kept_requests.ended(out.item.item)
         if out.item.attempt:
@@ -108,26 +108,26 @@ class EmbeddedDurability:
 
 
 class Checkpoints:
-    """When a checkpoint is written; a large one in a process beside the crawl."""
+    """Decides when a checkpoint is written; a large one is written by a child process."""
 
     def __init__(self, base: Resources, recovery: FrontierRecovery, every: int = CHECKPOINT_EVERY) -> None:
         self._base = base
         self._recovery = recovery
         self._every = every
-        # What was taken out of its queue, and has not ended for good, by the part that holds it.
+        # Items that are out of their queues and have not ended for good, by the part that holds them.
         self.open_items: list[Callable[[], Iterable[OpenItem]]] = []
         self.saved_beside_from = SAVED_BESIDE_FROM
-        self._since = 0  # journal lines since one was begun
-        self._unsaved = 0  # journal lines that the last whole checkpoint does not include: a start replays them
-        self._unsaved_before = 0  # those of them that the one that is being written includes
+        self._since = 0  # journal lines since the last one was begun
+        self._unsaved = 0  # journal lines that the last complete checkpoint does not include: a start replays them
+        self._unsaved_before = 0  # those of them that the checkpoint being written includes
         self._saving: Saving | None = None
 
     def replayed(self, lines: int) -> None:
-        """A start has replayed that many lines."""
+        """Called when a start has replayed that many lines."""
         self._since = self._unsaved = lines
 
     def committed(self, lines: int, unacknowledged: int) -> None:
-        """So many lines were written to the journal. Ends that are not acknowledged do not count as finished."""
+        """That many lines were written to the journal. Ends that are not acknowledged do not count as finished."""
         self._since += lines
         self._unsaved += lines
         self.is_saving()
@@ -144,8 +144,9 @@ class Checkpoints:
         return self._saving is not None
 
     def close(self, unacknowledged: int) -> None:
-        """The last checkpoint of this process, after one that is being written: the next start has nothing to replay,
-        however short this process was. It takes a second or two at any size."""
+        """Writes the last checkpoint of this process, after one that is being written: the next start has nothing to
+        replay, however short this process was. It takes a second or two at any size.
+        """
         if self._saving is not None:
             self._saving.wait(self._recovery.written, self._base.alive)
         self.is_saving()
@@ -153,7 +154,7 @@ class Checkpoints:
             self._write_here(self._counts(unacknowledged))
 
     def _write(self, unacknowledged: int) -> None:
-        """Everything must be committed."""
+        """Writes a checkpoint; everything must be committed."""
         if self.is_saving():
             return
         self._since = 0

@@ -1,9 +1,9 @@
 """The frontier of one process: the working set in memory, durable in a journal beside it. Nothing to install.
 
-Memory holds what must be quick: which sites are due, the heads of the queues, the fingerprints. The journal holds what
-must not be lost. What is admitted and finished reaches it with `commit`; requests reach the request log inside `claim`,
-before anything is sent, so that every politeness clock survives a kill. One process owns the folder (it holds a lock);
-each opening is a new epoch, and leases of an older epoch change nothing.
+Memory holds what is needed quickly: due sites, the heads of the queues, the fingerprints. The journal holds what must
+not be lost. Admissions and ends reach it with `commit`; requests reach the request log inside `claim`, before anything
+is sent, so that every politeness clock survives a kill. One process owns the folder (it holds a lock); each opening is
+a new epoch, and leases of an older epoch change nothing.
 
 Order of writes that the engine keeps (see engine/loop/commit.py): pages to the store, then `commit` here (the links
 found on them), then the store's index; `acknowledge` once all of it is on the disk. What `finish` has ended is valid
@@ -88,7 +88,7 @@ class EmbeddedFrontier:
         self.logins = EmbeddedLogins(base)
         self.recovery = EmbeddedRecovery(base, self.queue, sites, durability, excluded, restoring)
         self.inbox = Inbox(base.pods, self.queue, self.crawls, self.notes, sites)
-        # Excluded items too: once they are taken back, no line of the journal says so.
+        # Excluded items are included: after they are restored, no line of the journal has them.
         checkpoints.open_items = [
             self.leases.open_items, durability.open_items, rejected.open_items, lambda: excluded,
         ]  # fmt: skip

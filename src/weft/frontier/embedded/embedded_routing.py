@@ -1,10 +1,10 @@
-"""An embedded pod among several: what is another pod's goes into the outbox, the rest is its own.
+"""An embedded pod among several: URLs of other pods go into the outbox, its own into its queue.
 
-A URL of another pod counts as admitted here once it is in the outbox; whether it is new is for its pod to say. URLs
-sent lately are not sent again.
+A URL of another pod counts as admitted here once it is in the outbox; whether it is new is for its pod to say. Recently
+sent URLs are not sent again.
 
-A crawl is opened in every pod before one of them is given its seeds: a message about a crawl that is not here is late,
-and is about one that has ended.
+A crawl is opened in every pod before one of them gets its seeds: a message about a crawl that is not open here is late,
+and its crawl has ended.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RoutedQueue(EmbeddedQueue):
         return Admission(admission.new + sent, known, admission.expand)
 
     def admit_links(self, crawl: int, links: Sequence[PageLinks]) -> Admission:
-        """The same for what pages link to."""
+        """Queues or sends the links of pages."""
         pods, own, elsewhere, sent = self._pods, list[PageLinks](), 0, 0
         for some in links:
             pod = pods.pod_of(some.origin + "/")
@@ -96,14 +96,14 @@ class RoutedQueue(EmbeddedQueue):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """What a message has brought that the engine must act on."""
+    """The effects of a message that the engine must handle."""
 
     scopes: list[tuple[int, str]]
-    admissions: list[tuple[int, int, Admission]]  # crawl, URLs, and what became of them
+    admissions: list[tuple[int, int, Admission]]  # crawl, URLs, and the result of their admission
 
 
 class Inbox:
-    """Applies what other pods send."""
+    """Applies the messages of other pods."""
 
     def __init__(
         self, pods: Pods, queue: EmbeddedQueue, crawls: EmbeddedCrawls, notes: EmbeddedNotes, sites: EmbeddedSites
@@ -115,7 +115,7 @@ class Inbox:
         self._sites = sites
 
     def receive(self, sender: int, number: int, body: bytes) -> Received | None:
-        """Applies a message; None for one that was applied before."""
+        """Applies a message; None if it was applied before."""
         if number <= self._pods.last_received(sender):
             return None
         message = read_message(body)
@@ -147,5 +147,5 @@ class Inbox:
         return Received(scopes, admissions)
 
     def _crawl_of(self, message: PodMessage, crawl: int) -> int | None:
-        """The number here of a crawl that the sender numbers so; None if it is not open any more."""
+        """This pod's number of a crawl that the sender numbers differently; None if it is not open any more."""
         return self._crawls.open_number(message.names[crawl])

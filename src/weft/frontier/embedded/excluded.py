@@ -12,19 +12,19 @@ from weft.frontier.durability.journal import Journal
 
 
 class Excluded:
-    """By crawl and number. An item here is in no queue and in no lease."""
+    """The excluded items, by crawl and number. They are in no queue and in no lease."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._items: dict[int, dict[int, Item]] = {}
 
     def read(self) -> None:
-        """Loads those of earlier processes."""
+        """Loads the excluded items of earlier processes."""
         for number, crawl, record in self._journal.rows("aside"):
             self._items.setdefault(crawl, {})[number] = msgspec.msgpack.decode(record, type=Item)
 
     def add(self, crawl: int, item: Item) -> None:
-        """Written with the next commit."""
+        """Excludes an item; written with the next commit."""
         self._items.setdefault(crawl, {})[item.item] = item
         self._journal.put("aside", item.item, crawl, msgspec.msgpack.encode(item))
 
@@ -38,11 +38,11 @@ class Excluded:
         return back
 
     def count(self, crawl: int) -> int:
-        """How many a crawl has here."""
+        """How many excluded items a crawl has."""
         return len(self._items.get(crawl, ()))
 
     def close_crawl(self, crawl: int) -> None:
-        """A crawl has ended; the journal forgets its items with the rest."""
+        """Forgets the items of an ended crawl; the journal deletes them with the rest."""
         self._items.pop(crawl, None)
 
     def __iter__(self) -> Iterator[OpenItem]:

@@ -1,4 +1,4 @@
-"""What requests of items have beyond their URLs (method, body, callback), kept from their admission to their end.
+"""The parts of items' requests beyond their URLs (method, body, callback), kept from admission to end.
 
 The bytes lie in `payloads/`, and are on the disk before the journal's table `requests` has their places, and which of
 them may have been sent and must not be sent again. Its rows are committed with the lines of their items, and deleted
@@ -18,7 +18,7 @@ _TABLE = "requests"
 
 
 class KeptRequest(NamedTuple):
-    """What is kept of one item: its request; None where that cannot be read any more."""
+    """The stored request of an item; None if it cannot be read any more."""
 
     data: bytes | None
     may_have_been_sent: bool  # and must not be sent again
@@ -28,7 +28,7 @@ NOTHING = KeptRequest(b"", False)
 
 
 class KeptRequests:
-    """Those of one frontier."""
+    """The stored requests of one frontier."""
 
     def __init__(self, folder: Path, journal: Journal) -> None:
         self._journal = journal
@@ -39,13 +39,13 @@ class KeptRequests:
         journal.before_commit, journal.after_commit = self._payloads.sync, self._payloads.delete_unused
 
     def keep(self, item: int, crawl: int, data: bytes) -> None:
-        """Keeps an item's request, from the next commit on for good."""
+        """Stores an item's request; durable from the next commit on."""
         self._is_used = True
         place = self._payloads.append(data)
         self._journal.put(_TABLE, item, crawl, place.segment, place.offset, 0)
 
     def of(self, item: int) -> KeptRequest:
-        """What is kept of an item."""
+        """The stored request of an item."""
         if not self._is_used or (row := self._journal.row(_TABLE, item)) is None:
             return NOTHING
         _, _, segment, offset, sent = row
@@ -55,13 +55,13 @@ class KeptRequests:
             return KeptRequest(None, bool(sent))
 
     def mark_sent(self, items: Iterable[int], *, sent: bool = True) -> None:
-        """From the next commit on these may have been sent; or not `sent`: they were not, after all."""
+        """From the next commit on these requests may have been sent; with `sent` False, they were not after all."""
         for item in items:
             if (row := self._journal.row(_TABLE, item)) is not None:
                 self._journal.put(_TABLE, item, *row[1:4], int(sent))
 
     def ended(self, item: int) -> None:
-        """The item has ended for good."""
+        """Deletes the request of an ended item."""
         if self._is_used and (row := self._journal.row(_TABLE, item)) is not None:
             self._journal.delete(_TABLE, item)
             self._payloads.release(PayloadPosition(row[2], row[3]))

@@ -1,9 +1,9 @@
-"""What an embedded frontier knows of sites: robots.txt files, cookies, and what sites asked for.
+"""The facts that an embedded frontier keeps of sites: robots.txt files, cookies, and requested waits.
 
 What a site asked for (a Crawl-delay, a slow-down, an open breaker) is in the journal before the call ends in which it
 was learnt: a kill must not make a crawl impolite. Each site's cookies of a crawl are committed together with the links
-of the answer that set them. A cookie wall sends a crawler back to where it came from; one that lost the cookie at every
-kill would pass it by in the end, when the redirects have become too many.
+of the answer that set them. A cookie wall sends a crawler back to where it came from; a crawler that lost the cookie at
+every kill would in the end drop the page for too many redirects.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class EmbeddedSites:
         self.robots_files = RobotsFiles(base.journal, base.wall, lambda: base.requests.deleted_until)
         self.robots = self.robots_files.get
         self.key_of = base.queues.key_of
-        # The cookies of earlier processes are given out once, with a site's first lease.
+        # The cookies of earlier processes are handed out once, with a site's first lease.
         self._has_earlier_cookies = base.journal.has_rows("cookies")
         self._given_cookies = SeenSet(0)  # or replaced, by crawl and site
         self._has_saved = False  # in the journal, to be committed
         self._longest_saved_s = 0.0  # the journal's longest delay is this one at least
 
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
-        """Kept here, or sent to the pod that owns the origin."""
+        """Records it here, or sends it to the pod that owns the origin."""
         if self._pods.owns(origin + "/"):
             self.learn_robots(origin, record, crawl_delay_s)
         else:
             self._pods.send_robots(origin, record, crawl_delay_s)
 
     def learn_robots(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
-        """The robots.txt of an origin of this pod."""
+        """Records the robots.txt of an origin of this pod."""
         now = self._base.now()
         self.robots_files.learn(origin, record)
         self._base.requests.robots(now, origin, record)
@@ -63,7 +63,7 @@ class EmbeddedSites:
         self.robots_files.expire_failed(self._queues.crawls[crawl].trust + origin)
 
     def held(self, crawl: int, url: str) -> str:
-        """By what is in memory: a site that nobody has asked lately is held up by nothing but an open breaker."""
+        """Judged by what is in memory: a site that was not asked recently is only held by an open breaker."""
         tenant, site, now = self._queues.crawls[crawl], self._queues.sites.get(self.key_of(url)), self._base.now()
         if site is None:
             return "breaker" if authority_of(url[: url.index("/", 8)]) in self._queues.clocks.open_breakers() else ""
@@ -73,7 +73,7 @@ class EmbeddedSites:
         return "retry-after" if site.clock.due > now + site.clock.delay_s(tenant.section) else ""
 
     def asked(self, crawl: int, parts: Sequence[RenderedPart]) -> None:
-        """Here, and on the machine's clock, which other pods and processes look at."""
+        """Recorded here, and on the machine's clock, which other pods and processes check."""
         last: dict[str, float] = {}
         for part in parts:
             key = self.key_of(part.url)
@@ -88,7 +88,7 @@ class EmbeddedSites:
         self._base.machine.asked(last.items())
 
     def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
-        """The copy of an earlier process, if nobody has read it yet."""
+        """The copy of an earlier process, if it has not been read yet."""
         if not self._has_earlier_cookies or not self._given_cookies.add(key := f"{lease.crawl} {lease.key}"):
             return None
         row = self._journal.row("cookies", key)
@@ -101,13 +101,13 @@ class EmbeddedSites:
         return 1
 
     def open_breakers(self) -> list[tuple[str, float]]:
-        """Sites of which nothing is asked now because they failed, with the end of that on the wall clock."""
+        """Sites that are not asked now because they failed, with the end of that on the wall clock."""
         return sorted(self._queues.clocks.open_breakers().items())
 
     # ── for the other parts ────────────────────────────────────────────────────────────────────────────────────────
 
     def save(self, site: Site) -> None:
-        """Has the journal remember what a site asked for; `commit_saved` ends the call in which this happened."""
+        """Saves what a site asked for; `commit_saved` ends the call in which this happened."""
         self._queues.clocks.save(site)
         delay_s = site.clock.delay_s(self._base.section)
         if delay_s > self._longest_saved_s:
@@ -116,14 +116,14 @@ class EmbeddedSites:
         self._has_saved = True
 
     def commit_saved(self) -> None:
-        """What sites have asked for survives a kill from here on."""
+        """Commits what sites have asked for: it survives a kill from here on."""
         if self._has_saved:
             self._has_saved = False
             with suppress(DiskFull):  # everything stays buffered: the next regular commit raises
                 self._journal.commit()
 
     def release_robots(self, queue: SiteQueue) -> None:
-        """Other crawls must not wait for a robots.txt that this one will not ask for."""
+        """Releases a robots.txt that this crawl will not request, so that other crawls do not wait for it."""
         released, queue.robots = queue.robots or (), None
         self._queues.queued -= len(released)
         queue.crawl.queued -= len(released)
@@ -132,9 +132,10 @@ class EmbeddedSites:
             self.let_go(item.about, queue.site)
 
     def let_go(self, about: str, here: Site | None = None) -> None:
-        """A robots.txt does not come from who was to ask for it: the process that waits for it may ask. A redirect may
-        have led from their site to another; `here`: the one that is scheduled in any case. Another pod that waits is
-        notified by a record that is out of date."""
+        """A robots.txt will not come from the process that was to request it: a process that waits for it may. A
+        redirect may have led from its site to another; `here`: the site that is scheduled in any case. Another pod that
+        waits is notified by an expired record.
+        """
         if not self._pods.owns(about + "/"):
             self.robots_known(about, RobotsRecord("unreachable", b"", 0.0, "let go"), None)
             return
@@ -144,8 +145,10 @@ class EmbeddedSites:
             self._queues.schedule(site)
 
     def reject_robots(self, item: Item, queue: SiteQueue, reason: Reason, origin: str) -> None:
-        """A robots.txt is not asked for. Where a redirect has led to what is given up, it cannot be had: the process
-        that asked again would be led there again. Another pod that waits for one is notified in any case."""
+        """A robots.txt is not requested. If a redirect has led to an origin that is given up, the robots.txt is
+        unavailable: another attempt would be redirected there again. Another pod that waits for it is notified in any
+        case.
+        """
         about = item.about.rpartition(" ")[2]
         is_given_up_too = about == origin if origin else self._queues.key_about(item.about) == queue.key
         if (reason is Reason.DROPPED or is_given_up_too) and self._pods.owns(item.about + "/"):
@@ -156,8 +159,9 @@ class EmbeddedSites:
             self.robots_known(item.about, record, None)
 
     def tidy(self, now: float) -> None:
-        """Forgets idle sites and swaps others out; a robots.txt that one waits for is asked for again when it is
-        swapped in."""
+        """Forgets idle sites and swaps others out; a robots.txt that a swapped-out site waits for is requested again
+        when it is swapped in.
+        """
         idle = [queue for site in self._queues.forget_idle(now) for queue in site.all_queues()]
         self._queues.swapping.clear_some(now)
         for queue in idle + self._queues.swapping.swap_out(now, self.release_robots):

@@ -1,7 +1,7 @@
-"""Leases of an embedded frontier: what is due is claimed, and what was claimed ends.
+"""Leases of an embedded frontier: claims items that are due, and ends leases.
 
 A claim is in the request log before it is returned, so that every politeness clock survives a kill; leases of an older
-epoch change nothing.
+epoch have no effect.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from weft.records import Lease, Purpose, Reason
 
 
 class LiveLease:
-    """A lease that is out, with the site, queue, clock and item that it holds."""
+    """A lease that is out, with its site, queue, clock and item."""
 
     __slots__ = ("clock", "cooled", "gave_up", "item", "lease", "noted", "queue", "rank", "site")
 
     def __init__(self, lease: Lease, site: Site, queue: SiteQueue, item: Item) -> None:
         self.lease = lease
         self.site = site
-        self.clock = site.clock  # which counts this request; the site may move to its address's clock later
+        self.clock = site.clock  # counts this request; the site may move to its address's clock later
         self.queue = queue
         self.item = item
         self.cooled = False
-        self.gave_up = False  # it was the last probe of an origin that was given up
-        self.noted = ""  # the key under which the machine's clock counts it
-        self.rank = site.clock.shown  # whose slot it has
+        self.gave_up = False  # it was the last probe of an origin that is given up
+        self.noted = ""  # the key under which the machine's clock counts the request
+        self.rank = site.clock.shown  # the class whose slot it uses
 
 
 class EmbeddedLeases:
-    """See the contract. Owns the leases that are out, in the order of their deadlines."""
+    """See the contract. Holds the leases that are out, in the order of their deadlines."""
 
     def __init__(
         self,
@@ -88,21 +88,21 @@ class EmbeddedLeases:
         return leases
 
     def next_due(self) -> float | None:
-        """When claiming may give something next."""
+        """When a claim may next return something."""
         return 0.0 if self._queues.fairness else self._queues.next_due(self._turns.with_room())
 
     def sending(self, leases: Sequence[Lease]) -> None:
-        """With their lines, which may not be committed yet."""
+        """See the contract; also commits the items' lines, which may not be committed yet."""
         self._kept_requests.mark_sent(lease.item for lease in leases)
         self._base.journal.commit()
         self._base.journal.sync()
 
     def not_sent(self, lease: Lease) -> None:
-        """From the next commit on."""
+        """See the contract; durable from the next commit on."""
         self._kept_requests.mark_sent([lease.item], sent=False)
 
     def claim_slots(self, wanted: Sequence[Wanted]) -> list[bool]:
-        """Moves each site to the clock of its address, which it shares with all other sites there."""
+        """Moves each site to the clock of its address, which all sites there share."""
         with self._machine.locked() as may_ask:
             granted = [self._claim_slot(one, may_ask) for one in wanted]
         if not all(granted):
@@ -111,7 +111,7 @@ class EmbeddedLeases:
         return granted
 
     def depth_of(self, lease: Lease) -> int:
-        """From the known depths, which are kept where there is a `max_depth`; else the lease's own."""
+        """From the known depths, which exist with a `max_depth`; otherwise the lease's own."""
         crawl = self._queues.crawls[lease.crawl]
         known = crawl.depths.get(crawl.seen.fingerprint(lease.url)) if crawl.depths is not None else None
         return lease.depth if known is None or known.item != lease.item else min(known.depth, lease.depth)
@@ -148,7 +148,7 @@ class EmbeddedLeases:
         return accepted
 
     def exclude(self, leases: Iterable[Lease]) -> None:
-        """Takes items out that an edit has excluded, until they are taken back; nothing was asked for them."""
+        """Excludes items that an edit no longer admits, until a later edit does; no request was sent for them."""
         for lease in leases:
             state = self._valid(lease)
             if state is None:
@@ -159,7 +159,7 @@ class EmbeddedLeases:
         self._requests.try_flush()
 
     def open_items(self) -> list[OpenItem]:
-        """What is out."""
+        """The items that are out."""
         return [OpenItem(state.queue.crawl.number, state.item) for state in self._live.values() if state.item.item > 0]
 
     # ── claiming ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -184,7 +184,7 @@ class EmbeddedLeases:
         return leases
 
     def _reject(self, queue: SiteQueue, item: Item, kept: KeptRequest) -> None:
-        """An item that came back and must not be sent again, or cannot be."""
+        """Rejects an item that came back and must not be sent again, or cannot be."""
         reason = Reason.UNKNOWN_OUTCOME if kept.may_have_been_sent else Reason.LOST_REQUEST
         self._rejected.add(item, queue.crawl, reason, "")
 
@@ -212,7 +212,7 @@ class EmbeddedLeases:
         if by_hand is not None:
             self._machine.expect(0.0, by_hand.lease_s)
         queue.served_at = now
-        if len(self._queues.crawls) > 1:  # one that is alone must not pay for it when another comes
+        if len(self._queues.crawls) > 1:  # a single crawl must not wait a turn when another is added
             self._queues.fairness.served(queue.crawl)
         queue.crawl.leased += 1
         if item.purpose is Purpose.PAGE:
@@ -287,7 +287,7 @@ class EmbeddedLeases:
         state.site.out -= 1
 
     def _release(self, state: LiveLease, outcome: str, now: float) -> bool:
-        """A lease is over; whether its request had not ended: then it ends here, with this outcome."""
+        """Ends a lease; if its request had not ended, that ends here with this outcome. Returns whether it had not."""
         self._remove(state)
         if state.cooled:
             return False
@@ -358,7 +358,7 @@ class EmbeddedLeases:
             return
         if outcome.end in (End.RETRY, End.RELEASE):
             again = outcome.end is End.RETRY
-            # A site may name any time in Retry-After; nothing waits longer than the settings allow.
+            # A site may name any time in Retry-After; no request waits longer than the settings allow.
             wait_s = min(outcome.wait_s, queue.crawl.section.max_retry_after_s + LONGEST_BACKOFF_S)
             self._give_back(state, item.attempt + again, self._now() + wait_s if again else 0.0, first=not again)
             return
@@ -371,7 +371,7 @@ class EmbeddedLeases:
         self._durability.end(OpenItem(queue.crawl.number, item), batch)
 
     def _returned(self, queue: SiteQueue, item: Item) -> Item:
-        """An item as it goes back: without its permit, at the smallest depth that is known by now."""
+        """The item to queue again: without its permit, at the smallest depth known by now."""
         if item.purpose is not Purpose.PAGE:
             return item
         self._free_permit(queue)
@@ -386,7 +386,7 @@ class EmbeddedLeases:
                 return
             if attempt != item.attempt:
                 robots.failed(item.about, attempt, wall)
-            self._sites.let_go(item.about, state.site)  # who needs it next asks again, when its wait is over
+            self._sites.let_go(item.about, state.site)  # the next lease that needs it asks again, when its wait is over
             return
         item = self._returned(state.queue, item)
         if attempt != item.attempt:
@@ -395,14 +395,14 @@ class EmbeddedLeases:
                 robots.failed(item.about, attempt, wall)
             else:
                 self._base.journal.put("retries", item.item, attempt, wall, crawl.number)
-        # The site may have been forgotten while this was out.
+        # The site may have been forgotten while this lease was out.
         queue = self._queues.queue_at(state.site.key, crawl)
         self._queues.push_urgent(queue, item, not_before, first=first)
         self._queues.schedule(queue.site)
 
 
 def _note_probe(clock: PolitenessClock, name: str, item: int) -> None:
-    """A request goes out: behind an open breaker it is the probe."""
+    """Marks a request as the probe, if it is behind an open breaker."""
     breaker = clock.breaker(name)
     if breaker is not None and breaker.open_until:
         breaker.probe = item

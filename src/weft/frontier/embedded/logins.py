@@ -1,6 +1,7 @@
 """Logins in an embedded frontier: requests that come before pages, and pages that wait for them.
 
-Their items have numbers of this process alone, as those of robots.txt: neither journal nor checkpoint has them.
+The numbers of their items are valid in this process only, like those of robots.txt requests: neither journal nor
+checkpoint contains them.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ class EmbeddedLogins:
         self._queues, self._counts, self._now = base.queues, base.counts, base.now
 
     def hold(self, crawl: int, holds: Callable[[str], bool]) -> None:
-        """Asked by `Choice`."""
+        """See the contract; `Choice` calls `holds`."""
         self._queues.crawls[crawl].holds = holds
 
     def release(self, crawl: int) -> None:
-        """A look at all sites of the crawl that are in memory; those swapped out are tried when they are swapped in."""
+        """Checks all sites of the crawl that are in memory; swapped-out ones are tried when they are swapped in."""
         for site in list(self._queues.crawls[crawl].sites):
             self._queues.schedule(site)
 
     def ask(self, crawl: int, url: str, about: str, wait_s: float = 0.0) -> None:
-        """Given out before anything else but a robots.txt."""
+        """Leased before anything else except a robots.txt."""
         queue = self._queues.queue_at(self._queues.key_of(url), self._queues.crawls[crawl])
         item = Item(self._counts.transient(), url, 0, 0, 0, Purpose.LOGIN, about)
         self._queues.push_urgent(queue, item, self._now() + wait_s if wait_s else 0.0)

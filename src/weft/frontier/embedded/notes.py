@@ -1,4 +1,4 @@
-"""Strings that an embedded frontier keeps in the meta table of its journal."""
+"""Named strings in the meta table of an embedded frontier's journal."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class EmbeddedNotes:
         self._outbox = base.pods.outbox
 
     def note(self, name: str, value: str | None = None) -> str:
-        """A string kept with the frontier; given a value, it is changed at the next commit."""
+        """A string by name; a given value is stored at the next commit."""
         if value is None:
             return str(self._journal.meta(f"note:{name}") or "")
         self._journal.put_meta(f"note:{name}", value)
         return value
 
     def scope_extended(self, crawl: int, url: str) -> None:
-        """Kept here, and sent to all pods."""
+        """Recorded here, and sent to all pods."""
         self.extend_here(crawl, url)
         self._outbox.add_scope(crawl, url)
 
     def extend_here(self, crawl: int, url: str) -> None:
-        """Another pod has extended the scope."""
+        """Records a scope extension of another pod."""
         extensions = self.scope_extensions(crawl)
         if url not in extensions:
             self._journal.put_meta(f"scope:{crawl}", [*extensions, url])
@@ -36,5 +36,5 @@ class EmbeddedNotes:
                 self._journal.commit()
 
     def scope_extensions(self, crawl: int) -> list[str]:
-        """Where seeds' redirects have led."""
+        """The targets of seeds' redirects."""
         return [str(url) for url in self._journal.meta(f"scope:{crawl}") or ()]

@@ -1,10 +1,10 @@
-"""Which URLs are this pod's, and the messages from and to the others. A frontier that is alone owns every URL.
+"""Which URLs belong to this pod, and the messages between pods. A single frontier owns every URL.
 
-`pod = md5(domain) % pods`, so a site, its clock and its budget are in one pod alone.
+`pod = md5(domain) % pods`, so a site, its clock and its budget are in one pod only.
 
-Must stay true: what `commit` has made safe holds the links of every page that is committed after it, those for other
-pods too; a received message is counted and admitted in one transaction, and acknowledged to its sender only once that
-transaction is on the disk.
+Invariant: `commit` makes the links of a page, also those to other pods, safe before the page is committed; a received
+message is counted and admitted in one transaction, and acknowledged to its sender only when that transaction is on the
+disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from weft.frontier.scheduling.sites import Crawl
 from weft.records import Found, Purpose
 from weft.telemetry import Log
 
-# Keys of the journal's meta: robots.txt fetches of this pod for an origin of another, which was redirected here.
+# Prefix of keys in the journal's meta table: robots.txt fetches of this pod for an origin of another pod, which was
+# redirected here.
 _FOREIGN_ROBOTS = "errand:"
 _MOST_ORIGINS = 200_000  # whose pods are cached
 log = Log("weft.frontier.embedded.embedded_routing")
@@ -78,12 +79,12 @@ class Pods:
         return self._received.get(sender, 0)
 
     def has_received(self, sender: int, number: int) -> None:
-        """A message was applied; the next commit makes both safe."""
+        """Records that a message was applied; the next commit makes both safe."""
         self._received[sender] = number
         self._journal.put_meta("heard", self._received)
 
     def committed(self) -> None:
-        """The journal has everything up to here: messages in the outbox may be sent."""
+        """Everything so far is in the journal: messages in the outbox may be sent."""
         self.outbox.committed()
         if self.last_committed != self._received:
             self.last_committed = dict(self._received)
@@ -97,7 +98,7 @@ class Pods:
     # ── robots.txt that is redirected to another pod's host ────────────────────────────────────────────────────────
 
     def send_robots(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
-        """To the pod that owns the origin."""
+        """Sends an origin's robots.txt to the pod that owns the origin."""
         self.outbox.add_robots(self.pod_of(origin + "/"), RobotsNotice(origin, record, crawl_delay_s))
         self._journal.delete("meta", _FOREIGN_ROBOTS + origin)
 

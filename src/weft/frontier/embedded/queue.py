@@ -1,6 +1,6 @@
-"""What an embedded frontier admits: each URL once in each crawl, numbered, written down, and queued under its site.
+"""Admission to an embedded frontier: each URL once in each crawl, numbered, journalled, and queued under its site.
 
-What is admitted is in memory until the next commit; its line in the journal is written with the links of its page.
+Admitted items are in memory until the next commit; their lines are written to the journal with the links of their page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.frontier.scheduling.sites import Crawl, KnownDepth, SiteQueue
 from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found, Purpose, Reason
 
-_OVERFLOW = 20  # a domain with a budget of N pages queues at most this many times N
+_OVERFLOW = 20  # a domain with a budget of N pages queues at most this many times N URLs
 Expand = list[tuple[int, str, int]]
 
 
@@ -31,7 +31,8 @@ class EmbeddedQueue:
         self._sites = sites
         self._rejected = rejected
         self._excluded = excluded
-        # Set by the engine, which can read robots.txt: of an origin's URLs those that it forbids, with the rules.
+        # Set by the engine, which can read robots.txt: returns those of an origin's URLs that it forbids, with the
+        # rules.
         self.forbids: Callable[[int, RobotsRecord, str, Sequence[str]], Mapping[str, str]] = lambda *_: {}
 
     def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
@@ -39,7 +40,7 @@ class EmbeddedQueue:
         return self._queues.crawls[crawl].seen.unknown(candidates)
 
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
-        """Queues what is new; redirect targets, robots.txt and sitemaps before the rest."""
+        """Queues new URLs; redirect targets, robots.txt and sitemaps before the rest."""
         owner = self._queues.crawls[crawl]
         new = duplicates = 0
         expand: Expand = []
@@ -69,8 +70,9 @@ class EmbeddedQueue:
         return Admission(new, duplicates, tuple(expand))
 
     def admit_links(self, crawl: int, links: Sequence[PageLinks]) -> Admission:
-        """The same for what pages link to: there is no object for a link, and what depends on its origin alone (site,
-        room, robots.txt) is looked up once for all of a page's links to it."""
+        """Queues the new links of pages: no object is made for a link, and what depends on its origin only (site, room,
+        robots.txt) is looked up once for all of a page's links to it.
+        """
         owner = self._queues.crawls[crawl]
         new = duplicates = 0
         expand: tuple[tuple[int, str, int], ...] = ()
@@ -88,7 +90,7 @@ class EmbeddedQueue:
         return Admission(new, duplicates, expand)
 
     def restore_excluded(self, crawl: int, wanted: Callable[[Item], bool]) -> int:
-        """Queues excluded items again that are `wanted` now; how many that are."""
+        """Queues again those excluded items that are `wanted` now; returns how many."""
         owner = self._queues.crawls[crawl]
         back = self._excluded.remove(crawl, wanted)
         for item in back:
@@ -136,7 +138,7 @@ class EmbeddedQueue:
     # ── admitting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _admit_new(self, crawl: Crawl, links: PageLinks, fresh: list[str]) -> None:
-        """Numbers, writes down and queues new URLs; those that robots.txt forbids are rejected at once."""
+        """Numbers, journals and queues new URLs; those that robots.txt forbids are rejected at once."""
         first = self._counts.next_item
         self._counts.next_item += len(fresh)
         self._counts.admitted += len(fresh)
@@ -155,7 +157,7 @@ class EmbeddedQueue:
                 self._queues.enqueue(crawl, found, item)
 
     def _has_room(self, crawl: Crawl, links: PageLinks) -> bool:
-        """Whether all of these fit into the queue of their site; False where they must be admitted one by one."""
+        """Whether all of these fit into the queue of their site; if not, they are admitted one by one."""
         cap = crawl.limits.max_pages_per_domain
         if cap is None:
             return True
@@ -170,7 +172,7 @@ class EmbeddedQueue:
         return self.forbids(crawl.number, record, origin, [url]).get(url, "") if record is not None else ""
 
     def _turn_away(self, crawl: Crawl, found: Found, number: int, rule: str) -> None:
-        """Rejects a new item at once that would be claimed only to be refused."""
+        """Rejects at once a new item that would only be claimed to be refused."""
         item = Item(
             number, found.url, found.depth, found.parent, found.hops, found.purpose, found.about, 0, found.offsite
         )
@@ -188,7 +190,7 @@ class EmbeddedQueue:
         if known.ended:
             return known.item, found.url, found.depth
         if not known.leased:
-            # Its old entry stays in its queue; `Queues.pop` skips it.
+            # Its old entry remains in its queue; `Queues.pop` skips it.
             self._queues.enqueue(crawl, found, known.item)
         return None
 
@@ -218,5 +220,5 @@ class EmbeddedQueue:
 
 
 def _room(queue: SiteQueue, cap: int) -> int:
-    """How many more URLs the queue of a site takes."""
+    """How many more URLs the queue of a site accepts."""
     return _OVERFLOW * cap + 1000 - queue.queued - queue.pages

@@ -1,4 +1,4 @@
-"""URLs of an embedded frontier that end without a request: refused at the door, or removed from a queue.
+"""URLs of an embedded frontier that end without a request: refused at admission, or removed from a queue.
 
 A rejected item has ended for the crawl, but is open until its row is stored: a crash before queues it again.
 """
@@ -33,13 +33,13 @@ class EmbeddedRejected:
         self._refusals_kept: Counter[int] = Counter()  # by crawl
 
     def refused(self, crawl: int, reason: Reason, url: str, parent: int) -> None:
-        """In the journal, for `weft explain`."""
+        """Recorded in the journal, for `weft explain`."""
         if self._refusals_kept[crawl] < REMEMBERED_REFUSALS:
             self._refusals_kept[crawl] += 1
             self._journal.put("refusals", (reason, url, parent, crawl))
 
     def left_sitemaps(self, crawl: int) -> list[Found]:
-        """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""
+        """The sitemaps over the limit, up to a bound: for a crawl whose limit is raised."""
         return [
             Found(url, depth, 0, hops, Purpose.SITEMAP, about)
             for url, number, depth, hops, about in self._journal.rows("left_sitemaps")
@@ -47,7 +47,9 @@ class EmbeddedRejected:
         ]
 
     def rejections(self) -> list[Rejection]:
-        """Items removed from the queues, or not admitted, since the last call: store them, then call `ended`."""
+        """Items removed from the queues, or not admitted, since the last call: the caller stores their rows, then calls
+        `ended`.
+        """
         rejected, self._rejected = self._rejected, []
         return rejected
 
@@ -60,20 +62,20 @@ class EmbeddedRejected:
     # ── for the other parts ────────────────────────────────────────────────────────────────────────────────────────
 
     def over_budget(self, crawl: int, found: Found) -> None:
-        """There is no room for a URL; a sitemap may be wanted later."""
+        """Rejects a URL over its budget; a sitemap is remembered, since it may be wanted later."""
         if found.purpose is Purpose.SITEMAP and self._refusals_kept[crawl] < REMEMBERED_REFUSALS:
             self._journal.put("left_sitemaps", found.url, crawl, found.depth, found.hops, found.about)
         self.refused(crawl, Reason.BUDGET, found.url, found.parent)
 
     def add(self, item: Item, crawl: Crawl, reason: Reason, detail: str) -> None:
-        """An item that is in no queue."""
+        """Rejects an item that is in no queue."""
         crawl.mark_ended(item)
         request = self._kept_requests.of(item.item).data or b""
         self._rejected.append(Rejection(item, crawl.number, reason, detail, request))
         self._open[item.item] = OpenItem(crawl.number, item)
 
     def empty(self, queue: SiteQueue, reason: Reason, origin: str = "", detail: str = "") -> None:
-        """Rejects everything in a queue, or what it has of one origin."""
+        """Rejects all items in a queue, or those of one origin."""
         queued = queue.queued
         if origin:
             waiting = queue.remove(origin)
@@ -85,8 +87,9 @@ class EmbeddedRejected:
         self.add_all(waiting, queue, reason, origin, detail)
 
     def give_up(self, site: Site, trust: str, origin: str) -> None:
-        """What the crawls of one trust have queued for an origin is rejected: its breaker has stayed open for too long.
-        What is queued from now on waits for the next probe."""
+        """Rejects what the crawls of one trust have queued for an origin: its breaker has been open for too long. What
+        is queued from now on waits for the next probe.
+        """
         for queue in site.all_queues():
             if queue.crawl.trust == trust:
                 self.empty(queue, Reason.BREAKER, origin, site.failure)
@@ -94,7 +97,7 @@ class EmbeddedRejected:
     def add_all(
         self, waiting: list[Item], queue: SiteQueue, reason: Reason, origin: str = "", detail: str = ""
     ) -> None:
-        """Items that were taken out of a queue."""
+        """Rejects items that were removed from a queue."""
         before = len(self._rejected)
         for item in waiting:
             if item.purpose is Purpose.ROBOTS:
@@ -107,7 +110,7 @@ class EmbeddedRejected:
             log_change(reason, authority_of(origin) if origin else queue.key, count)
 
     def close_crawl(self, crawl: int) -> None:
-        """A crawl has ended: what nobody has asked for yet leaves no trace."""
+        """Forgets the rejected items of an ended crawl that the caller has not collected yet."""
         self._refusals_kept.pop(crawl, None)
         for rejection in self._rejected:
             if rejection.crawl == crawl:
@@ -115,5 +118,5 @@ class EmbeddedRejected:
         self._rejected = [rejection for rejection in self._rejected if rejection.crawl != crawl]
 
     def open_items(self) -> Iterable[OpenItem]:
-        """Those whose rows are not stored yet."""
+        """Rejected items whose rows are not stored yet."""
         return self._open.values()

@@ -1,4 +1,4 @@
-"""What the parts of an embedded frontier stand on: its files, its clocks, the working set and the counters."""
+"""The shared base of the parts of an embedded frontier: its files, its clocks, the working set and the counters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.records import POD_SHIFT
 
 
 class Resources:
-    """Opened and closed together; nothing here decides anything."""
+    """Opened and closed together; holds no logic of its own."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Resources:
         self.kept_requests = KeptRequests(folder / "payloads", self.journal)
 
     def close(self) -> None:
-        """In this order: the journal refers to the request log."""
+        """Closes in this order: the journal refers to the request log."""
         self.blobs.close()
         self.seen_runs.close()
         self.requests.close()
@@ -63,7 +63,7 @@ class Resources:
 
 
 def never_backwards(clock: Callable[[], float]) -> Callable[[], float]:
-    """A clock that hangs where the other one goes back."""
+    """A clock that repeats its last time while the other one runs backwards."""
     latest = 0.0
 
     def now() -> float:

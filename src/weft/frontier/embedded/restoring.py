@@ -1,4 +1,6 @@
-"""What an embedded frontier restores when it is opened: the queues, the clocks of sites, and what the journal lacks."""
+"""What an embedded frontier restores when it is opened: the queues, the clocks of sites, and ends that the journal
+lacks.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ log = Log("weft.frontier.embedded.embedded_frontier")
 
 
 class EmbeddedRecovery:
-    """See the contract. `restore_stored` and `links_are_known` are for one that may lack links of stored pages."""
+    """See the contract. `restore_stored` and `links_are_known` are for a frontier that may lack links of stored
+    pages.
+    """
 
     def __init__(
         self,
@@ -48,7 +52,7 @@ class EmbeddedRecovery:
         # frontier (`weft rebuild --frontier`).
         self.is_new = base.journal.meta(FROM_STORE) is not None
         self.unsure_of_links = self.is_new or base.journal.lost_tail
-        self.unreadable_requests = 0  # lines of the request log; known after `recover`
+        self.unreadable_requests = 0  # unreadable lines of the request log; known after `recover`
         self.missing_log_bytes = missing_bytes(base.folder / "requests", base.journal.meta("request_log"))
 
     def recover(
@@ -60,7 +64,7 @@ class EmbeddedRecovery:
         *,
         batch: int = 0,  # noqa: ARG002
     ) -> int:
-        """From the journal. `batch` is for frontiers that are shared; this one acknowledges nothing here."""
+        """Restores from the journal. `batch` is for shared frontiers; this one acknowledges nothing here."""
         now, started_before = self._base.now(), self._journal.meta("boot")
         is_rebooted = started_before not in (None, boot_id())
         if self.is_new or is_rebooted:
@@ -69,7 +73,7 @@ class EmbeddedRecovery:
         self._recovery.is_restored = True
         self._excluded.read()
         if is_rebooted or (started_before and self._base.section.key_scope == "ip"):
-            # The clock began again, or addresses are not known yet: nobody knows how long ago a site was asked.
+            # The clock began again, or addresses are not known yet: it is unknown how long ago a site was asked.
             self._clocks.not_before = now + self._clocks.longest_delay_s
         self._recall_requests(now)
         for item in self._settle(list(done), now):
@@ -114,7 +118,9 @@ class EmbeddedRecovery:
         self.is_new = self.unsure_of_links = False
 
     def _recall_requests(self, now: float) -> None:
-        """When sites were last asked, from the request log; where lines of it are lost, all wait a full delay."""
+        """Reads from the request log when sites were last asked; if lines of it are lost, all sites wait a full
+        delay.
+        """
         longest = max(self._clocks.longest_delay_s, self._journal.meta("longest_delay") or 0.0)
         folder, not_before = self._base.folder / "requests", now - longest - LONGEST_SILENCE_S
         recent = last_requests(folder, not_before, now, self._base.alive, longest_delay_s=longest)
@@ -134,11 +140,11 @@ class EmbeddedRecovery:
             self._clocks.not_before = max(self._clocks.not_before, recent.unsure_at + self._clocks.longest_delay_s)
 
     def _settle(self, done: list[int], now: float) -> list[int]:
-        """Fills the queues; gives those of `done` that the journal did not know to have ended."""
+        """Fills the queues; returns those of `done` whose ends the journal did not have."""
         self._counts.next_item = max(self._counts.next_item, self._journal.meta("next_item") or 0)
         excluded = list(self._excluded)
         with undamaged(self._journal.path):
-            # A checkpoint may have items in its queues that were excluded since: then the journal alone is read.
+            # A checkpoint may have items in its queues that were excluded since: then only the journal is read.
             unrecorded = self._recovery.restore(
                 self._counts, done, now, remember=self.unsure_of_links, aside={one.item.item for one in excluded},
                 by_checkpoint=not any(one.crawl in self._queues.crawls for one in excluded),

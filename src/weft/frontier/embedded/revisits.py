@@ -1,4 +1,6 @@
-"""Known URLs that an embedded frontier queues once more. How far it has come is in the transaction that queues them."""
+"""Known URLs that an embedded frontier queues once more. The position is written in the transaction that queues
+them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from weft.frontier.embedded.resources import Resources
 from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found
 
-_AT_ONCE = 50  # queued without looking whether the crawl has something else to do
+_AT_ONCE = 50  # queued without checking whether the crawl has other work
 
 
 class EmbeddedRevisits:
@@ -38,7 +40,7 @@ class EmbeddedRevisits:
 
     @property
     def last_number(self) -> int:
-        """The last number that was given."""
+        """The last item number that was used."""
         return self._base.counts.next_item - 1
 
     def number_again(self, crawl: int, found: Found) -> int:
@@ -54,7 +56,7 @@ class EmbeddedRevisits:
         return item
 
     def readmit_once(self, crawl: int, name: str, what: str, stored: Stored) -> Iterator[None]:
-        """Queues URLs once more, those of which the note `name` does not say that they (`what`) are already."""
+        """Queues URLs once more, unless the note `name` says that these (`what`) are queued already."""
         note = f"note:{name}"
         walk = Walk.of(self._journal.meta(note) or "", what, continues=False)
         if not walk.is_over:
@@ -73,11 +75,11 @@ class EmbeddedRevisits:
         yield from self._readmit_all(crawl, note, walk, stored)
 
     def _readmit_all(self, crawl: int, note: str, walk: Walk, stored: Stored) -> Iterator[None]:
-        """In steps, each committed with its position in the journal's meta: a kill costs one step."""
+        """Queues them in steps, each committed with its position in the journal's meta table: a kill costs one step."""
         for number, (item, found) in enumerate(stored(walk.after), 1):
             if found is not None:
                 self.readmit(crawl, found)
-            self._journal.put_meta(note, walk.at(item))  # at each: what is queued before an error is not queued again
+            self._journal.put_meta(note, walk.at(item))  # at each: URLs queued before an error are not queued again
             if number % STEP == 0:
                 self._durability.commit()
                 self._base.alive()

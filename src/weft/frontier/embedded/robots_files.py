@@ -20,7 +20,7 @@ class RobotsFiles:
     """Robots.txt files by origin; times are of the wall clock."""
 
     def __init__(self, journal: Journal, wall: Callable[[], float], deleted_until: Callable[[], float]) -> None:
-        """`deleted_until`: the time of the last request that needs no evidence any more."""
+        """`deleted_until`: the time of the last request that no longer needs evidence."""
         self._journal = journal
         self._wall = wall
         self._deleted_until = deleted_until
@@ -31,7 +31,7 @@ class RobotsFiles:
         self.pending: set[str] = set()  # being fetched, or queued to be
 
     def get(self, origin: str) -> RobotsRecord | None:
-        """The last known one, expired or not."""
+        """The last known record, expired or not."""
         record = self._records.get(origin)
         if record is not None or not (self._had_rows or origin in self._saved):
             return record
@@ -41,24 +41,24 @@ class RobotsFiles:
         return record
 
     def in_memory(self, origin: str) -> RobotsRecord | None:
-        """An unexpired one, if it is in memory."""
+        """An unexpired record, if it is in memory."""
         record = self._records.get(origin)
         return record if record is not None and record.expires > self._wall() else None
 
     def is_in_force(self, origin: str) -> bool:
-        """Whether there is an unexpired one."""
+        """Whether there is an unexpired record."""
         expires = self._expiry.get(origin)
         if expires is None:
             row = self._journal.row("robots", origin) if self._had_rows or origin in self._saved else None
             expires = self._expiry[origin] = float(row[1]) if row is not None else 0.0
         wall = self._wall()
-        # No failure is kept for that long: the clock was ahead when this one was written down.
+        # No failure is valid for that long: the clock was ahead when this record was written.
         if expires > wall + LONGEST_SILENCE_S and (record := self.get(origin)) is not None and record.status in FAILED:
             return False
         return expires > wall
 
     def learn(self, origin: str, record: RobotsRecord) -> None:
-        """Saves one that was fetched, or the record that it could not be."""
+        """Saves a fetched robots.txt, or the record of a failure."""
         self.pending.discard(origin)
         before, evidence = self.get(origin), robots_evidence(record)
         if before is None or robots_evidence(before) != evidence:
@@ -81,7 +81,7 @@ class RobotsFiles:
         self._journal.put("robots_tries", origin, attempt, wall)
 
     def expire_failed(self, origin: str) -> None:
-        """Expires the record of one that could not be fetched."""
+        """Expires the record of a failed fetch."""
         record = self.get(origin)
         if record is not None and record.status in FAILED:
             self._expiry[origin] = 0.0
@@ -89,7 +89,7 @@ class RobotsFiles:
 
     def forget(self, origin: str) -> None:
         """Frees the memory for an idle origin; the journal keeps its robots.txt."""
-        if self._expiry.get(origin):  # one that was made to expire is to be fetched again
+        if self._expiry.get(origin):  # an expired one must be fetched again
             del self._expiry[origin]
 
     def _remember(self, origin: str, record: RobotsRecord) -> RobotsRecord:

@@ -1,7 +1,6 @@
-"""The numbers of an embedded frontier, and what a crawl waits for: the cause and the end of it, of the site that is due
-first.
+"""Statistics of an embedded frontier, and why a crawl waits: the cause and its end, at the site that is due first.
 
-For that a bounded number of sites is looked at: displays ask twice a second, and a crawl may have millions of them.
+For that a bounded number of sites is checked: displays ask twice a second, and a crawl may have millions of sites.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from weft.frontier.politeness import PolitenessClock, authority_of
 from weft.frontier.scheduling.queues import Queues
 from weft.frontier.scheduling.sites import Crawl, Site, SiteQueue
 
-SHORT_WAIT_S = 2.0  # is not worth a message
+SHORT_WAIT_S = 2.0  # too short for a message
 _SCANNED = 2000  # sites of the crawl, most of which may have nothing queued
 _COMPARED = 64
 
@@ -47,16 +46,16 @@ class EmbeddedStatus:
         )
 
     def crawl_counts(self, crawl: int) -> CrawlCounts:
-        """The numbers of one crawl, from what is counted."""
+        """The counts of one crawl."""
         owner = self._queues.crawls[crawl]
         return CrawlCounts(owner.queued, owner.leased, owner.pages, len(owner.seen), self._excluded.count(crawl))
 
     def waits_for(self, crawl: int) -> WaitReason | None:
-        """What a crawl waits for that has URLs queued; None while it does not."""
+        """Why a crawl with queued URLs waits; None while it does not."""
         return _waiting_of(self._queues, self._queues.crawls[crawl], self._base.now())
 
     def has_work(self, crawl: int) -> bool:
-        """Whether something that is queued of a crawl may still be claimed; a look at all its sites."""
+        """Whether a queued item of a crawl may still be claimed; checks all of its sites."""
         owner = self._queues.crawls[crawl]
         if owner.limits.max_pages_per_domain is None:
             return owner.queued > 0
@@ -64,12 +63,12 @@ class EmbeddedStatus:
         return swapped > 0 or any(queue.queued and queue.has_budget() for queue in owner.sites.values())
 
     def url_bytes(self, crawl: int) -> int:
-        """What a crawl's URLs take of memory."""
+        """The memory that a crawl's URLs use."""
         return self._queues.crawls[crawl].url_bytes
 
 
 def _waiting_of(queues: Queues, crawl: Crawl, now: float) -> WaitReason | None:
-    """What a crawl waits for that has something queued; None where it does not, or for a moment only."""
+    """Why a crawl with queued URLs waits; None if it does not, or only for a moment."""
     if crawl.leased or not crawl.queued:
         return None
     if crawl.paused:
@@ -97,10 +96,10 @@ def _end(waiting: WaitReason) -> float:
 
 
 def _waiting_at(site: Site, queue: SiteQueue, now: float) -> WaitReason | None:
-    """What a queue waits for; None if it may be claimed from soon."""
+    """Why a queue waits; None if it may be claimed from soon."""
     if site.held is not None:
         since, until = site.held
-        is_current = until > now - SHORT_WAIT_S  # it is looked at again when that time has come
+        is_current = until > now - SHORT_WAIT_S  # it is checked again at that time
         if is_current and max(until, now) > since + SHORT_WAIT_S:
             return WaitReason(CAUSES["machine"].format(site.key), max(until, now))
     if queue.stalled_at is not None and queue.look_at and (blocked := _breaker_of(site.clock, queue, now)) is not None:
@@ -116,7 +115,7 @@ def _waiting_at(site: Site, queue: SiteQueue, now: float) -> WaitReason | None:
 
 
 def _breaker_of(clock: PolitenessClock, queue: SiteQueue, now: float) -> WaitReason | None:
-    """The open breaker that a queue's crawl may pass first."""
+    """The open breaker whose time comes first for a queue's crawl."""
     trust = queue.crawl.trust
     named = ((breaker.open_until, name) for name, breaker in (clock.breakers or {}).items())
     is_own = ((until, name) for until, name in named if until > now and name[: name.rfind(" ") + 1] == trust)
@@ -125,7 +124,7 @@ def _breaker_of(clock: PolitenessClock, queue: SiteQueue, now: float) -> WaitRea
 
 
 def _own_time(queue: SiteQueue) -> tuple[float | None, str]:
-    """When something of the queue may run apart from the politeness clock, and what it waits for until then."""
+    """When an item of the queue may run apart from the politeness clock, and what it waits for until then."""
     at = queue.next_time() if queue.stalled_at is None else queue.later(queue.stalled_at)
     if at is None or (queue.robots and queue.robots[0][0] == at):
         return at, CAUSES["robots"].format(queue.key)

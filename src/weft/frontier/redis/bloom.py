@@ -1,7 +1,7 @@
-"""The other kind of seen set: a Bloom filter, which takes a configured share of new URLs for seen ones.
+"""The Bloom filter, as the alternative seen set: it mistakes a configured share of new URLs for seen ones.
 
-A server that has the BF.* commands keeps the filter itself; else scripts keep it as bits in strings of a megabyte each.
-Both have the configured capacity and error rate.
+A server with the BF.* commands keeps the filter itself; otherwise scripts keep it as bits in strings of a megabyte
+each. Both have the configured capacity and error rate.
 """
 
 from __future__ import annotations

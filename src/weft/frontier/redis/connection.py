@@ -31,7 +31,7 @@ _PASSWORD_WORDS = ("NOAUTH", "WRONGPASS", "invalid password", "without any passw
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    """Connection settings for all pods' Redis; the database and password in a URL override them."""
+    """Connection settings of all pods' Redis; the database and password in a URL override them."""
 
     db: int = 0
     password: str | None = None
@@ -42,7 +42,7 @@ class RedisSettings:
 
 
 def peers(urls: Iterable[str]) -> frozenset[Peer]:
-    """The addresses of these servers, as a socket's peer name has them; none for a host that does not resolve."""
+    """The addresses of these servers, in the form of a socket's peer name; none for a host that does not resolve."""
     found: set[Peer] = set()
     for url in urls:
         parts = urlsplit(url)
@@ -71,7 +71,7 @@ class ServerFacts:
 
     @property
     def warnings(self) -> list[str]:
-        """What should be corrected there, though the crawl can run."""
+        """Settings that should be corrected, though the crawl can run."""
         if self.aof:
             return []
         return [
@@ -81,15 +81,17 @@ class ServerFacts:
 
 
 class Unreachable(BadInput):
-    """Nothing answers there, or not in time: a wrong address, or a server that is down."""
+    """No server answers there, or not in time: a wrong address, or a server that is down."""
 
 
 class Restarted(ServerAway):
-    """The server is not the one that it was, and may have lost data: nothing was sent."""
+    """The server was restarted, and may have lost data: nothing was sent."""
 
 
 class Emptied(ServerAway):
-    """The database is not the one that was opened: it was emptied, or claimed again since. Nothing was changed."""
+    """The database differs from the one that was opened: it was emptied, or claimed again since. Nothing was
+    changed.
+    """
 
     def __init__(self, where: str) -> None:
         super().__init__(f"{where}: was emptied while the crawl used it; it is filled again from what is stored")
@@ -98,7 +100,7 @@ class Emptied(ServerAway):
 class Trouble(enum.Enum):
     """What to do about an exception of the client library."""
 
-    AWAY = "away"  # the pod pauses and tries again; so it does after a change of password, which may be undone
+    AWAY = "away"  # the pod pauses and tries again; also after a change of password, which may be reverted
     FULL = "full"  # the pod pauses until there is room
     FATAL = "fatal"  # trying again is useless
 
@@ -150,16 +152,16 @@ def connect(url: str, settings: RedisSettings | None = None) -> Redis:
 
 
 def hurry(client: Redis, timeout_s: float) -> None:
-    """Shortens the client's timeouts, for callers that can do without this server for a while."""
+    """Shortens the client's timeouts, for callers that can work without this server for a while."""
     options = client.connection_pool.connection_kwargs
     _reconnect(client, {name: min(options[name], timeout_s) for name in ("socket_timeout", "socket_connect_timeout")})
 
 
 def check_run(client: Redis, known: Callable[[], str]) -> None:
-    """Lets every new connection ask which run of the server it reaches: Restarted, before anything is sent, if that is
-    another than the known one (empty: any will do).
+    """Makes every new connection check the server's run id: Restarted, before anything is sent, if it differs from the
+    known one (empty: any is accepted).
 
-    The library opens connections again without a word, and the scripts may be there again, loaded by another process.
+    The library reconnects silently, and another process may have loaded the scripts again.
     """
 
     def checked(connection: Any) -> None:
@@ -199,7 +201,7 @@ def classify(error: BaseException) -> Trouble:
 
 @contextmanager
 def asking(where: str) -> Iterator[None]:
-    """Turns the client library's exceptions into ServerAway and ServerFull; a fatal one passes unchanged."""
+    """Turns the client library's exceptions into ServerAway and ServerFull; a fatal one is raised unchanged."""
     import redis
 
     try:
@@ -214,7 +216,7 @@ def asking(where: str) -> Iterator[None]:
 
 
 def describe(error: BaseException) -> str:
-    """What went wrong, in a few words."""
+    """The error as a short message."""
     from redis import exceptions as wrong
 
     causes = list(_causes(error))

@@ -21,7 +21,7 @@ class KnownUrls:
         self._young, self._old = SeenSet(seed), SeenSet(seed)
 
     def unknown(self, urls: Iterable[str]) -> list[str]:
-        """Those that are not in the cache; they may be seen all the same."""
+        """The URLs that are not in the cache; they may be seen all the same."""
         new = self._young.unknown(urls)
         return self._old.unknown(new) if new and len(self._old) else new
 

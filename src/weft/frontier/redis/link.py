@@ -38,8 +38,9 @@ log = Log("weft.frontier.redis")
 
 
 class DataLost(Exception):
-    """The server has lost writes of this process. Not a WeftError: the process is meant to die of it, and the next one
-    in its slot compares what is prepared with what its store has (`recover`)."""
+    """The server has lost writes of this process. It is not a WeftError: the process must die of it, and the next one
+    in its slot compares its store with what is prepared on the server (`recover`).
+    """
 
 
 class Limits(Struct, frozen=True):
@@ -48,11 +49,11 @@ class Limits(Struct, frozen=True):
     cap: int = 4000  # above this a queue is split into head and tail, and a tail is spilled to disk
     keep: int = 1000  # moved from the tail to the head at a time
     low: int = 300  # left in the head when it is refilled
-    hard: int = 1_000_000  # in a tail, where nothing spills it: further URLs are refused as `full`
+    hard: int = 1_000_000  # in a tail that no process spills: further URLs are refused as `full`
 
 
 class CrawlFacts:
-    """This process's record of a crawl; another process may have changed its limits and politeness since."""
+    """This process's view of a crawl; another process may have changed its limits and politeness since."""
 
     __slots__ = ("bloom", "has_depths", "known", "limits", "name", "number", "section", "seed")
 
@@ -71,11 +72,13 @@ class CrawlFacts:
         self.limits = limits
         self.section = section  # None: it has none of its own
         self.bloom = bloom_filter
-        self.has_depths = False  # it has, or had, a `max_depth`: what is queued carries a fingerprint
+        self.has_depths = False  # it has, or had, a `max_depth`: queued items carry a fingerprint
         self.known = KnownUrls(seed)
 
     def fingerprint(self, text: str) -> str:
-        """As the server's sets hold it: a signed number, or two numbers for a Bloom filter kept by scripts."""
+        """A fingerprint in the form of the server's sets: a signed number, or two numbers for a Bloom filter kept by
+        scripts.
+        """
         data = text.encode()
         number = xxh3_64_intdigest(data, self.seed)
         if self.bloom and self.bloom != "server":
@@ -99,7 +102,7 @@ class NextClaim:
 
 
 class LinkOptions(TypedDict, total=False):
-    """What may be said of a link; see `PodLink`."""
+    """The options of a link; see `PodLink`."""
 
     pod: int
     pods: int
@@ -126,7 +129,7 @@ class PodLink:
         clock: Callable[[], float] = time.monotonic,
         server_clock: Callable[[], float] | None = None,
     ) -> None:
-        """`identity`: which database it must be; None: it is not checked."""
+        """`identity`: the database's expected identity; None: it is not checked."""
         self.client = connection
         self.section = section
         self.pod, self.pods = pod, pods
@@ -213,7 +216,9 @@ class PodLink:
         return True
 
     def read_claim(self) -> None:
-        """From now on scripts work on this claim of the database alone: they read it behind the politeness section."""
+        """From now on scripts work only on this claim of the database: they read its id after the politeness
+        section.
+        """
         if self.identity is not None:
             try:
                 self._use_claim(claim_of(self.client, self.where, self.identity))
@@ -254,7 +259,7 @@ class PodLink:
 
 
 class OwnPodLink(PodLink):
-    """The link of a process to its own pod: it notices what the server has lost, and then sends nothing more."""
+    """A process's link to its own pod: it detects what the server has lost, and then sends nothing more."""
 
     def __init__(
         self, connection: Redis, section: PolitenessSection, marks: PodMarks, **options: Unpack[LinkOptions]
@@ -262,7 +267,7 @@ class OwnPodLink(PodLink):
         super().__init__(connection, section, **options)
         self._marks = marks
         self.epoch = 0
-        self.worked = False  # the server can lose something of this process
+        self.worked = False  # the server may have lost data of this process
         self.has_lost_data = False  # when it was opened
         self.rejects_wait = False  # there are rejected items whose rows are to be stored
         self._is_lost = self._is_emptied = False
@@ -296,7 +301,7 @@ class OwnPodLink(PodLink):
         self.epoch = int(epoch)
 
     def read_claim(self) -> None:
-        """BadInput if the database is another crawl's: trying again is useless."""
+        """BadInput if the database belongs to another crawl: retries are useless."""
         if self.identity is None:
             return
         try:
@@ -314,7 +319,7 @@ class OwnPodLink(PodLink):
         self._is_emptied = True
 
     def seen_item(self, number: int) -> None:
-        """Kept on the disk: a server that has lost items must not use their numbers again."""
+        """Stored on the disk: a server that has lost items must not reuse their numbers."""
         self._marks.see(self._operation, number)
 
     def _check(self) -> None:
@@ -329,8 +334,9 @@ class OwnPodLink(PodLink):
             raise DataLost(f"{self.where}: {what}: this process must be restarted")
 
     def _on_restart(self) -> None:
-        """Checks whether it has lost data. If so, nothing more is sent: not even what was deferred, such as the
-        acknowledgement of pages whose claims and links the server no longer has."""
+        """Checks whether the server has lost data. If so, nothing more is sent: not even deferred calls, such as the
+        acknowledgement of pages whose claims and links the server no longer has.
+        """
         if self.epoch:
             self.open(new_epoch=False)
             self._check_lost()
@@ -357,7 +363,7 @@ def _log_changes(events: list[bytes]) -> None:
 
 
 def section_text(section: PolitenessSection) -> str:
-    """As lua/common.lua reads it."""
+    """The section in the format that lua/common.lua reads."""
     seconds = (section.delay_s, section.lease_s, section.breaker_reset_s, section.max_retry_after_s)
     delay, lease, reset, longest = (int(value * 1e6) for value in seconds)
     failures, probes = section.breaker_failures, section.breaker_max_probes

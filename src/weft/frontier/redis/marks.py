@@ -29,7 +29,7 @@ class PodMarks:
         exists = path.exists()
         if not exists or path.stat().st_size != _LAYOUT.size:
             temporary = path.with_name(f".{slot}")
-            # A file that was cut tells that there was something, before this boot: `known` must not take it for none.
+            # A truncated file shows that there was data before this boot: `known` must not mistake it for none.
             temporary.write_bytes(_LAYOUT.pack(b"", exists, 0))
             temporary.replace(path)
         with path.open("r+b") as file:
@@ -38,7 +38,7 @@ class PodMarks:
         self._item = 0
 
     def known(self) -> tuple[int | None, int]:
-        """The last operation and item that any process has seen; None: there were some, but their number is unknown."""
+        """The last operation and item that any process has seen; None: there was data, but the number is unknown."""
         operation: int | None = 0
         item = 0
         for path in self._folder.glob("[!.]*"):

@@ -44,7 +44,7 @@ class RedisMetrics:
         self._clients = {pod: connect(url, quick) for pod, url in urls.items()}
 
     def collect(self) -> Iterable[Metric]:
-        """Every pod's figures; only `up`, as 0, for one that does not answer."""
+        """Every pod's metrics; only `up`, as 0, for one that does not answer."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         infos = self._ask()

@@ -30,7 +30,7 @@ SCHEMA = 2
 SCHEMA_KEY = "schema_version"
 INFO_KEY = "pod:info"
 CLAIM_KEY, CLAIM_FIELD = "n", "id"
-# What the processes of a running crawl may write into its database after that was emptied, before they notice.
+# The keys that processes of a running crawl may write into an emptied database before they notice.
 _LEFTOVERS = {
     b"n": b"hash", b"meta": b"hash", b"owner": b"string", b"decider": b"string", b"crew": b"set", b"settling": b"set",
     b"outboxes": b"hash", b"told": b"list", b"state": b"hash", b"slots": b"hash", b"senders": b"hash",
@@ -41,7 +41,7 @@ _MOST_LEFTOVERS = 100
 
 @dataclass(frozen=True, slots=True)
 class PodIdentity:
-    """Which part of which crawl a database should hold. `node` runs it; empty: not checked."""
+    """The identity of a pod's database: its crawl and pod. `node` runs it; empty: not checked."""
 
     crawl_id: str
     pod: int
@@ -52,9 +52,9 @@ class PodIdentity:
 def claim_pod(client: Redis, where: str, identity: PodIdentity, *, was_ours: bool = False) -> bool:
     """Claims an empty database for this pod; True if it was empty, False if it is this pod's, BadInput if neither.
 
-    `was_ours`: this node has run the pod. Then a database that was emptied is empty, too, where it holds nothing but
-    what the pod's own processes wrote before they noticed; that is deleted. So is what is left of this pod's data where
-    the counters are gone: queues without them are of no use.
+    `was_ours`: this node has run the pod. Then an emptied database also counts as empty if it holds only what the pod's
+    own processes wrote before they noticed; that is deleted. The rest of this pod's data is also deleted if the
+    counters are lost: queues are useless without them.
     """
     from redis import exceptions as wrong
 
@@ -77,14 +77,14 @@ def claim_pod(client: Redis, where: str, identity: PodIdentity, *, was_ours: boo
                 try:
                     steps.execute()
                 except wrong.WatchError:
-                    continue  # another process of this crawl was faster: see what it wrote
+                    continue  # another process of this crawl was faster: read what it wrote
                 return True
 
 
 def is_claimed(client: Redis, where: str, identity: PodIdentity, *, was_ours: bool = False) -> bool:
     """Whether the database is this pod's; False when it is empty, BadInput when it is neither. Changes nothing.
 
-    `was_ours`: as for `take`.
+    `was_ours`: as for `claim_pod`.
     """
     from redis import exceptions as wrong
 
@@ -118,7 +118,7 @@ def is_claimed(client: Redis, where: str, identity: PodIdentity, *, was_ours: bo
 
 
 def claim_of(client: Redis, where: str, identity: PodIdentity) -> str:
-    """The random id of this pod's claim of the database; Emptied where there is none, BadInput if it is another's."""
+    """The random id of this pod's claim of the database; Emptied if there is none, BadInput if it is another's."""
     with asking(where):
         info: Any = client.hgetall(INFO_KEY)
         if not info or _has_no_counters(client):
@@ -129,8 +129,9 @@ def claim_of(client: Redis, where: str, identity: PodIdentity) -> str:
 
 
 def renew_claim(client: Redis, where: str, identity: PodIdentity) -> None:
-    """Ends the work of every process that has opened the database until now, as if it had been emptied, and forgets
-    what its slots have reported. Where it was emptied, or is another crawl's now: Emptied, and nothing is written."""
+    """Ends the work of every process that has opened the database until now, as if it had been emptied, and forgets the
+    reports of its slots. Emptied, and nothing is written, if it was emptied or belongs to another crawl now.
+    """
     from redis import exceptions as wrong
 
     with asking(where), client.pipeline() as steps:
@@ -148,12 +149,12 @@ def renew_claim(client: Redis, where: str, identity: PodIdentity) -> None:
 
 
 def _has_no_counters(client: Redis) -> bool:
-    """Whether there are crawls, and not the counters that every operation changes."""
+    """Whether there are crawls, but not the counters that every operation changes."""
     return bool(client.exists("crawls")) and not client.hexists(CLAIM_KEY, "ops")
 
 
 def _leftovers(client: Redis) -> list[bytes]:
-    """The keys that are no data, only what processes wrote into a database that had been emptied."""
+    """The keys that contain no data, only what processes wrote into an emptied database."""
     scanned: Any = client.scan(0, count=10 * _MOST_LEFTOVERS)  # so few keys come at once
     names: list[bytes] = scanned[1]
     return [name for name in names if client.type(name) == _kind_of_leftover(name)]
@@ -175,12 +176,12 @@ def agree(client: Redis, where: str, pods: int, wanted: str) -> str:
         try:
             claim_pod(client, where, PodIdentity(wanted, 0, pods))
         except BadInput:
-            continue  # another node was faster: see what it wrote
+            continue  # another node was faster: read what it wrote
         return wanted
 
 
 def bind(client: Redis, where: str, identity: PodIdentity) -> bool:
-    """Assigns the pod to this node; True if it had none. BadInput if it is another node's."""
+    """Assigns the pod to this node; True if it had none. BadInput if it is assigned to another node."""
     from redis import exceptions as wrong
 
     with asking(where):
@@ -201,20 +202,20 @@ def bind(client: Redis, where: str, identity: PodIdentity) -> bool:
 
 
 def unbind(client: Redis, where: str, node: str) -> None:
-    """A node that could not start leaves a pod that it had just bound."""
+    """Releases a pod of a node that had just bound it and could not start."""
     with asking(where):
         if _text(client.hget(INFO_KEY, "node")) == node:
             client.hdel(INFO_KEY, "node")
 
 
 def is_crawls(client: Redis, where: str, crawl_id: str) -> bool:
-    """Whether the database is that crawl's."""
+    """Whether the database belongs to that crawl."""
     with asking(where):
         return _text(client.hget(INFO_KEY, "crawl")) == crawl_id
 
 
 def forget(client: Redis, where: str, crawl_id: str) -> None:
-    """Empties the database if it is that crawl's; another's is left as it is."""
+    """Empties the database if it belongs to that crawl; another's is unchanged."""
     if is_crawls(client, where, crawl_id):
         with asking(where):
             client.flushdb()
@@ -263,7 +264,7 @@ def _check(schema: str, info: dict[str, str], where: str, identity: PodIdentity)
 
 
 def _node_id(node: str) -> str:
-    """A node's id, which stays when its folder is moved."""
+    """A node's id, which is the same after its folder is moved."""
     return node.partition("@")[0]
 
 

@@ -77,7 +77,7 @@ def waiting(client: Redis, where: str, pod: int, key_scope: str, url: str, spill
 
 
 def site_pace(client: Redis, where: str, key: str) -> SitePace:
-    """What slows requests to a site down. ServerAway and BadInput as `figures`."""
+    """What delays requests to a site. ServerAway and BadInput as `figures`."""
     import redis
 
     try:
@@ -143,7 +143,7 @@ class _Look:
         return list(filter(None, depths.replace("w", "").split(".")))
 
     def _queue(self, queue: str) -> list[tuple[bytes, str]]:
-        """Head, segments on disk and tail, each with its place; read again if a segment was moved meanwhile."""
+        """Head, segments on disk and tail, each with its position; read again if a segment was moved meanwhile."""
         while True:
             segments: list[bytes] = self._client.lrange(f"g:{queue}", 0, -1)
             found = [(packed, "in its queue") for packed in _members(self._client, f"q:{queue}")]
@@ -161,7 +161,9 @@ class _Look:
 
 
 def _entries(segment: Path) -> list[bytes]:
-    """Empty if the file is another node's, or was used up meanwhile, which the caller sees from the segments' list."""
+    """The entries of a segment; empty if the file is on another node, or was used up meanwhile, which the caller
+    detects by the list of segments.
+    """
     try:
         return msgspec.msgpack.decode(segment.read_bytes(), type=list[bytes])
     except FileNotFoundError:

@@ -47,7 +47,7 @@ from weft.records import Found, Purpose, Reason
 if TYPE_CHECKING:
     from redis import Redis
 
-IDLE_S = 0.1  # a claim that got nothing is not repeated sooner, unless something has changed here
+IDLE_S = 0.1  # a claim without result is not repeated sooner, unless something has changed here
 
 
 class RedisFrontier:
@@ -110,7 +110,7 @@ class RedisFrontier:
         return self.link.now()
 
     def close(self) -> None:
-        """Commits and closes."""
+        """Commits, and releases files and connections."""
         if self.link.is_usable:
             self.durability.commit()
         self._requests.close()
@@ -130,7 +130,7 @@ class RedisFrontier:
 
 
 class RoutedRedisFrontier(RedisFrontier):
-    """The frontier of a process that sends what is other pods' to them."""
+    """The frontier of a process that sends other pods their URLs."""
 
     pods: PodRouter
 

@@ -4,7 +4,7 @@
 whether it was carried out. Its arguments are computed when it is sent, since ages are among them. Every reply begins
 with the server's time and the number of the operation.
 
-A restarted server has no scripts until somebody loads them, and the process that writes has its connections checked
+A restarted server has no scripts until a process loads them, and connections of the writing process are checked
 (`check_run`): `on_restart` is called before anything is sent there, and may raise.
 """
 
@@ -35,7 +35,7 @@ NAMES = {name.removesuffix(".lua") for name in (path.name for path in _FOLDER.it
 
 @lru_cache(maxsize=64)
 def source(name: str) -> str:
-    """A script's text, behind what it needs of the part that all share.
+    """A script's text, after the shared functions that it needs.
 
     A function that it never calls is left out: making it would cost a microsecond at every call of the script.
     """
@@ -61,8 +61,9 @@ def digest(name: str) -> str:
 
 class Scripts:
     """The scripts of one connection. `prefix` returns the first arguments of every call, `on_reply` gets every reply,
-    `on_restart` is called when the server may have been restarted, and `on_emptied` when the database is not the one
-    that was opened; it raises."""
+    `on_restart` is called when the server may have been restarted, and `on_emptied` when the database differs from the
+    one that was opened; it raises.
+    """
 
     def __init__(
         self,
@@ -85,13 +86,13 @@ class Scripts:
         self.broken = False  # the last call failed: the server may have been restarted since
 
     def later(self, name: str, arguments: Callable[[], Sequence[Argument]]) -> None:
-        """Defers a call to the next round trip, which is made at once when many are deferred."""
+        """Defers a call to the next round trip, which happens at once when many calls are deferred."""
         self._later.append((name, arguments))
         if len(self._later) >= MOST_LATER:
             self.flush()
 
     def flush(self) -> None:
-        """Makes the deferred calls."""
+        """Sends the deferred calls."""
         if self._later:
             self._run(self._later)
             self._later = []
@@ -119,7 +120,7 @@ class Scripts:
                 unknown = [at for at, reply in enumerate(replies) if isinstance(reply, wrong.NoScriptError)]
                 if unknown:
                     self._renew({calls[at][0] for at in unknown})
-                    # The others were carried out: only these are repeated.
+                    # The other calls were carried out: only these are repeated.
                     for at, reply in zip(unknown, self._send([calls[at] for at in unknown]), strict=True):
                         replies[at] = reply
                 for reply in replies:

@@ -20,7 +20,7 @@ SHARED_KEY = "shared"
 
 
 def runner(client: Redis, where: str) -> str:
-    """The node that runs the pod now; empty: none does."""
+    """The node that runs the pod now; empty if none does."""
     with asking(where):
         node: Any = client.get(OWNER_KEY)
     return node.decode() if node else ""

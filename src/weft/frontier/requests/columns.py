@@ -11,7 +11,7 @@ _CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
 
 
 def packed_ints(values: Iterable[int]) -> bytes:
-    """The bytes of a column; the first names their width."""
+    """Packs a column; the first byte is the width of its numbers."""
     column = array("q", values)
     if not column:
         return b""
@@ -22,7 +22,7 @@ def packed_ints(values: Iterable[int]) -> bytes:
 
 
 def unpacked_ints(data: bytes) -> array[int]:
-    """The column."""
+    """Unpacks a column."""
     if not data:
         return array("b")
     width, count = data[0], (len(data) - 1) // data[0]
@@ -35,12 +35,12 @@ def unpacked_ints(data: bytes) -> array[int]:
 
 
 def packed_steps(values: array[int]) -> bytes:
-    """The bytes of a column that grows slowly: what each number adds to the one before."""
+    """Packs a column that grows slowly: the difference of each number from the one before."""
     return packed_ints(second - first for first, second in pairwise([0, *values]))
 
 
 def unpacked_steps(data: bytes) -> list[int]:
-    """The column."""
+    """Unpacks a column of differences."""
     return list(accumulate(unpacked_ints(data)))
 
 

@@ -1,15 +1,15 @@
 """Turns lines of a request log into a part of a packed segment.
 
-Requests are divided by a hash of their politeness key into BUCKETS blocks, each in the order of the log, so that what
-was asked of one site, or of a share of the sites, is read without the rest. A block has a head (its pairs of key and
+Requests are divided by a hash of their politeness key into BUCKETS blocks, each in the order of the log, so that the
+requests to one site, or to a share of the sites, are read without the rest. A block has a head (its pairs of key and
 origin, and other texts that repeat) and a body (columns of numbers, and the paths). An end is kept beside its start.
 
-What a request is judged by comes before it in its block: openings of the log and edits of a crawl's settings are in
-every block, a robots.txt in those of its site, the settings that a crawl began with in those with requests that follow
-them. All of them are also listed once for the whole part: what comes later in the log follows them, too.
+The records that a request is judged by come before it in its block: openings of the log and edits of a crawl's settings
+are in every block, a robots.txt in those of its site, the settings that a crawl began with in those with requests that
+follow them. All of them are also listed once for the whole part: what comes later in the log follows them, too.
 
-Times are whole microseconds, as they were written down. A part with a line that could not be read counts it; the
-lines' own checksums are not kept: each frame has one.
+Times are whole microseconds, as they were logged. A part with a line that could not be read counts it; the lines' own
+checksums are not kept: each frame has one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Frame = tuple[int, int, int]  # offset, length, CRC-32
 
 
 class BlockIndex(Struct, frozen=True, array_like=True):
-    """Where a block is, and what it has."""
+    """The position of a block, and its contents."""
 
     head: Frame
     body: Frame
@@ -53,7 +53,7 @@ class BlockIndex(Struct, frozen=True, array_like=True):
 
 
 class PartIndex(Struct, frozen=True, array_like=True):
-    """What a part covers, and where its frames are."""
+    """The range that a part covers, and the positions of its frames."""
 
     lines: int
     unreadable: int
@@ -66,23 +66,23 @@ class PartIndex(Struct, frozen=True, array_like=True):
     texts: Frame
     robots: Frame
     open: Frame
-    last_at: float | None = None  # the latest time of any line; an earlier Weft did not note it
+    last_at: float | None = None  # the latest time of any line; an earlier Weft version did not record it
 
     @property
     def requests(self) -> int:
-        """Starts in all blocks."""
+        """The number of starts in all blocks."""
         return sum(block.requests for block in self.blocks)
 
 
 class BlockHeader(Struct, array_like=True):
-    """The pairs of a key and an origin of a block's requests."""
+    """The header of a block: the pairs of a key and an origin of its requests."""
 
     keys: bytes  # as `short_key` writes them
     origins: bytes
 
 
 class Texts(Struct, array_like=True):
-    """What repeats in all blocks."""
+    """Texts that repeat in all blocks."""
 
     forms: bytes  # delay, slots and crawl of requests; of those that hands make also the hand and how long it may take
     statuses: bytes
@@ -101,7 +101,7 @@ class BlockColumns(Struct, array_like=True):
     pairs: bytes
     forms: bytes
     paths: bytes
-    back: bytes  # how many starts before an end its own is; 0: in an earlier part
+    back: bytes  # how many starts before an end its own start is; 0: in an earlier part
     took: bytes
     far: bytes  # numbers of those in earlier parts
     statuses: bytes
@@ -109,7 +109,7 @@ class BlockColumns(Struct, array_like=True):
 
 
 class RobotsColumns(Struct, array_like=True):
-    """Lines R."""
+    """The columns of lines R."""
 
     origins: bytes
     digests: bytes
@@ -117,7 +117,7 @@ class RobotsColumns(Struct, array_like=True):
 
 
 class Opened(Struct, array_like=True):
-    """Requests without an end at the end of a part, and their blocks."""
+    """The requests without an end at the end of a part, and their blocks."""
 
     items: bytes
     buckets: bytes
@@ -129,13 +129,13 @@ def bucket_of(key: bytes) -> int:
 
 
 def share_of(key: bytes, shares: int) -> int:
-    """A further division of a block's keys."""
+    """Divides a block's keys further."""
     return xxh3_64_intdigest(key) // BUCKETS % shares
 
 
 @lru_cache(maxsize=10_000)
 def _usual_buckets(origin: str) -> tuple[int, ...]:
-    """The blocks of an origin's requests, where sites are not told apart by their addresses."""
+    """The blocks of an origin's requests, if sites are not divided by their addresses."""
     try:
         keys = host_of(origin + "/"), domain_of(origin + "/")
     except ValueError:
@@ -144,18 +144,18 @@ def _usual_buckets(origin: str) -> tuple[int, ...]:
 
 
 def short_key(key: bytes, origin: bytes) -> bytes:
-    """A key as a head has it: most are the end of their origin's host, and cost nothing then."""
+    """A key as a block header stores it: most are the end of their origin's host, and need no bytes then."""
     host = _host_text(origin, b"://", b":")
     return b"\x01%d" % (len(host) - len(key)) if key and host.endswith(key) and host.isascii() else key
 
 
 def long_key(key: str, origin: str) -> str:
-    """What `short_key` has shortened."""
+    """The key that `short_key` has shortened."""
     return _host_text(origin, "://", ":")[int(key[1:]) :] if key[:1] == "\x01" else key
 
 
 def _host_text(origin: AnyStr, scheme_end: AnyStr, port_begin: AnyStr) -> AnyStr:
-    """An origin's host, but for IPv6: the same characters of the same text, in bytes or not."""
+    """The host of an origin, except an IPv6 one: the same slice of a text or of bytes."""
     return origin.partition(scheme_end)[2].partition(port_begin)[0]
 
 
@@ -214,11 +214,11 @@ class _Block:
 
 
 class Packer:
-    """Takes the lines of one part; `carried`: the blocks of requests that are open from before."""
+    """Packs the lines of one part; `carried`: the blocks of requests that are open from earlier parts."""
 
     def __init__(self, carried: Mapping[int, int]) -> None:
         self._blocks = [_Block() for _ in range(BUCKETS)]
-        # Of each open request its block, its number among the block's starts (-1: in an earlier part) and its time.
+        # For each open request its block, its number among the block's starts (-1: in an earlier part) and its time.
         self._open: dict[bytes, tuple[int, int, int]] = {b"%d" % item: (at, -1, 0) for item, at in carried.items()}
         self._pairs: dict[tuple[bytes, bytes], tuple[int, int]] = {}
         self._forms: dict[tuple[bytes, ...], tuple[int, int]] = {}  # with the crawl
@@ -236,7 +236,7 @@ class Packer:
         self._first_wall, self._last_wall, self._longest_delay_s = sys.maxsize, -sys.maxsize, 0.0
 
     def add(self, data: bytes) -> None:
-        """Whole lines, but for the last of a log that was cut off."""
+        """Adds whole lines, except for the last line of a truncated log."""
         self.raw_bytes += len(data)
         lines = data.split(b"\n")
         if lines[-1] == b"":
@@ -254,7 +254,7 @@ class Packer:
                 self._end(text)
             else:
                 return self._note(text)
-        except (ValueError, OverflowError):  # fields of a line that no Weft has written
+        except (ValueError, OverflowError):  # no Weft version has written such a line
             return False
         return True
 
@@ -317,7 +317,7 @@ class Packer:
         return made
 
     def _notes_before(self, block: _Block, origin: bytes, crawl: int) -> None:
-        """What this request is judged by, as far as its block does not have it."""
+        """Adds the records that this request is judged by, if its block does not have them."""
         notes = self._robots_of.get(origin)
         if notes is not None and block.robots_seen.get(origin, 0) < len(notes):
             for number in notes[block.robots_seen.get(origin, 0) :]:
@@ -338,7 +338,7 @@ class Packer:
             status.decode()
         code = self._statuses.setdefault(status, len(self._statuses))
         started = self._open.pop(item, None)
-        # The start may be in the log of another slot, whose lease has expired here: nobody knows its block.
+        # The start may be in the log of another slot, whose lease has expired here: its block is unknown.
         blocks = self._blocks if started is None else (self._blocks[started[0]],)
         _, number, began = started or (0, -1, 0)
         for block in blocks:
@@ -392,7 +392,7 @@ class Packer:
     def _settings_line(self, line: CrawlSettings, text: bytes) -> None:
         numbers = self._settings_of.setdefault(line.crawl, [])
         numbers.append(len(self._settings))
-        if line.revision > 1:  # an edit that another process has read is in force for all of a pod
+        if line.revision > 1:  # an edit that another process has read applies to all of a pod
             for block in self._blocks:
                 for number in numbers[block.crawls_seen.get(line.crawl, 0) :]:
                     block.note(CRAWL, number)
@@ -445,7 +445,7 @@ class Packer:
 
 
 def _texts(lines: list[bytes]) -> list[bytes] | Iterator[bytes | None]:
-    """The lines without their checksums; None for those that are not what was written."""
+    """The lines without their checksums; None for a line that differs from what was written."""
     texts = [line[: 1 - SUM_BYTES] for line in lines]
     sums = b"".join([line[1 - SUM_BYTES :] for line in lines])
     if sums == b"".join([b"\t%08x" % crc32(text) for text in texts]):

@@ -1,4 +1,4 @@
-"""A packed segment of a request log: a closed file of it, compressed, in blocks that are read each for itself.
+"""A packed segment of a request log: a closed file of it, compressed, in blocks that can be read separately.
 
     MAGIC, length and CRC-32 of the index, index, frames, index, length and CRC-32 of the index, MAGIC
 
@@ -48,7 +48,7 @@ _Read = TypeVar("_Read")
 
 
 class Unjudged(Exception):
-    """A frame, or a whole segment, that is not what was written."""
+    """A frame, or a whole segment, differs from what was written."""
 
     def __init__(self, path: Path, detail: str) -> None:
         super().__init__(f"{path}: {detail}")
@@ -61,7 +61,7 @@ class _Index(Struct, frozen=True, array_like=True):
 
 
 def write_packed(out: Path, raw_bytes: int, parts: list[tuple[list[bytes], PartIndex]]) -> None:
-    """Writes a new file; the caller puts it into its place."""
+    """Writes a new file; the caller moves it to its final name."""
     index = msgspec.msgpack.encode(_Index(raw_bytes, [index for _, index in parts]))
     ends = _ENDS.pack(len(index), crc32(index))
     with out.open("xb") as file:
@@ -72,7 +72,7 @@ def write_packed(out: Path, raw_bytes: int, parts: list[tuple[list[bytes], PartI
 
 
 class _FarFinish(RequestEnd, frozen=True, gc=False):
-    """An end whose start is not in this part."""
+    """An end whose start is in an earlier part."""
 
 
 class LogPart:
@@ -88,7 +88,7 @@ class LogPart:
         return dict(zip(unpacked_steps(opened.items), unpacked_ints(opened.buckets), strict=True))
 
     def starts_of(self, bucket: int, items: set[int], slot: str = "") -> list[RequestStart]:
-        """Of some items those that a block has the starts of."""
+        """The starts of some items in a block."""
         body = self._frame(self.index.blocks[bucket].body, log_packing.BlockColumns)
         chosen = bytes([item in items for item in _items(body)])
         if not any(chosen):
@@ -97,7 +97,7 @@ class LogPart:
         return [line for line in lines if isinstance(line, RequestStart)]
 
     def frames(self) -> list[Frame]:
-        """Where everything of it is."""
+        """The positions of all frames."""
         blocks = [frame for block in self.index.blocks for frame in (block.head, block.body)]
         return [*blocks, self.index.texts, self.index.robots, self.index.open]
 
@@ -110,7 +110,9 @@ class LogPart:
         return [(log_packing.long_key(key, origin), origin) for key, origin in rows]
 
     def settings(self, slot: str) -> list[CrawlSettings]:
-        """What crawls' requests follow at the end of this part, as far as its process wrote it down here."""
+        """The settings that crawls' requests follow at the end of this part, as far as its process recorded
+        them here.
+        """
         texts = self._texts()
         return self._settings(texts, slot)[texts.current :]
 
@@ -120,7 +122,7 @@ class LogPart:
         return any(text in origins for text in texts)
 
     def robots(self, slot: str, takes: Callable[[str], bool]) -> list[RobotsKnown]:
-        """The robots.txt files that came into force in this part, of the origins that are taken."""
+        """The robots.txt files that came into force in this part, of the accepted origins."""
         columns = self._frame(self.index.robots, log_packing.RobotsColumns)
         if not columns.origins:
             return []
@@ -137,8 +139,9 @@ class LogPart:
     def events(
         self, bucket: int, slot: str, takes: Takes | None = None, span: Span = EVER, *, only_requests: bool = False
     ) -> Iterator[Line]:
-        """A block's lines in the order of the log: of the pairs that are taken, or all, and of requests that began or
-        ended within a range of the wall clock. `only_requests`: without what they were judged by."""
+        """A block's lines in the order of the log: of the accepted pairs, or all, and of requests that began or ended
+        within a range of the wall clock. `only_requests`: without the records they are judged by.
+        """
         pairs = self.pairs(bucket)
         mask = [takes(*pair) for pair in pairs] if takes is not None else []
         block = self.index.blocks[bucket]
@@ -151,8 +154,9 @@ class LogPart:
         return self._decoded(body, pairs, chosen, slot, only_requests=only_requests)
 
     def requests(self, slot: str) -> Iterator[Line]:
-        """All requests and openings: between two openings block after block, so each site's are in their order. Costs
-        half of what putting all of them in the order of their times does."""
+        """All requests and openings: between two openings block after block, so each site's are in their order. This
+        costs half as much as sorting all of them by time.
+        """
         streams = [self.events(bucket, slot, only_requests=True) for bucket in range(BUCKETS)]
         for boot in (*self.index.boots, None):
             for stream in streams:
@@ -167,7 +171,7 @@ class LogPart:
         """All lines: between two openings those of different blocks by their times."""
         streams = [self.events(bucket, slot) for bucket in range(BUCKETS)]
         for number in range(len(self.index.boots) + 1):
-            far = set[tuple[int, float, str]]()  # an end whose start nobody knew is in all blocks
+            far = set[tuple[int, float, str]]()  # an end whose start is unknown is in all blocks
             for _, line in merge(*(_timed(stream) for stream in streams), key=lambda timed: timed[0]):
                 if not isinstance(line, _FarFinish):
                     yield line
@@ -249,7 +253,7 @@ class LogPart:
 
 
 class PackedSegment:
-    """A file of them; Unjudged where neither copy of its index can be read."""
+    """A file of packed parts; Unjudged if neither copy of its index can be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -269,7 +273,7 @@ class PackedSegment:
 
 
 def _index(path: Path) -> tuple[_Index, int]:
-    """The index, and where the frames begin."""
+    """The index, and the offset of the frames."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         for is_last in (False, True):
@@ -306,8 +310,9 @@ def _items(body: log_packing.BlockColumns) -> list[int]:
 
 
 def _chosen(body: log_packing.BlockColumns, mask: list[bool], span: Span) -> bytes:
-    """Which of a block's starts are read: of the pairs in the mask, without those that ended before the range or began
-    behind it. One that has no end here is open at the end of the part, or for good."""
+    """The starts of a block that are read: of the pairs in the mask, without those that ended before the range or began
+    after it. One without an end here is open at the end of the part, or for good.
+    """
     of, (since, until) = unpacked_ints(body.pairs), span
     if span == EVER:
         return bytes([mask[pair] for pair in of])

@@ -1,4 +1,4 @@
-"""Reads the requests of some sites from a log, without the others': what `weft audit` divides its work by.
+"""Reads the requests of some sites from a log: the units into which `weft audit` divides its work.
 
 A partition is a share of the politeness keys, by their hash; of each site it has all requests, in the order of the log
 and over all files. Open files are packed first, into a folder that the caller deletes: from then on a log is a list of
@@ -19,13 +19,13 @@ from weft.frontier.requests.reading import boot_numbers, merged, slots_of, timed
 from weft.frontier.requests.request_lines import Boot, Event, Line, Lost, RequestStart
 from weft.frontier.requests.segments import Deleted, Segment, deleted_from, open_after, pack, segments_of
 
-LONGEST_REQUEST_S = 3600.0  # for which a request without an end is looked for before a range of time
+LONGEST_REQUEST_S = 3600.0  # how long before a range of time the search for requests without an end begins
 CLOCK_S = 10.0  # by which the wall clock may have been set without hiding the requests before a range
 _MAP_BYTES = 1 << 18
 
 
 class PackedLogFile(Struct, frozen=True):
-    """A packed file of a log; `why` it cannot be read, where it cannot."""
+    """A packed file of a log; `why` is the reason if it cannot be read."""
 
     name: str  # of the file of the log, which may not be packed there
     path: str
@@ -33,7 +33,7 @@ class PackedLogFile(Struct, frozen=True):
 
 
 class Loss(Struct, frozen=True, order=True):
-    """What cannot be judged: between which times of the wall clock, as far as known, and how many requests."""
+    """Requests that cannot be judged: between which times of the wall clock, if known, and how many."""
 
     file: str
     since: float
@@ -43,8 +43,9 @@ class Loss(Struct, frozen=True, order=True):
 
 
 class Partition(Struct, frozen=True):
-    """Some sites, and a range of time. `hosts`: names, `*.` before one for all under it, too; none: all. `before_s`:
-    the longest delay, for which the requests before the range count."""
+    """Some sites, and a range of time. `hosts`: names; with `*.` in front also all names under them; empty: all.
+    `before_s`: the longest delay, for which the requests before the range count.
+    """
 
     bucket: int
     share: int = 0
@@ -88,7 +89,7 @@ def _files(folder: Path, scratch: Path) -> list[PackedLogFile]:
 
 
 def _packed(segment: Segment, before: Segment | None, scratch: Path) -> Segment:
-    """A segment that has a packed file; a damaged one gives way to the plain file where that is still there."""
+    """A segment with a packed file; a damaged one is replaced by the plain file if that still exists."""
     if segment.packed is not None:
         try:
             PackedSegment(segment.packed)
@@ -108,7 +109,7 @@ def _packed(segment: Segment, before: Segment | None, scratch: Path) -> Segment:
 
 
 class LogReader:
-    """The log of one pod, as `log_files` has found it. `losses` fills while it is read."""
+    """The log of one pod, as `log_files` has listed it. `losses` is filled while it is read."""
 
     def __init__(self, files: dict[str, list[PackedLogFile]]) -> None:
         self.losses: set[Loss] = set()
@@ -147,15 +148,15 @@ class LogReader:
         return [entry for entry in self._slots[slot] if isinstance(entry, LogPart)]
 
     def parts(self) -> list[LogPart]:
-        """All that can be read."""
+        """All readable parts."""
         return [part for slot in self._slots for part in self._parts(slot)]
 
     def losses_in(self, since: float, until: float) -> set[Loss]:
-        """What cannot be judged of a range of time."""
+        """The losses in a range of time."""
         return {loss for loss in self.losses if loss.until >= since and loss.since <= until}
 
     def file_of(self, part: LogPart) -> str:
-        """The file of the log that a part is of."""
+        """The name of the log file that a part belongs to."""
         return self._names[id(part)]
 
     def longest_delay_s(self, since: float, until: float) -> float:
@@ -178,7 +179,7 @@ class LogReader:
         return round(-_MAP_BYTES * log(1 - taken / _MAP_BYTES))
 
     def blocks_with(self, hosts: Sequence[str], since: float, until: float) -> set[int]:
-        """The blocks in which some hosts may occur: their sites may go by other names, or by addresses."""
+        """The blocks in which some hosts may occur: their sites may have other names, or be addresses."""
         names = tuple(host.removeprefix("*.").lower().encode() for host in hosts)
         found = set[int]()
         for bucket in range(BUCKETS):
@@ -193,7 +194,7 @@ class LogReader:
         return found
 
     def events(self, partition: Partition) -> Iterator[Event]:
-        """The requests of a partition, and what they are judged by."""
+        """The requests of a partition, and the records they are judged by."""
         chosen = {slot: self._in_range(entries, partition) for slot, entries in self._slots.items()}
         keys, origins = self._wanted(chosen, partition)
         yield from merged(
@@ -202,7 +203,7 @@ class LogReader:
         )
 
     def in_range(self, partition: Partition) -> list[LogPart]:
-        """The parts that are read of a partition."""
+        """The parts that must be read for a partition."""
         spans = ((entries, self._in_range(entries, partition)) for entries in self._slots.values())
         return [entry for entries, span in spans for entry in entries[span] if isinstance(entry, LogPart)]
 
@@ -219,7 +220,7 @@ class LogReader:
         return slice(first, to[-1] + 1 if partition.until < inf else len(entries))
 
     def _wanted(self, chosen: dict[str, slice], partition: Partition) -> tuple[set[str] | None, set[str]]:
-        """The keys of some hosts, or None for all of the partition; and the origins that are asked."""
+        """The keys of some hosts, or None for all of the partition; and the origins that were requested."""
         is_wanted = host_filter(partition.hosts) if partition.hosts else None
         keys, origins = set[str](), set[str]()
         for slot, span in chosen.items():
@@ -276,7 +277,7 @@ class LogReader:
         self.losses.add(Loss(name, since, until, index.blocks[partition.bucket].requests, why))
 
     def _before(self, slot: str, span: slice, origins: set[str]) -> Iterator[Line]:
-        """What is in force where a range begins: the opening, settings and robots.txt files of the parts before it."""
+        """The state at the beginning of a range: the opening, settings and robots.txt files of the parts before it."""
         behind = [entry for entry in self._slots[slot][: span.start] if isinstance(entry, LogPart)]
         if not behind or not origins:
             return
@@ -290,7 +291,7 @@ class LogReader:
             for part in reversed(behind):
                 if not missing:
                     return
-                # By the end of the part: the last one of an origin is in force.
+                # State at the end of the part: the last record of an origin is in force.
                 found = {line.origin: line for line in part.robots(slot, missing.__contains__)}
                 missing -= {origin.rpartition(" ")[2] for origin in found}
                 yield from found.values()
@@ -298,7 +299,7 @@ class LogReader:
             yield Lost(0.0, slot)
 
     def _in_flight(self, slot: str, span: slice, partition: Partition, takes: Takes) -> Iterator[Line]:
-        """The starts of the requests that are open where a range begins: their ends are in it."""
+        """The starts of the requests that are open at the beginning of a range: their ends are in it."""
         behind = [entry for entry in self._slots[slot][: span.start] if isinstance(entry, LogPart)]
         found = list[RequestStart]()
         try:
@@ -321,7 +322,9 @@ def _is_in(key: str, partition: Partition) -> bool:
 
 
 def host_filter(hosts: Sequence[str]) -> Callable[[str], bool]:
-    """Whether an origin is of one of these hosts; `*.example.com` is it and what is under it."""
+    """Returns a test whether an origin belongs to one of these hosts; `*.example.com` is the host itself and all hosts
+    under it.
+    """
     names = {host.lower() for host in hosts if not host.startswith("*.")}
     under = tuple(host[1:].lower() for host in hosts if host.startswith("*."))
 
@@ -334,7 +337,7 @@ def host_filter(hosts: Sequence[str]) -> Callable[[str], bool]:
 
 
 def deleted_of(folder: Path) -> Deleted:
-    """What retention has deleted of a pod's logs, together."""
+    """What retention has deleted of all logs of a pod."""
     found = []
     for path in slots_of(folder).values():
         try:

@@ -1,4 +1,4 @@
-"""Reads a request log: all of it, or what a start needs of its end."""
+"""Reads a request log: all of it, or the end that a start needs."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from weft.frontier.requests.request_lines import (
 from weft.frontier.requests.segments import Segment, deleted_from, segments_of, serial_of
 
 LONGEST_REQUEST_S = 600.0
-_PIECE = 1000  # lines between two signs of life
-_ROUNDING_S = 1e-3  # more than what writing a time down to the microsecond may change
+_PIECE = 1000  # lines between two heartbeats
+_ROUNDING_S = 1e-3  # more than the error of rounding a time to the microsecond
 
 
 class Gaps(Struct):
-    """Lines of a log that could not be read."""
+    """The lines of a log that could not be read."""
 
     lines: int = 0
     files: list[str] = []  # that contain them
 
 
 class RecentRequests(Struct):
-    """What the log has of requests before this process."""
+    """The last requests that earlier processes logged."""
 
     # By key: the end of its last request in this boot. None: it had not ended; of one that a hand makes the end is then
     # its deadline, which may lie ahead.
@@ -63,7 +63,7 @@ def last_requests(
     recent = RecentRequests({})
     last = recent.ended
     hidden = False  # a line since the last opening could not be read
-    is_of_this_boot = True  # where a rotated file does not tell: else it would be too old to matter
+    is_of_this_boot = True  # a rotated file may not show it: otherwise it would be too old to matter
     for number, event in enumerate(_recent_lines(folder, not_before, now, longest_delay_s)):
         if number % _PIECE == 0:
             alive()
@@ -79,7 +79,7 @@ def last_requests(
                 last.clear()
                 recent.unsure_at = None
             elif hidden:
-                recent.unsure_at = min(event.at, now)  # the process that opened it then waited from there as well
+                recent.unsure_at = min(event.at, now)  # the process that opened it then also waited from there
             hidden = False
         elif isinstance(event, RobotsKnown | CrawlSettings | Lost) or not is_of_this_boot:
             if isinstance(event, RequestStart):
@@ -116,7 +116,7 @@ def missing_bytes(folder: Path, place: tuple[str, int] | None) -> int:
     if place is None:
         return 0
     path, size = folder / place[0], place[1]
-    for _ in range(2):  # a file may be packed between the two looks
+    for _ in range(2):  # a file may be packed between the two checks
         if path.exists():
             return max(0, size - path.stat().st_size)
         try:
@@ -132,7 +132,7 @@ def missing_bytes(folder: Path, place: tuple[str, int] | None) -> int:
 
 
 def read_events(folder: Path, gaps: Gaps | None = None) -> Iterator[Event]:
-    """The whole log, in the order in which things happened; the logs of several slots lie in folders of their own.
+    """The whole log in chronological order; the logs of several slots lie in folders of their own.
 
     Between two openings packed requests of different sites are in the order of their times. `gaps` counts the lines
     that could not be read.
@@ -145,7 +145,7 @@ def read_events(folder: Path, gaps: Gaps | None = None) -> Iterator[Event]:
 
 
 def read_site(folder: Path, key: str | None) -> Iterator[Event]:
-    """The requests to a site as far as they can be read, without the others; None: to all sites."""
+    """The readable requests to one site; None: to all sites."""
     if key is None:
         yield from read_events(folder)
         return
@@ -155,12 +155,12 @@ def read_site(folder: Path, key: str | None) -> Iterator[Event]:
 
 
 def slots_of(folder: Path) -> dict[str, Path]:
-    """The folders of the logs of a pod's slots; one without slots has its own."""
+    """The folders of the logs of a pod's slots; a pod without slots has one log."""
     return {"": folder} | {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
 
 
 def merged(streams: Iterable[Iterator[tuple[tuple[int, float], Event]]]) -> Iterator[Event]:
-    """The events of several slots by their boots and times; an opening says whether its boot is new."""
+    """The events of several slots by their boots and times; an opening states whether its boot is new."""
     boot = -1
     for (at, _), event in heapq.merge(*streams, key=_moment):
         if not isinstance(event, LogOpening):
@@ -192,7 +192,7 @@ def boot_numbers(logs: Iterable[Iterable[Boot]]) -> dict[str, int]:
 
 
 def timed(lines: Iterable[Line], boots: dict[str, int], slot: str) -> Iterator[tuple[tuple[int, float], Event]]:
-    """One log's events, each with its boot and a time that never decreases: that of the latest event so far."""
+    """One log's events, each with its boot and a time that never decreases: the latest time so far."""
     boot, latest = 0, 0.0
     for event in lines:
         if isinstance(event, Boot):
@@ -234,8 +234,9 @@ def _counted(folder: Path, slot: str, gaps: Gaps) -> Iterator[Line]:
 
 
 def _lines(segment: Segment, slot: str = "", prefix: bytes = b"") -> Iterator[Line | None]:
-    """What the lines of one file say, or those with a prefix; None for one that is not what was written, or only half
-    of it, and for what is damaged of a packed file."""
+    """The parsed lines of one file, or those with a prefix; None for a line that is damaged or incomplete, and for
+    damage in a packed file.
+    """
     if segment.packed is None or not segment.packed.exists():
         try:
             yield from _plain_lines(segment, slot, prefix)
@@ -253,7 +254,7 @@ def _lines(segment: Segment, slot: str = "", prefix: bytes = b"") -> Iterator[Li
 
 
 def _packed_since(segment: Segment) -> Segment:
-    """A file that was listed before a thread of its writer has packed it."""
+    """The packed file of a segment that a thread of its writer has packed since it was listed."""
     assert segment.plain is not None
     return Segment(segment.serial, None, segment.plain.with_suffix(".packed"))
 
@@ -300,12 +301,13 @@ def _plain_lines(segment: Segment, slot: str, prefix: bytes) -> Iterator[Line | 
 
 
 def _recent_lines(folder: Path, not_before: float, now: float, longest_delay_s: float) -> Iterator[Line | None]:
-    """The lines of the newest files, from a little before the given time on; each site's in their order. Of parts in
-    which no site has waited until now only what was still in flight at their end."""
+    """The lines of the newest files, from a little before the given time on; each site's in their order. Parts in which
+    no site has a wait left contribute only the requests still in flight at their end.
+    """
     old, is_behind_read = list[LogPart](), False
     in_flight_since = now - longest_delay_s - LONGEST_REQUEST_S
     for entry in _recent_entries(folder, not_before, in_flight_since):
-        # The part behind one that is read is read, too: it has the ends of what was in flight.
+        # The part after one that is read must be read, too: it has the ends of requests in flight.
         if isinstance(entry, LogPart) and not is_behind_read and _is_over(entry, now, longest_delay_s):
             old.append(entry)
             continue
@@ -320,8 +322,9 @@ def _recent_lines(folder: Path, not_before: float, now: float, longest_delay_s: 
 
 
 def _recent_entries(folder: Path, not_before: float, in_flight_since: float) -> list[Segment | LogPart]:
-    """Files, or parts of packed ones, oldest first; of an earlier boot only the last one. Of those that do not say
-    what they cover (an earlier Weft has packed them) none that are older than a request may last."""
+    """Files, or parts of packed ones, oldest first; of an earlier boot only the last one. Of those that do not record
+    their range (written by an earlier Weft version), none older than the longest request.
+    """
     newest_first = list[Segment | LogPart]()
     for segment in reversed(segments_of(folder)):
         parts: list[LogPart] | None = None
@@ -343,7 +346,9 @@ def _recent_entries(folder: Path, not_before: float, in_flight_since: float) -> 
 
 
 def _is_of_another_boot(boots: Iterable[Boot]) -> bool:
-    """Whether what comes before is of another boot: its times do not compare, and nobody waits any more."""
+    """Whether earlier entries belong to another boot: their times do not compare, and no site waits for them
+    any more.
+    """
     return any(boot.boot != boot_id() for boot in boots)
 
 

@@ -1,4 +1,4 @@
-"""The lines of a request log, and what they say."""
+"""The lines of a request log, and their meaning."""
 
 from __future__ import annotations
 
@@ -23,24 +23,26 @@ def boot_id() -> str:
 
 
 def summed(line: str) -> bytes:
-    """A line as it is written, with its checksum."""
+    """A line with its checksum."""
     data = line.encode()
     return b"%b\t%08x\n" % (data, crc32(data))
 
 
 def unsummed(line: bytes) -> bytes | None:
-    """A line without its checksum; None if that is wrong, or missing."""
+    """A line without its checksum; None if the checksum is wrong, or missing."""
     text = line[:-SUM_BYTES]
     return text if line[-SUM_BYTES:] == b"\t%08x\n" % crc32(text) else None
 
 
 def robots_evidence(record: RobotsRecord) -> bytes:
-    """What a frontier's history keeps of a robots.txt: the same for the same file, whenever it was fetched."""
+    """The part of a robots.txt record that a frontier's history stores: the same for the same file, whenever it was
+    fetched.
+    """
     return msgpack.encode(structs.replace(record, expires=0.0))
 
 
 def robots_digest(record: bytes) -> str:
-    """What names a robots.txt in the log: the digest of its record as a frontier's history has it."""
+    """The name of a robots.txt in the log: the digest of its record in a frontier's history."""
     return xxh3_64_hexdigest(record)
 
 
@@ -61,7 +63,7 @@ class RequestStart(Struct, frozen=True, gc=False):
 
     @property
     def is_part(self) -> bool:
-        """Whether a rendered page has made it: it takes no place, and waits for no delay."""
+        """Whether it was made by a rendered page: it uses no slot, and waits for no delay."""
         return not self.places
 
 
@@ -83,7 +85,7 @@ class RobotsKnown(Struct, frozen=True, gc=False):
 
 
 class CrawlSettings(Struct, frozen=True, gc=False):
-    """What a crawl's requests follow from here on."""
+    """The settings that a crawl's requests follow from here on."""
 
     at: float
     crawl: int
@@ -93,7 +95,7 @@ class CrawlSettings(Struct, frozen=True, gc=False):
 
 
 class LogOpening(Struct, frozen=True, gc=False):
-    """A process opened the log: requests in flight before have no end; in a new boot the clock restarted."""
+    """A process opened the log: requests in flight before have no end; in a new boot the monotonic clock restarted."""
 
     new_boot: bool
     slot: str = ""
@@ -110,7 +112,7 @@ class Boot(Struct, frozen=True, gc=False):
 
 
 class Lost(Struct, frozen=True, gc=False):
-    """Lines were here that cannot be read: what is open, and when sites were asked last, is not known."""
+    """Lines here cannot be read: open requests, and the last requests to sites, are unknown."""
 
     at: float
     slot: str = ""
@@ -128,7 +130,7 @@ def _owner_and_hand(rest: list[str]) -> tuple[int, str, float]:
 
 
 def parsed(line: bytes, slot: str = "") -> Line | None:
-    """What a line without its checksum says; None for fields that no Weft has written."""
+    """Parses a line without its checksum; None for fields that no Weft version has written."""
     try:
         kind, *fields = line.decode().split("\t")
         if kind == "S":

@@ -37,14 +37,14 @@ class Segment(Struct, frozen=True):
 
     @property
     def path(self) -> Path:
-        """The one that is read."""
+        """The path of the file that is read."""
         path = self.packed or self.plain
         assert path is not None
         return path
 
 
 class Deleted(Struct, frozen=True):
-    """What retention has deleted."""
+    """The record of what retention has deleted."""
 
     through: int = -1  # every file up to this number
     until: float = 0.0  # the latest request in them, by the wall clock
@@ -57,13 +57,13 @@ def name_of(serial: int, suffix: str = ".log") -> str:
 
 
 def serial_of(path: Path) -> int:
-    """A file's number; -1 for one that is not of the log."""
+    """A file's number; -1 for a file that does not belong to the log."""
     name, _, number = path.stem.rpartition("-")
     return int(number) if name == "requests" and number.isdecimal() else -1
 
 
 def segments_of(folder: Path) -> list[Segment]:
-    """The files of a log that count, oldest first."""
+    """The valid files of a log, oldest first."""
     found: dict[int, dict[str, Path]] = {}
     for path in folder.glob("requests-*"):
         if path.suffix in (".log", ".packed") and (serial := serial_of(path)) >= 0:
@@ -75,7 +75,7 @@ def segments_of(folder: Path) -> list[Segment]:
 
 
 def deleted_from(folder: Path) -> Deleted:
-    """What retention has deleted of a log; Unjudged where its record is damaged."""
+    """The record of deletions of a log; Unjudged if it is damaged."""
     path = folder / _LEDGER
     try:
         values = json.loads(path.read_bytes())
@@ -90,7 +90,7 @@ def deleted_from(folder: Path) -> Deleted:
 
 
 def record_deleted(folder: Path, deleted: Deleted) -> None:
-    """Written before the files are deleted."""
+    """Records deletions before the files are deleted."""
     values = {"through": deleted.through, "until": deleted.until, "requests": deleted.requests, "sum": _sum(deleted)}
     replace_file(folder / _LEDGER, json.dumps(values).encode())
 
@@ -102,7 +102,7 @@ def _sum(deleted: Deleted) -> int:
 def pack(plain: Path, out: Path, carried: dict[int, int], pause: Callable[[], None] = silent) -> int:
     """Writes a packed copy of a file; `carried`: the requests open before it. Returns how many lines could not be read.
 
-    `pause` is called after each piece of it, and may raise to give up.
+    `pause` is called after each piece, and may raise to stop the work.
     """
     parts: list[tuple[list[bytes], PartIndex]] = []
     raw_bytes = unreadable = offset = 0
@@ -152,7 +152,7 @@ def open_after(segment: Segment | None) -> dict[int, int]:
 
 
 def replace_by_packed(segment: Segment, before: Segment | None, pause: Callable[[], None]) -> bool:
-    """Puts a packed file in the place of a closed one; returns whether it could: a damaged one stays as it is."""
+    """Replaces a closed file by a packed one; False if the file is damaged, which is kept unchanged."""
     assert segment.plain is not None
     packed, beside = segment.plain.with_suffix(".packed"), segment.plain.with_suffix(".tmp")
     if segment.packed is not None and _is_whole(segment.packed, segment.plain):
@@ -175,7 +175,7 @@ def replace_by_packed(segment: Segment, before: Segment | None, pause: Callable[
 
 
 def _is_whole(packed: Path, plain: Path) -> bool:
-    """Whether a packed file has all of a plain one: a kill may have left both."""
+    """Whether a packed file has all lines of a plain one: after a kill both may exist."""
     try:
         segment = PackedSegment(packed)
         for part in segment.parts:
@@ -187,6 +187,6 @@ def _is_whole(packed: Path, plain: Path) -> bool:
 
 
 def parts_of(segment: Segment) -> list[LogPart]:
-    """The parts of a packed segment; Unjudged where it cannot be read."""
+    """The parts of a packed segment; Unjudged if it cannot be read."""
     assert segment.packed is not None
     return PackedSegment(segment.packed).parts

@@ -1,7 +1,7 @@
 """Packs the closed files of a request log and deletes the old ones, in a thread of the process that writes the log.
 
-It works in steps of some milliseconds with pauses between them, so that the loop that fetches is never held up, and
-compresses without the interpreter's lock. A kill at any moment leaves a log that is whole; the next process continues.
+It works in steps of some milliseconds with pauses between them, so that the fetch loop is never delayed, and compresses
+without the interpreter's lock. A kill at any moment leaves a log that is whole; the next process continues.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from weft.frontier.requests.segments import (
 from weft.telemetry import Log
 
 DAY_S = 86_400.0
-PAUSE_SHARE = 4.0  # a pause is that many times as long as the step before it
-# A start reads back for as long as the longest delay of any site, and a request: no younger file is deleted.
+PAUSE_SHARE = 4.0  # a pause is this many times as long as the step before it
+# A start reads the log back by the longest delay of any site, and the duration of a request: no younger file is
+# deleted.
 LEAST_KEPT_S = 3600.0
 log = Log("weft.frontier.requests")
 
 
 class Retention(Struct, frozen=True):
-    """What is deleted of closed files; nothing without limits."""
+    """Limits for closed files, above which they are deleted; without limits, none is."""
 
     days: float | None = None
     bytes: int | None = None
@@ -49,7 +50,7 @@ class _Stopped(Exception):
 
 
 class Upkeep:
-    """Of one log; the file that is appended to is not touched."""
+    """The maintenance of one log; the file that is appended to is not touched."""
 
     def __init__(self, folder: Path, retention: Retention) -> None:
         self._folder = folder
@@ -62,7 +63,7 @@ class Upkeep:
         self.deleted_until = self._deleted_until()
 
     def begin(self, serial: int) -> None:
-        """Every file before this one is closed; the next step is taken soon."""
+        """Every file before this one is closed; the next step starts soon."""
         self._serial = serial
         if not serial:
             return
@@ -72,7 +73,7 @@ class Upkeep:
             self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread, in the middle of its work if need be."""
+        """Ends the thread, in the middle of its work if necessary."""
         self._is_stopping = True
         self._has_work.set()
         if self._thread is not None:
@@ -97,7 +98,7 @@ class Upkeep:
         return [segment for segment in segments_of(self._folder) if segment.serial < self._serial]
 
     def _clean_up(self) -> None:
-        """Deletes what a kill has left."""
+        """Deletes what a killed process has left."""
         through = deleted_from(self._folder).through
         for path in self._folder.glob("requests-*"):
             if path.suffix == ".tmp" or -1 < serial_of(path) <= through:
@@ -118,7 +119,9 @@ class Upkeep:
             before = segment
 
     def _deleted_until(self) -> float:
-        """Of the log of a slot the earliest of all slots: they are judged by the same robots.txt files."""
+        """The time until which requests are deleted; the earliest of all slots, since the same robots.txt files are
+        evidence for all of them.
+        """
         of_slot = self._folder.parent.name == "requests"
         folders = [path for path in self._folder.parent.iterdir() if path.is_dir()] if of_slot else [self._folder]
         with suppress(Unjudged):
@@ -129,7 +132,9 @@ class Upkeep:
         return _Pauses(lambda: self._is_stopping)
 
     def _delete_old(self) -> None:
-        """The oldest closed files, as long as they are too old or the log is too large; the newest closed one stays."""
+        """Deletes the oldest closed files, while they are too old or the log is too large; the newest closed one is
+        kept.
+        """
         if self._retention.days is None and self._retention.bytes is None:
             return
         old = self._closed()[:-1]
@@ -154,7 +159,7 @@ class Upkeep:
 
 
 class _Pauses:
-    """Called between steps."""
+    """Pauses between two steps."""
 
     def __init__(self, is_stopping: Callable[[], bool]) -> None:
         self._is_stopping = is_stopping

@@ -20,10 +20,10 @@ from weft.records import RenderedPart
 from weft.telemetry import Log
 
 ROTATE_BYTES = 16 * 1024 * 1024
-_PART = 1 << 60  # above the numbers of all items: those of the requests that rendered pages make
-_TORN = b"\0\n"  # ends a line that was left half written: no whole line holds a NUL
+_PART = 1 << 60  # above the numbers of all items: numbers of requests that rendered pages make
+_TORN = b"\0\n"  # ends an incomplete line: no complete line contains a NUL
 _LONGEST_LINE = 64 * 1024
-_AGE_SHARE = 10  # a file is closed after this part of the days that files are kept
+_AGE_SHARE = 10  # a file is closed after this fraction of the retention time
 log = Log("weft.frontier.requests")
 
 
@@ -31,7 +31,7 @@ class RequestLog:
     """The log of one pod; one writer."""
 
     def __init__(self, folder: Path, clock: float, revision: int = 0, retention: Retention = KEEP_ALL) -> None:
-        """`revision`: of the crawl's settings; 0 where nobody counts them."""
+        """`revision`: of the crawl's settings; 0 if it has none."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._buffer: list[bytes] = []
@@ -58,7 +58,7 @@ class RequestLog:
 
     @property
     def deleted_until(self) -> float:
-        """The time of the last request that retention has deleted: what only older ones are judged by may go, too."""
+        """The time of the last request that retention has deleted: evidence for older ones only may be deleted, too."""
         return self._upkeep.deleted_until
 
     def start(
@@ -83,26 +83,28 @@ class RequestLog:
         self._buffer.append(summed(line))
 
     def part(self, crawl: int, key: str, part: RenderedPart, now: float) -> None:
-        """A request that a rendered page has made; it needs no place, and is logged when the page is over."""
+        """Logs a request of a rendered page; it uses no slot, and is logged when the page is finished."""
         item, wall = _PART | random.getrandbits(58), time.time() - max(0.0, now - part.began)
         line = f"S\t{item}\t{part.began:.6f}\t{wall:.6f}\t{key}\t0\t0\t{part.url}\t{crawl}"
         self._buffer.append(summed(line))
         self.end(item, part.ended, part.outcome.partition("\t")[0] or "-")
 
     def end(self, item: int, at: float, status: str) -> None:
-        """A request that is over."""
+        """Logs the end of a request."""
         self._buffer.append(summed(f"E\t{item}\t{at:.6f}\t{status}"))
 
     def robots(self, now: float, origin: str, record: RobotsRecord) -> None:
-        """A robots.txt that the requests after this follow; its text is in the frontier's history."""
+        """Logs the robots.txt that later requests follow; its text is in the frontier's history."""
         self._buffer.append(summed(f"R\t{now:.6f}\t{robots_digest(robots_evidence(record))}\t{origin}"))
 
     def crawl(self, now: float, crawl: int, revision: int, trust: str) -> None:
-        """What the requests of a crawl after this follow; a process that opens the log again begins without any."""
+        """Logs the settings that later requests of a crawl follow; a process that opens the log again begins without
+        any.
+        """
         self._buffer.append(summed(f"C\t{now:.6f}\t{crawl}\t{revision}\t{trust}"))
 
     def flush(self) -> None:
-        """Hands everything to the operating system: a kill cannot undo it."""
+        """Writes everything to the operating system: a kill cannot undo it."""
         if not self._buffer:
             return
         data = b"".join(self._buffer)
@@ -120,12 +122,12 @@ class RequestLog:
             self._rotate()
 
     def try_flush(self) -> None:
-        """As `flush`, but ignores a full disk: the lines stay buffered, and the next `flush` raises."""
+        """Does the same as `flush`, but ignores a full disk: the lines remain buffered, and the next `flush` raises."""
         with suppress(DiskFull):
             self.flush()
 
     def sync(self) -> None:
-        """Hands everything to the disk: files that have become full since the last call, too."""
+        """Syncs everything to the disk, also files that have become full since the last call."""
         os.fdatasync(self._fd)
         while self._closed:
             os.fdatasync(self._closed[-1])
@@ -144,7 +146,7 @@ class RequestLog:
         return self._close_after_s is not None and time.monotonic() - self._opened > self._close_after_s
 
     def _rotate(self) -> None:
-        """Goes on in the next file; where there is no room for one, in this."""
+        """Continues in the next file, or in this one if there is no room for another."""
         full = self._fd
         self._serial += 1
         try:

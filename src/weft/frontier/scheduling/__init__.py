@@ -1,1 +1,1 @@
-"""The working set of an embedded frontier: sites, their queues and clocks, and whose turn it is."""
+"""The working set of an embedded frontier: sites, their queues and clocks, and the order of their turns."""

@@ -1,8 +1,8 @@
-"""Whose turn it is among crawls that have something due: stride scheduling, each by its weight.
+"""Turns among crawls that have something due: proportional-share scheduling by weight.
 
 A crawl that is served moves on by the inverse of its weight, and the one that is furthest behind is next; one whose
-turn comes to nothing stays where it is. One that comes in, or comes back, begins where the others are: it neither waits
-behind a million queued URLs nor makes up for the time in which it had nothing to do.
+turn has no result is not moved. A new or returning crawl begins at the others' position: it neither waits behind a
+million queued URLs nor catches up on the time in which it had nothing to do.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from weft.frontier.scheduling.sites import Crawl, Site, SiteQueue
 
 
 class Fairness:
-    """The crawls that have queues ready, by how much they have had."""
+    """The crawls that have queues ready, by the amount of service they have had."""
 
     def __init__(self) -> None:
         self._ring: list[tuple[float, int, Crawl]] = []
-        self._turn = 0.0  # how far the one is whose turn it is; one that is served in its place may be far ahead
-        self._now = 0.0  # the same, of the last turn that did not come to nothing
+        self._turn = 0.0  # the position of the crawl whose turn it is; one served in its stead may be far ahead
+        self._now = 0.0  # the position of the last turn with a result
         self._ready = 0
 
     def __bool__(self) -> bool:
         return self._ready > 0
 
     def leave(self, crawl: Crawl) -> None:
-        """A crawl is closed: nothing of it is claimed any more."""
+        """Removes a closed crawl: nothing of it is claimed any more."""
         self._ready -= len(crawl.ready)
         for queue in crawl.ready:
             queue.is_ready = False
@@ -72,6 +72,6 @@ class Fairness:
         return None
 
     def served(self, crawl: Crawl) -> None:
-        """Something of it was claimed, in its turn or in another's."""
+        """Something of a crawl was claimed, in its turn or in another's."""
         self._now = max(self._now, self._turn)
         crawl.stride += 1.0 / crawl.weight

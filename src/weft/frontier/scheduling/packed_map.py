@@ -1,8 +1,8 @@
 """A map from 64-bit fingerprints to small numbers, packed: 17 bytes an entry, where a dict would take 170.
 
-As the seen set it grows by splitting one bucket at a time (linear hashing), so that there is no pause in which all of
-it is rehashed. An entry is seven bytes of the fingerprint (the last one equals that of its bucket's number) and ten of
-the value.
+Like the seen set, it grows by splitting one bucket at a time (linear hashing), without a pause for rehashing
+everything. An entry is seven bytes of the fingerprint (the last one equals that of its bucket's number) and ten of the
+value.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ class PackedMap:
         return self._mask, self._split, len(self._buckets)
 
     def piece(self, start: int, count: int) -> tuple[list[int], bytes]:
-        """The sizes of some buckets, and their content end to end."""
+        """The sizes of some buckets, and their concatenated content."""
         buckets = self._buckets[start : start + count]
         return list(map(len, buckets)), b"".join(buckets)
 
     def reset(self, mask: int, split: int) -> None:
-        """Empties the map, for the pieces of one of that shape to be loaded."""
+        """Empties the map, to load the pieces of one of that shape."""
         self._mask, self._split, self._count = mask, split, 0
         self._buckets.clear()
 
     def load(self, sizes: list[int], content: bytes) -> None:
-        """Adds the buckets of a piece behind those that there are."""
+        """Appends the buckets of a piece."""
         at = 0
         for size in sizes:
             self._buckets.append(bytearray(content[at : at + size]))
@@ -84,7 +84,7 @@ class PackedMap:
         return self._buckets[place if place >= self._split else number & (self._mask * 2 + 1)]
 
     def _split_one(self) -> None:
-        bit = (self._mask + 1) >> 8  # the bit that the split decides by, within the seven stored bytes
+        bit = (self._mask + 1) >> 8  # the bit that decides the split, within the seven stored bytes
         bucket, stay, move = self._buckets[self._split], bytearray(), bytearray()
         for at in range(0, len(bucket), _SIZE):
             part = move if int.from_bytes(bucket[at + 4 : at + _KEY], "big") & bit else stay
@@ -97,7 +97,7 @@ class PackedMap:
 
 
 def _find(bucket: bytearray, key: bytes) -> int:
-    """Where a key begins; a hit that is not at the beginning of an entry is none."""
+    """The offset of a key; a match that is not at the beginning of an entry is ignored."""
     at = bucket.find(key)
     while at >= 0 and at % _SIZE:
         at = bucket.find(key, at + 1)

@@ -1,9 +1,9 @@
-"""The working set of an embedded frontier: the crawls, the sites, what waits at them, and when each is due.
+"""The working set of an embedded frontier: the crawls, the sites, their queued items, and when each site is due.
 
-It is in memory and, as far as that is bounded, in blobs; all of it can be rebuilt (see recovery). A site with empty
-queues is forgotten after a while, or a crawl of ten million domains would keep them all; its politeness state is in the
-journal (`site_clocks`). When more sites are in memory than a crawl needs, others are swapped out on the disk
-(`at_rest`).
+It is in memory up to a bound, and beyond that in blobs; all of it can be rebuilt (see recovery). A site with empty
+queues is forgotten after a while, since a crawl of ten million domains cannot keep them all; its politeness state is in
+the journal (`site_clocks`). When more sites are in memory than a crawl needs, others are swapped out to disk
+(`swapping`).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from weft.frontier.scheduling.wheel import Wheel
 from weft.records import Found, Purpose
 
 MAX_IN_MEMORY = 10_000  # sites in memory, unless a claim needs more
-MOST_IDLE = 10_000  # of them and more, at which nothing waits
+MOST_IDLE = 10_000  # idle sites, with nothing queued, above which more are forgotten
 SOON_S = 10.0  # a site that is due later may be swapped out
-_TURNS = KNOWN_TURNS + 1  # that a site has had when others may have its place
+_TURNS = KNOWN_TURNS + 1  # of a site, after which other sites may have its memory
 _KEYS = 50_000
 _FORGOTTEN_AT_ONCE = 20
 _EXCESS_AT_ONCE = 500  # where there are more
@@ -54,7 +54,7 @@ class Queues:
         wall: Callable[[], float] = time.time,
         process: int = 0,
     ) -> None:
-        """`process` tells its rows of sites from those of earlier processes."""
+        """`process` distinguishes its rows of sites from those of earlier processes."""
         self.section = section
         self.blobs = blobs
         self.process = process
@@ -64,7 +64,7 @@ class Queues:
         self.sites: dict[str, Site] = {}
         self.wheel: Wheel[Site] = Wheel(len(Responsiveness))
         self.fairness = Fairness()
-        self.blocked: dict[int, Crawl] = {}  # those that run, where `unblock` has left sites waiting
+        self.blocked: dict[int, Crawl] = {}  # running crawls for which `unblock` has left sites waiting
         self.queued = 0
         self.ended = Bitmap()  # items that the restored queues still hold although they have ended
         self.retries: dict[int, tuple[int, float]] = {}  # attempts of items in the queues, and when they may run (wall)
@@ -90,7 +90,7 @@ class Queues:
         return key
 
     def key_about(self, about: str) -> str:
-        """The politeness key of an origin, as a robots.txt is about one: behind a trust."""
+        """The politeness key of an origin, given with the trust of its robots.txt."""
         return self.key_of(about.rpartition(" ")[2] + "/")
 
     def site(self, key: str) -> Site:
@@ -101,19 +101,21 @@ class Queues:
         return site
 
     def known_site(self, key: str) -> Site | None:
-        """The site of a key, in memory; None where nothing waits."""
+        """The site of a key if it is in memory; None if nothing is queued there."""
         return self.sites.get(key) or self.swapping.swap_in(key)
 
     def tried(self, item: int, now: float) -> tuple[int, float]:
-        """How often an item was tried before this process, and when it may be tried again."""
+        """How often earlier processes tried an item, and when it may be tried again."""
         if item not in self.retries:
             return 0, 0.0
         attempt, wall = self.retries[item]  # not removed: an item that was moved up has a second entry
         return attempt, now + self.clocks.wait_s(wall)
 
     def forget_idle(self, now: float) -> list[Site]:
-        """Forgets a few of the sites that have long been idle, and returns them. Where many are in memory, those that
-        nobody need wait for: links to one would keep it, and its queue, in memory and in each checkpoint."""
+        """Forgets a few of the sites that have long been idle, and returns them. If many are in memory, also those
+        whose clocks no request must wait for: links to such a site would keep it, and its queue, in memory and in each
+        checkpoint.
+        """
         gone: list[Site] = []
         excess = len(self.sites) - self.max_in_memory - MOST_IDLE
         early_s = max(0.0, FORGET_AFTER_S - max(self.section.delay_s, self.clocks.longest_delay_s))
@@ -142,12 +144,12 @@ class Queues:
         )
 
     def note_idle(self, site: Site) -> None:
-        """A site whose queues are empty is forgotten after a while."""
+        """Marks a site whose queues are empty: it is forgotten after a while."""
         if not site.idle and not any(queue.queued for queue in site.all_queues()):
             site.idle = True
             self._idle.append((self.now() + FORGET_AFTER_S, site))
 
-    # ── what waits ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the queues ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def enqueue(self, crawl: Crawl, found: Found, item: int, attempt: int = 0, not_before: float = 0.0) -> None:
         """Queues an item under its site."""
@@ -166,8 +168,8 @@ class Queues:
             site = self.site(key)
         queue = site.queue_of(crawl)
         if not queue.queued:
-            queue.served_at = max(queue.served_at, self.now())  # before, it did not wait
-        was_empty = not queue.queues  # what is urgent may have to wait
+            queue.served_at = max(queue.served_at, self.now())  # its wait begins now
+        was_empty = not queue.queues  # an urgent item may have to wait
         if found.purpose is Purpose.PAGE and not found.hops and not attempt:
             rank = rank_of(found.depth, found.priority)
             queue.push(item, origin, url[len(origin) :], rank, found.parent, found.offsite)
@@ -186,11 +188,11 @@ class Queues:
             self.schedule(site)
 
     def enqueue_links(self, crawl: Crawl, links: PageLinks, urls_there: list[str], first: int) -> None:
-        """Queues a page's links to one origin, numbered from `first` on: one look-up, one text for all of them."""
+        """Queues a page's links to one origin, numbered from `first`: one lookup and one text for all of them."""
         site, at = self.site_at(links.origin), 0
         if site is None and self._swap_out_links(crawl, links, urls_there, first):
             return
-        while site is None:  # until the origin is known here
+        while site is None:  # repeat until the origin is known here
             if at == len(urls_there):
                 return
             found = Found(urls_there[at], links.depth, links.parent, offsite=links.offsite)
@@ -201,8 +203,8 @@ class Queues:
             return
         queue = site.queue_of(crawl)
         if not queue.queued:
-            queue.served_at = max(queue.served_at, self.now())  # before, it did not wait
-        was_empty = not queue.queues  # what is urgent may have to wait
+            queue.served_at = max(queue.served_at, self.now())  # its wait begins now
+        was_empty = not queue.queues  # an urgent item may have to wait
         hops = f".{links.offsite}" if links.offsite else ""
         middle, cut = f" {links.parent} {queue.origin_number(links.origin)}{hops} ", len(links.origin)
         queue.queue(links.depth).push_all(numbered(first + at, middle, urls_there[at:], cut), count)
@@ -213,7 +215,7 @@ class Queues:
             self.schedule(site)
 
     def _swap_out_links(self, crawl: Crawl, links: PageLinks, urls_there: list[str], first: int) -> bool:
-        """Adds links to a site that is swapped out, or will be, as one row; False where they must be queued."""
+        """Adds links to a site that is swapped out, or will be, as one row; False if they must be queued."""
         if not urls_there or crawl.limits.max_pages_per_domain is not None:
             return False
         key = self.key_of(urls_there[0])
@@ -225,15 +227,15 @@ class Queues:
         return True
 
     def site_at(self, origin: str) -> Site | None:
-        """The site of an origin of which pages were queued lately; None where it must be looked up."""
+        """The site of an origin whose pages were recently queued; None if it must be looked up."""
         site = self._by_origin.get(origin)
         return None if site is None or site.gone else site
 
     def queue_at(self, key: str, crawl: Crawl) -> SiteQueue:
-        """A crawl's queue at a site, for something that is about to be queued there."""
+        """A crawl's queue at a site, for an item that is about to be queued there."""
         queue = self.site(key).queue_of(crawl)
         if not queue.queued:
-            queue.served_at = max(queue.served_at, self.now())  # before, it did not wait
+            queue.served_at = max(queue.served_at, self.now())  # its wait begins now
         return queue
 
     def push_urgent(self, queue: SiteQueue, item: Item, not_before: float = 0.0, *, first: bool = False) -> None:
@@ -243,7 +245,7 @@ class Queues:
         queue.crawl.queued += 1
 
     def pop(self, queue: SiteQueue, now: float, is_blocked: IsBlocked | None = None) -> Item | None:
-        """The queue's next item, without those that have ended, were moved up, or must wait."""
+        """The queue's next item, skipping those that have ended, were moved up, or must wait."""
         while (item := queue.pop(now, is_blocked)) is not None:
             self.queued -= 1
             queue.crawl.queued -= 1
@@ -256,7 +258,7 @@ class Queues:
         return None
 
     def is_void(self, crawl: Crawl, item: Item) -> bool:
-        """Whether an entry is one that its item has left behind: it has ended, is out, or was moved up."""
+        """Whether an entry is obsolete: its item has ended, is leased, or was moved up."""
         if self.ended and item.item in self.ended:
             if crawl.depths is None:  # else an item may have several entries
                 self.ended.discard(item.item)
@@ -267,8 +269,8 @@ class Queues:
     def schedule(self, site: Site, *, asked: SiteQueue | None = None, at: float = 0.0) -> None:
         """Puts a site on the wheel for when it may be claimed from.
 
-        `asked`: this queue just was, and had nothing that might run `at` that time. By now it may: the claim's time
-        counts, or what came due since would never be asked for.
+        `asked`: this queue was just tried, and had no item to run `at` that time. It may have one by now: without the
+        claim's time, items that became due since would never be claimed.
         """
         clock, queues = site.clock, site.queues
         if asked is not None:
@@ -282,7 +284,7 @@ class Queues:
             self.wheel.remove(site)
 
     def put_off(self, site: Site, now: float) -> bool:
-        """Puts a site on the wheel again, or where it must wait; False: nothing has a time here."""
+        """Puts a site on the wheel again, or in the queue where it must wait; False if neither is possible."""
         clock = site.clock
         time, is_full = self.time_of(site.queues, clock)
         if time is not None:
@@ -297,8 +299,7 @@ class Queues:
         return True
 
     def _put(self, site: Site, at: float, now: float) -> None:
-        """Puts a site on the wheel; where many are in memory, one that is not due soon among those that may be swapped
-        out."""
+        """Puts a site on the wheel; if many are in memory, a site that is not due soon becomes swappable."""
         if len(self.sites) < self.max_in_memory * 9 // 10:
             self.wheel.put(site, at, now)
         elif at > now + SOON_S:
@@ -310,8 +311,8 @@ class Queues:
                 self._swappable.append(site)
 
     def time_of(self, queues: list[SiteQueue], clock: PolitenessClock) -> tuple[float | None, bool]:
-        """When one of the queues may be claimed from; None where an event must come first, or nothing waits. And
-        whether one of them has no place left.
+        """When one of the queues may be claimed from; None if an event must come first, or nothing waits. And whether
+        one of them has no slot left.
 
         What a queue that was asked without success has then waits for a permit, a budget or a robots.txt, which will
         schedule the site. Most crawls of an engine are set alike: the clock is asked once for those.
@@ -335,7 +336,9 @@ class Queues:
         return first, is_full
 
     def wake(self, clock: PolitenessClock) -> None:
-        """Lets as many parked sites continue as the address has slots, of a thousand on one address not all at once."""
+        """Schedules as many parked sites as the address has free slots, not all of a thousand sites at one address at
+        once.
+        """
         room = clock.places(self.section) - clock.active
         now = self.now()
         while room > 0 and clock.parked:
@@ -349,11 +352,11 @@ class Queues:
     def next_due(self, ranks: Sequence[int] = tuple(Responsiveness)) -> float | None:
         """When something of these ranks may be due."""
         if self._swappable or any(crawl.permits() > 0 for crawl in self.blocked.values()):
-            return 0.0  # a claim lets sites continue that wait for a permit which nobody uses
+            return 0.0  # a claim schedules sites that wait for a permit which is free again
         first = self.wheel.next_due(ranks)
         if self.swapped:
-            # While nobody that is unknown has a slot, those swapped out are swapped in on the way, and are no reason to
-            # claim.
+            # While no slot is free for unknown sites, swapped-out ones are only swapped in on the way, and give no
+            # reason to claim.
             now = -1.0 if Responsiveness.UNKNOWN in ranks else self.now()
             for crawl in self.crawls.values():
                 at = self.swapped.next_due(crawl.number) if self.swapped.count(crawl.number) else None
@@ -363,7 +366,7 @@ class Queues:
         return first
 
     def leave(self, site: Site) -> None:
-        """A site is not in memory any more."""
+        """Removes a site from memory."""
         del self.sites[site.key]
         site.gone = True
         for queue in site.all_queues():
@@ -387,10 +390,12 @@ class Queues:
         return count
 
     def unblock_waiting(self) -> bool:
-        """Unblocks for every crawl: a site that was unblocked and is not due, or claimed a sitemap, uses no permit."""
+        """Unblocks sites of every crawl: a site that was unblocked but is not due, or claimed a sitemap, uses no
+        permit.
+        """
         return sum(self.unblock(crawl) for crawl in list(self.blocked.values())) > 0
 
 
 def _may_pass(site: Site, queue: SiteQueue) -> bool:
-    """Whether what is queued now may run before the others: they may all be behind an open breaker."""
+    """Whether a newly queued item may run before the others: they may all be behind an open breaker."""
     return site.clock.breakers is not None and len(queue.origins) > 1

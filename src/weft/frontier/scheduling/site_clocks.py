@@ -1,5 +1,6 @@
-"""The politeness clocks of sites and addresses: what they asked for is in the journal, and read from there when one
-comes up again."""
+"""The politeness clocks of sites and addresses: requested waits are saved in the journal, and read from there when a
+site is used again.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ _KEPT_CLOCKS = 10_000  # of addresses; idle ones are forgotten when there are mo
 
 
 class SiteClocks:
-    """Times are of the frontier's clock, except those named `wall`. A clock that may still be waited for is kept, in
-    memory or in the journal."""
+    """Times are of the frontier's clock, except those named `wall`. A clock that a request may still have to wait for
+    is kept, in memory or in the journal.
+    """
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class SiteClocks:
         self.longest_delay_s = section.delay_s  # of all crawls
         self.longest_wait_s, self.longest_reset_s = section.max_retry_after_s, section.breaker_reset_s  # the same
         self.not_before = 0.0  # no site is due before this: set when the times of the last requests are unknown
-        # Ends of the last requests before this process; None: it had not ended.
+        # Ends of the last requests before this process; None: the request had not ended.
         self.asked: dict[str, float | None] = {}
         self._saved = SeenSet(0)  # keys that this process has saved: spares a new frontier the look-ups
         self._had_rows = journal.has_rows("sites")
@@ -53,8 +55,9 @@ class SiteClocks:
         self._blocked: dict[str, dict[str, float]] | None = None
 
     def expect(self, section: PolitenessSection) -> None:
-        """A crawl is held to these settings. Sites and request logs are kept for as long as the longest delay of any
-        crawl; waits that were written down are believed up to the longest that any crawl allows."""
+        """Registers the settings of a crawl. Sites and request logs are kept for as long as the longest delay of any
+        crawl; saved waits are trusted up to the longest that any crawl allows.
+        """
         self.longest_wait_s = max(self.longest_wait_s, section.max_retry_after_s)
         self.longest_reset_s = max(self.longest_reset_s, section.breaker_reset_s)
         self.longest_delay_s = max(self.longest_delay_s, section.delay_s)
@@ -65,7 +68,7 @@ class SiteClocks:
         """A new clock for a site, with its saved state where there is one."""
         clock, now = PolitenessClock(self.not_before), self._now()
         self._recall(clock, key, now)
-        if self.not_before:  # nobody knows when it was asked last: a full delay, which may be a longer one
+        if self.not_before:  # the last request is unknown: a full delay, which may be a longer one
             clock.due = max(clock.due, self.not_before + max(0.0, clock.delay_s(self.section) - self.longest_delay_s))
         if self.asked and key in self.asked:
             ended = self.asked.pop(key)
@@ -82,14 +85,14 @@ class SiteClocks:
             self._recall(clock, _key_of(clock), now)
             if clock.due > now + self.longest_wait_s:
                 clock.due, clock.long_until = self.not_before, clock.due
-            if self.not_before:  # nobody knows when it was asked last: a full delay, which may be a longer one
+            if self.not_before:  # the last request is unknown: a full delay, which may be a longer one
                 clock.due = max(
                     clock.due, self.not_before + max(0.0, clock.delay_s(self.section) - self.longest_delay_s)
                 )
         return clock
 
     def save(self, site: Site) -> None:
-        """Has the journal remember what a site, or its address, asked for."""
+        """Saves in the journal what a site, or its address, asked for."""
         clock = site.clock
         key, due = site.key, clock.due
         if isinstance(clock, AddressClock):
@@ -116,7 +119,8 @@ class SiteClocks:
     def open_breakers(self) -> dict[str, float]:
         """Hosts, with their ports, that have an open breaker, and when one request may go there (wall clock).
 
-        Kept from the first question on: until then the journal alone knows those that nobody waits for.
+        Kept in memory from the first call on: until then, breakers that no site in memory needs are only in the
+        journal.
         """
         if self._blocked is None:
             self._blocked = {}
@@ -133,13 +137,14 @@ class SiteClocks:
         return until
 
     def wait_s(self, wall: float) -> float:
-        """The seconds until a saved wall-clock time. One that lies further ahead than the longest wait there is was
-        written while the clock was ahead, and nobody knows how long the wait was meant to be."""
+        """The seconds until a saved wall-clock time. One that lies further ahead than the longest possible wait was
+        saved while the clock was ahead, so the intended wait is unknown.
+        """
         wait_s = max(0.0, wall - self._wall())
         return wait_s if wait_s <= self.longest_wait_s + LONGEST_BACKOFF_S else LONGEST_BACKOFF_S
 
     def is_waited_for(self, clock: PolitenessClock, now: float) -> bool:
-        """Whether there may be somebody who must still wait for this clock."""
+        """Whether a request may still have to wait for this clock."""
         own = clock.last_end + max(clock.delay_s(self.section), self.longest_delay_s)
         return max(clock.due, clock.held_until(), own) > now
 
@@ -161,7 +166,8 @@ class SiteClocks:
                 state = msgspec.msgpack.decode(row[1])
             clock.crawl_delay_s, clock.extra_s = state["crawl_delay"], state["extra"]
             clock.forced_single = state["single"]
-            # The wall clock may have been ahead when it was written: no wait is longer than it can have been meant.
+            # The wall clock may have been ahead at the save: a wait is limited to the longest that can have been
+            # intended.
             wall, most_s = self._wall(), max(self.longest_wait_s, self.longest_delay_s, clock.delay_s(self.section))
             if isinstance(clock, AddressClock):
                 most_s = max(most_s, LONGEST_SILENCE_S)

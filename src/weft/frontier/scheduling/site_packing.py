@@ -1,7 +1,7 @@
 """A site as a row of bytes, and back, exactly: its clock, its one queue, and what is urgent there.
 
-A later process may read a row: then the clock of the site is made again from what is known of its last request, and the
-row adds what the site has shown of itself. A page for a swapped-out site is a row of its own.
+If a later process reads a row, it rebuilds the site's clock from its last request, and the row adds the site's
+responsiveness. A page for a swapped-out site is a row of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.records import Found
 
 PAGE, SITE = b"p", b"s"
 _CLOCK = sorted({*PolitenessClock.__slots__} - {"active", "breakers", "parked"})
-_RESPONSIVENESS = ("good", "recent_s", "usual_s")  # of the clock: what no other record has
+_RESPONSIVENESS = ("good", "recent_s", "usual_s")  # of the clock: stored in no other record
 _BREAKER = Breaker.__slots__
 _QUEUE = ("served_at", "stalled_at", "look_at", "sitemaps_found", "_had_sitemap", "pages", "queued", "_sequence")
 _HEAPS = ("urgent", "robots", "sitemaps")
@@ -34,7 +34,7 @@ class PackedSite(Struct, array_like=True):
     """A swapped-out site."""
 
     key: str
-    process: int  # which has written it: times are of its clock
+    process: int  # that has written it: times are of its clock
     address: str
     clock: list[float | int | bool]
     breakers: list[tuple[str, tuple[list[int], float, int, int]]]
@@ -55,7 +55,7 @@ def packed_page(item: int, found: Found) -> bytes:
 
 
 def packed_links(first: int, links: PageLinks, urls: list[str]) -> bytes:
-    """Several that one page links to at one origin, numbered from `first` on."""
+    """Several links of one page to one origin, numbered from `first`."""
     cut = len(links.origin)
     paths = "\n".join([links.origin, *(url[cut:] for url in urls)])
     return b"p%d %d %d %d %b" % (first, links.depth, links.parent, links.offsite, paths.encode())
@@ -73,7 +73,7 @@ def unpacked_pages(row: bytes) -> list[tuple[int, str, str, int, int, int]]:
 
 
 def packed_site(site: Site, site_queue: SiteQueue, process: int) -> bytes:
-    """A site with all that is known of it."""
+    """A site with its whole state."""
     clock = site.clock
     address = clock.address if isinstance(clock, AddressClock) else ""
     state: Any = () if address else _clock_state(clock)
@@ -106,7 +106,7 @@ def clock_of(packed: PackedSite, address_clock: Clocks) -> PolitenessClock:
 
 
 def recall_responsiveness(packed: PackedSite, clock: PolitenessClock) -> None:
-    """What an earlier process knew of a site is true of it for this one's clock."""
+    """Applies the responsiveness that an earlier process recorded to this process's clock of the site."""
     for name, value in zip(_CLOCK, packed.clock, strict=False):
         if name in _RESPONSIVENESS:
             setattr(clock, name, value)

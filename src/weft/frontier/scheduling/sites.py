@@ -26,12 +26,12 @@ from weft.frontier.seen.seen_set import SeenSet
 from weft.records import Purpose
 
 Urgent = tuple[float, int, Item]
-IsBlocked = Callable[[str], bool]  # whether nothing may be asked of an origin now: its breaker is open
+IsBlocked = Callable[[str], bool]  # whether an origin must not be asked now: its breaker is open
 PASSED_OVER = 50  # entries behind an open breaker that are passed over in each queue, before the next queue is tried
 _DEPTHS = 8  # queues that are tried
 SEEN_BYTES = 16  # of a URL of the seen set that is in no run yet
 DEPTH_BYTES = 176  # of a KnownDepth, with its entry
-_FEW = 8  # origins of a queue that are found by a linear search
+_FEW = 8  # origins of a queue that are searched linearly
 
 
 class KnownDepth:
@@ -70,19 +70,19 @@ class Crawl:
         self.limits = limits
         self.blobs = blobs  # of all crawls: the middle pieces of long queues
         self.seen = SeenSet(seed, runs, number)
-        # By fingerprint, and only where there is a max_depth: to move up what is found again by a shorter way.
+        # By fingerprint, and only with a max_depth: to move up items that are found again by a shorter path.
         self.depths: dict[int, KnownDepth] | None = {} if limits.max_depth is not None else None
         self.section = section
         self.weight = weight
-        self.trust = ""  # whose answers it believes: before an origin in the keys of robots.txt files, and of breakers
+        self.trust = ""  # its trust: in front of an origin in the keys of robots.txt files and breakers
         self.holds: IsBlocked | None = None  # whether a page must wait for a login (`EmbeddedLogins`)
         self.pages = 0
-        self.flight = 0  # pages that are out
-        self.leased = 0  # everything that is out
+        self.flight = 0  # pages that are leased
+        self.leased = 0  # all items that are leased
         self.queued = 0
         self.paused = False
-        self.is_closed = False  # what is still out of it ends without a trace
-        self.ready: deque[SiteQueue] = deque()  # queues at sites that are due; filled where several crawls take turns
+        self.is_closed = False  # leased items then end without a trace
+        self.ready: deque[SiteQueue] = deque()  # queues at sites that are due; filled if several crawls take turns
         self.stride = 0.0  # see fairness
         self.is_in_ring = False
         self.blocked: dict[Site, None] = {}  # sites that had to wait for a permit, in order
@@ -101,7 +101,7 @@ class Crawl:
 
     @property
     def url_bytes(self) -> int:
-        """What its URLs take of memory: those that it has seen, their depths, and the ends of its queues."""
+        """The memory that its URLs use: seen URLs, their depths, and the ends of its queues."""
         queues = sum(queue.held_bytes for site_queue in self.sites.values() for queue in site_queue.queues)
         return self.seen.in_memory * SEEN_BYTES + len(self.depths or ()) * DEPTH_BYTES + queues
 
@@ -113,12 +113,12 @@ class Crawl:
         return known if known is not None and known.item == item.item else None
 
     def mark_leased(self, item: Item, leased: bool) -> None:
-        """With a `max_depth`: notes whether an item is out."""
+        """With a `max_depth`: records whether an item is leased."""
         if (known := self.known(item)) is not None:
             known.leased = leased
 
     def mark_ended(self, item: Item) -> None:
-        """With a `max_depth`: notes that an item has ended."""
+        """With a `max_depth`: records that an item has ended."""
         if (known := self.known(item)) is not None:
             known.ended = True
 
@@ -143,7 +143,7 @@ class DepthQueue(SpillQueue):
 
     @property
     def blobs(self) -> BlobStore:
-        """Those of the pod."""
+        """The blob store of the pod."""
         return self.site_queue.crawl.blobs
 
 
@@ -178,15 +178,15 @@ class SiteQueue:
         self.site = site
         self.key = site.key
         self.is_ready = False  # it is in its crawl's `ready`
-        self.served_at = 0.0  # or, where it was empty since, when it began to wait
+        self.served_at = 0.0  # when it was last served or, if it was empty since, when its wait began
         self.stalled_at: float | None = None  # asked without success then: an event must come, or a later time
-        self.look_at = 0.0  # of a queue that has stalled behind open breakers: when to try again
+        self.look_at = 0.0  # of a queue that is stalled behind open breakers: when to try again
         self.origins: list[str] = []
         self._origin_numbers: dict[str, int] | None = None  # index of each origin, once there are more than a few
-        self.queues: list[DepthQueue] = []  # none of them empty, in the order of their depths
+        self.queues: list[DepthQueue] = []  # never empty ones, in the order of their depths
         self.urgent: list[Urgent] | None = None
-        self.robots: list[Urgent] | None = None  # before all else: pages wait for it
-        self.logins: list[Urgent] | None = None  # behind those alone: pages wait for them, too
+        self.robots: list[Urgent] | None = None  # before everything else: pages wait for it
+        self.logins: list[Urgent] | None = None  # after robots.txt requests: pages wait for them, too
         self.sitemaps: list[Urgent] | None = None
         self.sitemaps_found: int | None = None  # admitted so far; None: not read from the journal yet
         self._had_sitemap = False  # the last item was a sitemap: a page is next
@@ -196,7 +196,7 @@ class SiteQueue:
         self._sequence = 0
 
     def push(self, item: int, origin: str, path: str, depth: int, parent: int, offsite: int) -> None:
-        """Queues a page behind those of its depth, which is given as a rank."""
+        """Queues a page after those of its depth, which is given as a rank."""
         where = self.origin_number(origin)
         hops = f".{offsite}" if offsite else ""
         self.queue(depth).push(f"{item} {parent} {where}{hops} {path}")
@@ -218,7 +218,7 @@ class SiteQueue:
         return place
 
     def queue(self, depth: int) -> DepthQueue:
-        """The queue of a depth, made if there is none; the caller puts something in."""
+        """The queue of a depth, created if there is none; the caller adds an item."""
         if self.queues and self.queues[-1].depth == depth:  # mostly
             return self.queues[-1]
         at = next((at for at, queue in enumerate(self.queues) if queue.depth >= depth), len(self.queues))
@@ -262,8 +262,9 @@ class SiteQueue:
         return item
 
     def _first_queue(self, is_blocked: IsBlocked | None) -> int | None:
-        """The queue whose first entry may run. What is behind an open breaker goes to the end of its queue, a bounded
-        number at a time: the queue is looked at again, so that none hides what is behind it for long."""
+        """The queue whose first entry may run. Entries behind an open breaker are moved to the end of their queue, a
+        bounded number at a time: the queue is tried again, so that none of them hides later entries for long.
+        """
         if is_blocked is None or not self.queues:
             return 0 if self.queues else None
         if len(self.origins) == 1:
@@ -282,20 +283,22 @@ class SiteQueue:
         return self._had_sitemap or self.queued - sum(map(len, self._heaps())) >= self.crawl.permits()
 
     def next_time(self) -> float | None:
-        """When something may run: None if nothing waits."""
+        """When an item may run; None if none is queued."""
         if self.queues:
             return 0.0
         return min((heap[0][0] for heap in self._heaps()), default=None)
 
     def later(self, now: float) -> float | None:
-        """When the first item that must not run yet may; None if there is none."""
+        """When the first item that must wait may run; None if there is none."""
         first = min((heap[0][0] for heap in self._heaps() if heap[0][0] > now), default=None)
         if self.look_at > now and (first is None or self.look_at < first):
             return self.look_at
         return first
 
     def may_run(self, now: float) -> bool:
-        """Whether it is worth asking: something waits that may run, and not only what was asked for without success."""
+        """Whether a try is worthwhile: an item waits that may run, and is not only one that was tried
+        unsuccessfully.
+        """
         at = self.next_time() if self.stalled_at is None else self.later(self.stalled_at)
         return at is not None and at <= now
 
@@ -304,14 +307,14 @@ class SiteQueue:
         return sorted(entry for heap in self._heaps() for entry in heap)
 
     def items(self) -> Iterator[Item]:
-        """Everything that waits here."""
+        """All queued items."""
         yield from (entry[2] for entry in self.urgents())
         for queue in self.queues:
             for text in queue.texts():
                 yield self.unpacked(text, queue.depth)
 
     def clear(self) -> None:
-        """Removes everything that waits here."""
+        """Removes all queued items."""
         for queue in self.queues:
             queue.clear()
         self.queues.clear()
@@ -319,7 +322,7 @@ class SiteQueue:
         self.queued = 0
 
     def remove(self, origin: str) -> list[Item]:
-        """Removes everything that waits here of one origin, and returns it."""
+        """Removes all queued items of one origin, and returns them."""
         removed: list[Item] = []
         for name in ("robots", "logins", "urgent", "sitemaps"):
             heap: list[Urgent] = getattr(self, name) or []
@@ -368,7 +371,9 @@ def _origin_number(text: str) -> int:
 
 
 def _pop_unblocked(heap: list[Urgent], now: float, is_blocked: IsBlocked) -> Item | None:
-    """Takes the first entry that may run now and is behind no open breaker; a bounded number is looked at."""
+    """Removes and returns the first entry that may run now and is behind no open breaker; a bounded number is
+    checked.
+    """
     passed: list[Urgent] = []
     item = None
     while heap and heap[0][0] <= now and len(passed) < PASSED_OVER and item is None:
@@ -383,7 +388,7 @@ def _pop_unblocked(heap: list[Urgent], now: float, is_blocked: IsBlocked) -> Ite
 
 
 class Site:
-    """One politeness key with everything that waits for it."""
+    """A politeness key with all its queued items."""
 
     __slots__ = ("clock", "failure", "gone", "held", "idle", "key", "out", "paused", "queues", "served", "tick")
 
@@ -392,23 +397,23 @@ class Site:
         self.clock = clock
         self.queues: list[SiteQueue] = []
         self.paused: dict[SiteQueue, None] | None = (
-            None  # queues of paused crawls, which may be many: nobody looks at them
+            None  # queues of paused crawls, which may be many: they are never searched
         )
         self.failure = ""  # how the last request to it failed: `connect`, `HTTP 502`
         self.tick = IDLE
         self.idle = False  # its queues are empty: it will be forgotten
-        self.gone = False  # it was forgotten, or is swapped out: another object may have the key
-        self.out = 0  # leases
+        self.gone = False  # it was forgotten, or is swapped out: a newer object may have the key
+        self.out = 0  # leases that are out
         self.served = 0  # leases since it was swapped in
         self.held: tuple[float, float] | None = None  # another process asks it: since when we wait, and until when
 
     @property
     def rank(self) -> int:
-        """What it has shown of itself: where it waits once it is due."""
+        """Its responsiveness, which is the wheel's queue for it once it is due."""
         return self.clock.shown
 
     def queue_of(self, crawl: Crawl) -> SiteQueue:
-        """The crawl's queue, made when it is first needed."""
+        """The crawl's queue, created when it is first needed."""
         queue = crawl.sites.get(self)
         if queue is None:
             queue = crawl.sites[self] = SiteQueue(crawl, self)
@@ -416,7 +421,7 @@ class Site:
         return queue
 
     def all_queues(self) -> Iterable[SiteQueue]:
-        """Those of paused crawls too."""
+        """All queues, also those of paused crawls."""
         return self.queues if self.paused is None else [*self.queues, *self.paused]
 
     def replace(self, queue: SiteQueue) -> None:
@@ -425,7 +430,7 @@ class Site:
         self._put(queue)
 
     def remove(self, queue: SiteQueue) -> None:
-        """The queue's crawl has ended, or is about to be replaced."""
+        """Removes the queue of a crawl that has ended, or before it is replaced."""
         if self.paused is not None and queue in self.paused:
             del self.paused[queue]
             self.paused = self.paused or None
@@ -441,6 +446,6 @@ class Site:
             self.paused[queue] = None
 
     def next_time(self) -> float | None:
-        """When something may run here, apart from the politeness clock."""
+        """When an item may run here, apart from the politeness clock."""
         times = [time for queue in self.queues if (time := queue.next_time()) is not None]
         return min(times) if times else None

@@ -33,18 +33,18 @@ class SpillQueue(ABC):
     @property
     @abstractmethod
     def blobs(self) -> BlobStore:
-        """Where the middle is."""
+        """The store of its middle pieces."""
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def held_bytes(self) -> int:
-        """What it takes of memory."""
+        """The memory that it uses."""
         return len(self._head) + len(self._tail or b"")
 
     def push(self, text: str) -> None:
-        """Adds one at the end."""
+        """Adds a text at the end."""
         self.push_all(f"{text}\n".encode(), 1)
 
     def push_all(self, lines: bytes, count: int) -> None:
@@ -61,13 +61,13 @@ class SpillQueue(ABC):
             self._tail = None
 
     def peek(self) -> str:
-        """The first one, left in place."""
+        """The first text, which remains queued."""
         if self._head_at >= len(self._head):
             self._refill()
         return self._head[self._head_at : self._head.index(b"\n", self._head_at)].decode()
 
     def pop(self) -> str:
-        """The first one, taken out."""
+        """Removes and returns the first text."""
         text = self.peek()
         self._head_at += len(text.encode()) + 1
         self._count -= 1
@@ -77,7 +77,7 @@ class SpillQueue(ABC):
         return text
 
     def texts(self) -> Iterator[str]:
-        """All of them in order, left in place."""
+        """All texts in order, which remain queued."""
         yield from _texts_in(self._head[self._head_at :])
         for number in self._unread():
             yield from _texts_in(self.blobs.get(number))
@@ -89,8 +89,7 @@ class SpillQueue(ABC):
         SpillQueue.__init__(self)
 
     def state(self) -> QueueState:
-        """The queue as it is written into a row of a swapped-out site, or in a checkpoint: its pieces stay where they
-        are."""
+        """The queue's state for a row of a swapped-out site, or for a checkpoint: its pieces are not copied."""
         return (
             bytes(self._head[self._head_at :]),
             bytes(self._tail or b""),
@@ -99,7 +98,7 @@ class SpillQueue(ABC):
         )
 
     def restore(self, state: QueueState) -> None:
-        """Makes an empty queue what another was."""
+        """Restores the state of another queue; this one must be empty."""
         head, tail, pieces, self._count = state
         self._head, self._tail = bytearray(head), bytearray(tail) if tail else None
         self._pieces = pieces_of(state) if pieces else None
@@ -108,7 +107,7 @@ class SpillQueue(ABC):
         return self._pieces[self._next :] if self._pieces is not None else array("Q")
 
     def _spill(self, lines: bytearray) -> None:
-        """Whole lines, in pieces that end with a line: what one page links to may be many times as long."""
+        """Spills whole lines, in pieces that end with a line: one page's links may be many times as long as a piece."""
         if self._pieces is None:
             self._pieces = array("Q")
         at = 0
@@ -120,7 +119,7 @@ class SpillQueue(ABC):
             at = end
 
     def _refill(self) -> None:
-        """The head is used up: the next piece comes in, or what is left is the tail."""
+        """Refills the empty head from the next piece, or from the tail."""
         self._head_at = 0
         if self._pieces is None:
             self._head, self._tail = self._tail or bytearray(), None

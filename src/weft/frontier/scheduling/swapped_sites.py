@@ -1,8 +1,7 @@
-"""Swapped-out sites: those that are not asked soon, packed into rows on the disk. In memory each takes about thirty
-bytes.
+"""Swapped-out sites: those that are not due soon, packed into rows on the disk. Each uses about thirty bytes of memory.
 
-A row is a blob, with the number of the row before it of the same site. What is in memory is written to the disk as a
-whole now and then, and between that as the changes since (`durability/swap_file`).
+A row is a blob, with the number of the row before it of the same site. The part in memory is periodically written to
+the disk as a whole, and in between as the changes since (`durability/swap_file`).
 
 A site is swapped out when more are in memory than are needed: as one that nobody has asked yet, of which there are only
 pages; or packed with its politeness clock, exactly as it was. It belongs to the one crawl that has something queued
@@ -26,7 +25,7 @@ from weft.frontier.scheduling.packed_map import PackedMap
 
 _CRAWL_BITS = 32
 _CRAWL = (1 << 31) - 1
-_WAKES = 1 << 31  # a page swaps it in: what waits there must wait longer than a page would
+_WAKES = 1 << 31  # a page swaps it in: its own items must wait longer than a page would
 _MARK = 8  # bytes of a fingerprint
 _NUMBER = 8  # of a blob, at the beginning of a row
 _VALUE, _DUE = 10, 5  # bytes of a change: the fingerprint, what it represents (0: nothing), and when it is due
@@ -37,21 +36,21 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class DueSeconds:
-    """Fingerprints of sites by the second in which they are due; some may be in memory again."""
+    """Fingerprints of sites by the second in which they are due; some may have been swapped in since."""
 
     __slots__ = ("_at", "_seconds", "_ticks")
 
     def __init__(self) -> None:
         self._ticks: dict[int, bytearray] = {}
         self._seconds: list[int] = []
-        self._at = 0  # how far the first second was read
+        self._at = 0  # the position up to which the first second was read
 
     def add(self, mark: bytes, due: float) -> None:
-        """Adds one, to be swapped in up to a second before it is due: its clock knows the moment."""
+        """Adds a site, to be swapped in up to a second before it is due: its clock has the exact time."""
         second = int(due)
         if second not in self._ticks:
             if self._at and second < self._seconds[0]:
-                second = self._seconds[0]  # that is over, too, and being read: to its end
+                second = self._seconds[0]  # that is in the past, too, and being read: to its end
             else:
                 self._ticks[second] = bytearray()
                 heappush(self._seconds, second)
@@ -62,7 +61,7 @@ class DueSeconds:
         return float(self._seconds[0]) if self._seconds else None
 
     def due(self, now: float) -> int:
-        """About how many are due: one that is in memory again may be counted, too."""
+        """About how many are due: one that was swapped in may be counted, too."""
         return sum(len(self._ticks[second]) for second in self._seconds if second <= now) // _MARK
 
     def pop(self, now: float) -> bytes | None:
@@ -77,7 +76,7 @@ class DueSeconds:
         return bytes(marks[at : at + _MARK])
 
     def hurry(self, now: float) -> None:
-        """All may be due now."""
+        """Makes all of them due now."""
         marks = bytearray().join(self._ticks[second] for second in sorted(self._ticks))
         del marks[: self._at]
         if marks:
@@ -109,14 +108,14 @@ class SwappedSites:
         self.clear()
 
     def clear(self) -> None:
-        """Nothing is swapped out."""
+        """Removes all swapped-out sites."""
         self._last = PackedMap()  # the number of each site's last row, and its crawl
         self._due_seconds: dict[int, DueSeconds] = defaultdict(DueSeconds)  # by crawl
         self._counts: Counter[int] = Counter()  # sites by crawl
         self._seed = int.from_bytes(urandom(7))
         self.changes = bytearray()  # since it was written down last
         self.replayed = 0  # bytes of changes that were loaded
-        self.hurried = False  # what is due was changed for all of a crawl: changes do not say so
+        self.hurried = False  # the due times of a whole crawl were changed: the list of changes does not contain that
         self.gone: set[int] = set()  # crawls that are not open any more, and still have sites here
 
     def __len__(self) -> int:
@@ -145,13 +144,13 @@ class SwappedSites:
         self._note(mark, value, int(due) if before is None else _NOT_DUE)
 
     def remove(self, key: str) -> tuple[int, list[bytes]] | None:
-        """Takes a site out: its crawl, and its rows in order; None for one that is not swapped out."""
+        """Removes a site: returns its crawl, and its rows in order; None if it is not swapped out."""
         mark = self._mark(key)
         found = self._last.get(mark)
         return None if found is None else (found & _CRAWL, self._remove(mark, found))
 
     def remove_due(self, crawl: int, now: float) -> list[bytes] | None:
-        """Takes out a crawl's next site that is due: its rows."""
+        """Removes a crawl's next site that is due: returns its rows."""
         order = self._due_seconds.get(crawl)
         while order is not None and (mark := order.pop(now)) is not None:
             found = self._last.get(mark)
@@ -169,14 +168,14 @@ class SwappedSites:
         return order.next_due() if order is not None else None
 
     def hurry(self, crawl: int, now: float) -> None:
-        """A crawl's sites may be due earlier than was thought."""
+        """A crawl's sites may be due earlier than recorded."""
         if crawl in self._due_seconds:
             self._due_seconds[crawl].hurry(now)
             self.hurried = True
 
     def of_crawl(self, crawl: int) -> Iterator[list[bytes]]:
-        """The rows of each of a crawl's sites, which stay."""
-        seen = PackedMap()  # one that was in memory in between may be in the order twice
+        """The rows of each of a crawl's sites, which remain swapped out."""
+        seen = PackedMap()  # one that was swapped in meanwhile may be in the order twice
         for mark in self._due_seconds.get(crawl, ()):
             found = self._last.get(mark)
             if found is None or found & _CRAWL != crawl or seen.get(mark) is not None:
@@ -185,12 +184,12 @@ class SwappedSites:
             yield self._rows_from(found >> _CRAWL_BITS)
 
     def abandon(self, crawl: int) -> None:
-        """A crawl is not open any more: its sites are taken out bit by bit (`take_abandoned`)."""
+        """A crawl is not open any more: its sites are removed bit by bit (`remove_abandoned`)."""
         if self._counts[crawl]:
             self.gone.add(crawl)
 
     def remove_abandoned(self) -> list[bytes] | None:
-        """The rows of a site that is left of such a crawl; None when all are gone."""
+        """Removes a site of such a crawl: returns its rows; None when all are removed."""
         while self.gone:
             crawl = next(iter(self.gone))
             rows = self.remove_due(crawl, float("inf"))
@@ -203,7 +202,7 @@ class SwappedSites:
     # ── on the disk ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def dump(self) -> Iterator[bytes]:
-        """All that is in memory, as records for `load`."""
+        """The whole part in memory, as records for `load`."""
         mask, split, buckets = self._last.shape()
         yield _encode(("all", self._seed, mask, split, dict(self._counts)))
         for start in range(0, buckets, _PIECE):
@@ -215,11 +214,11 @@ class SwappedSites:
 
     @staticmethod
     def change_record(changes: bytes) -> bytes:
-        """What has changed since, as a record for `load`."""
+        """The changes since the last record, as a record for `load`."""
         return _encode(("changes", changes))
 
     def load(self, record: bytes) -> None:
-        """The next record."""
+        """Loads the next record."""
         kind, *content = msgspec.msgpack.decode(record)
         if kind == "all":
             self.clear()
@@ -256,7 +255,7 @@ class SwappedSites:
         return [crawl for crawl, count in self._counts.items() if count]
 
     def _note(self, mark: bytes, value: int, due: int) -> None:
-        """Negative times are over, as zero is."""
+        """Records a change. Negative times are in the past, as zero is."""
         self.changes += mark + value.to_bytes(_VALUE, "little") + max(due, 0).to_bytes(_DUE, "little")
 
     def _mark(self, key: str) -> bytes:

@@ -1,8 +1,7 @@
-"""Sites that are swapped out to the disk, and swapped in in their order: when more are in memory than a crawl
-needs.
+"""Sites that are swapped out to the disk, and swapped in in their order: when more are in memory than a crawl needs.
 
-Those are swapped out that are not due soon, and those that have had some turns while others wait; new sites begin
-there.
+Sites are swapped out if they are not due soon, or if they have had some turns while others wait; new sites begin
+swapped out.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _CLEARED_AT_ONCE = 100  # sites of a crawl that has ended
 
 
 class Swapping:
-    """Moves sites between the working set and its rows on the disk (`Queues.resting`). A site is in one of them."""
+    """Moves sites between the working set and its rows on the disk. A site is in one of them."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
@@ -53,7 +52,7 @@ class Swapping:
             return False
         holder = self._queues.swapped.find(key) if self._queues.swapped else None
         if holder is not None:
-            # Where a site's queue is bounded, it is swapped in and counted.
+            # A site with a bounded queue is swapped in and counted.
             return holder == (crawl.number, False) and crawl.limits.max_pages_per_domain is None
         return len(self._queues.sites) >= self._queues.max_in_memory
 
@@ -72,7 +71,7 @@ class Swapping:
     def swap_in_due(self, limit: int, now: float, *, is_stuck: bool = False) -> None:
         """Swaps in as many sites as a claim of `limit` needs; where there is room, some in any case: each has its turn.
 
-        `is_stuck`: those that nobody knows wait for a slot. What is swapped in behind them may be others.
+        `is_stuck`: unknown sites wait for a slot. Sites swapped in after them may be of other classes.
         """
         if not self._queues.swapped:
             return
@@ -86,7 +85,7 @@ class Swapping:
                 count -= 1
 
     def swap_out(self, now: float, release: Callable[[SiteQueue], object]) -> list[SiteQueue]:
-        """Swaps out some of the sites that may be; returns their queues. `release` gives up what they wait for."""
+        """Swaps out some of the swappable sites; returns their queues. `release` gives up what they wait for."""
         rested: list[SiteQueue] = []
         for _ in range(min(len(self.swappable), _RESTED_AT_ONCE)):
             site = self.swappable.popleft()
@@ -103,12 +102,12 @@ class Swapping:
         return rested
 
     def settle(self, site: Site) -> None:
-        """A site was restored: where many are, it may be swapped out, with the claims that follow."""
+        """A site was restored: if many are in memory, it becomes swappable in later claims."""
         if len(self._queues.sites) > self._queues.max_in_memory:
             self.swappable.append(site)
 
     def swapped_queues(self, crawl: Crawl) -> Iterator[SiteQueue]:
-        """A crawl's queues at swapped-out sites, which stay swapped out."""
+        """A crawl's queues at swapped-out sites, which remain swapped out."""
         blobs = self._queues.blobs
         for rows in self._queues.swapped.of_crawl(crawl.number):
             first = blobs.next_number
@@ -121,8 +120,9 @@ class Swapping:
                 blobs.drop_all(spilled)
 
     def remove_queues(self, crawl: Crawl) -> Iterator[SiteQueue]:
-        """A crawl's queues at sites that are swapped out, to be emptied; a site that somebody must wait for stays in
-        memory."""
+        """A crawl's queues at swapped-out sites, to be emptied; a site whose clock a request must wait for is swapped
+        in.
+        """
         while (rows := self._queues.swapped.remove_due(crawl.number, float("inf"))) is not None:
             site, queue = self._unpacked(crawl, rows)
             yield queue
@@ -132,12 +132,11 @@ class Swapping:
                 crawl.sites.pop(site, None)
 
     def drop_swapped(self, crawl: Crawl) -> None:
-        """A crawl has ended: what it has at sites that are swapped out goes with the claims that follow
-        (`clear_some`)."""
+        """Removes the swapped-out sites of an ended crawl bit by bit in later claims (`clear_some`)."""
         self._queues.swapped.abandon(crawl.number)
 
     def clear_some(self, now: float) -> None:
-        """Clears some of the sites of crawls that have ended; one that somebody must wait for is in memory then."""
+        """Clears some of the sites of ended crawls; one whose clock a request must wait for is then in memory."""
         for _ in range(_CLEARED_AT_ONCE):
             rows = self._queues.swapped.remove_abandoned()
             if rows is None:
@@ -147,7 +146,7 @@ class Swapping:
                 self._add_empty(site)
 
     def clear_all(self, crawl: int, alive: Alive) -> None:
-        """The same for all that is left of a crawl which comes back."""
+        """Clears all remaining sites of a crawl that is opened again."""
         self._queues.swapped.abandon(crawl)
         while crawl in self._queues.swapped.gone:
             self.clear_some(self._now())
@@ -160,7 +159,7 @@ class Swapping:
         return site
 
     def _cleared(self, rows: list[bytes]) -> Site | None:
-        """A site without what was queued there, not in memory yet; None for one that nobody has asked."""
+        """A site without its queue, not in memory yet; None for one that was never asked."""
         if not rows[0].startswith(SITE):
             return None
         packed = read_site(rows[0])
@@ -185,7 +184,7 @@ class Swapping:
         else:
             (_, origin, path, *_), *_ = unpacked_pages(rows[0])
             key = self._queues.key_of(origin + path)
-            # When an earlier process asked is given out once: to the process that may ask it next.
+            # The last request of an earlier process is recorded once: for the process that may ask the site next.
             site = Site(key, self._queues.clocks.site_clock(key) if is_swapped_in else PolitenessClock())
             queue = site.queue_of(crawl)
             queue.served_at = self._now()
@@ -195,8 +194,9 @@ class Swapping:
         return site, queue
 
     def _clock_of(self, packed: PackedSite, *, is_swapped_in: bool = True) -> PolitenessClock:
-        """The clock of a site. That of an earlier process may not know of its last request, and goes by another time:
-        what is known of that is in the request log and in the journal."""
+        """The clock of a site. That of an earlier process may lack the last request, and uses another time base: the
+        last request is in the request log and in the journal.
+        """
         if packed.process == self._queues.process:
             return clock_of(packed, self._queues.clocks.address_clock)
         clock = self._queues.clocks.site_clock(packed.key) if is_swapped_in else PolitenessClock()
@@ -204,7 +204,7 @@ class Swapping:
         return clock
 
     def _renew(self, queue: SiteQueue) -> None:
-        """A queue that an earlier process has packed: its times are void; what is urgent may have been tried since."""
+        """A queue that an earlier process has packed: its times are invalid; urgent items may have been tried since."""
         now = self._now()
         queue.served_at, queue.stalled_at, queue.look_at = now, None, 0.0
         for name in ("urgent", "sitemaps"):
@@ -216,7 +216,7 @@ class Swapping:
             setattr(queue, name, heap or None)
 
     def _queue_to_swap(self, site: Site) -> SiteQueue | None:
-        """The one queue of a site that may be swapped out; None if it may not."""
+        """The only queue of a site that may be swapped out; None if it may not."""
         clock = site.clock
         is_shared = isinstance(clock, AddressClock)
         if site.out or site.paused or (site in (clock.parked or ()) if is_shared else clock.active):
@@ -228,10 +228,10 @@ class Swapping:
         ):
             return None
         if waiting[0].logins:
-            return None  # it is of this process alone
+            return None  # it belongs to this process alone
         robots = waiting[0].robots or ()
         if any(self._queues.key_about(item.about) != site.key for _, _, item in robots):
-            return None  # another site waits for what a redirect led to here
+            return None  # another site waits for the target of a redirect here
         return waiting[0]
 
     def _swap_out_site(self, site: Site, queue: SiteQueue, due: float) -> None:

@@ -1,7 +1,7 @@
-"""Whose turn it is among sites that are due: those that answer, those that are slow, those nobody knows yet.
+"""Turns among sites that are due: responsive ones, slow ones, and unknown ones.
 
-While several classes have something due they take turns: sites that answer come first, and the others are never left
-out. Each class has its slots (`frontier/slots.py`).
+While several classes have something due they take turns: responsive sites come first, and the others are never starved.
+Each class has its slots (`frontier/slots.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from weft.frontier.scheduling.sites import Site
 from weft.frontier.scheduling.wheel import Wheel
 from weft.frontier.slots import TURNS, ClassSlots
 
-KNOWN_TURNS = len(TURNS) - 1  # of sites that are known, for each one that is not
+KNOWN_TURNS = len(TURNS) - 1  # of known sites, for each unknown one
 # For each turn the classes in the order in which they are asked.
 _TURN_ORDERS = tuple((first, *(other for other in Responsiveness if other is not first)) for first in TURNS)
 

@@ -1,11 +1,11 @@
 """A timer wheel of short ticks: scheduling costs the same for ten sites and for ten million.
 
-A heap of all sites would cost more the more sites wait. Here a site is put into the list of the tick it is due in;
-only the ticks themselves, a few thousand at most, are ordered. A site is never returned before its time: its tick is
-the first that begins at or after it.
+A heap of all sites would cost more the more sites wait. Here a site is put into the list of the tick it is due in; only
+the ticks themselves, a few thousand at most, are ordered. A site is never returned before its time: its tick is the
+first that begins at or after it.
 
-What is due comes out in the order of its time, in a line for each rank: who asks decides which is next, so that sites
-which must wait for something else (a slot) stand in nobody's way.
+Due entries are returned in the order of their times, in one queue per rank: the caller chooses the rank, so that sites
+that must wait for something else (a slot) block no others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Scheduled(Protocol):
 
     @property
     def rank(self) -> int:
-        """Which line it waits in once it is due."""
+        """The queue that it waits in once it is due."""
 
 
 S = TypeVar("S", bound=Scheduled)
@@ -60,7 +60,7 @@ class Wheel(Generic[S]):
             heappush(self._order, tick)
 
     def remove(self, thing: S) -> None:
-        """Removes an entry; its place in the tick's list is skipped later."""
+        """Removes an entry; its slot in the tick's list is skipped later."""
         thing.tick = IDLE
 
     def pop(self, now: float, rank: int = 0) -> S | None:
@@ -95,8 +95,9 @@ class Wheel(Generic[S]):
         return len(self._ready[rank])
 
     def next_due(self, ranks: Iterable[int] | None = None) -> float | None:
-        """When the next entry may be due, of those of some ranks; None if none is scheduled. One whose time has not
-        come is told whatever its rank."""
+        """When the next entry of some ranks may be due; None if none is scheduled. An entry whose time has not come
+        counts whatever its rank.
+        """
         if any(self._ready if ranks is None else (self._ready[rank] for rank in ranks)):
             return 0.0
         while self._order:

@@ -5,8 +5,8 @@
     ...     marks: for each line of the journal, 16 bytes: its number, its crawl, and how many entries it has here
     ...     the checksums of all pages before them
 
-Until it has its name it is not complete; who writes it calls `finish`, and `sync_file` before anything that must last
-refers to it.
+A file without its final name is incomplete; its writer calls `finish`, and `sync_file` before a durable record refers
+to it.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _COUNT_BITS = 32
 
 
 class RunFile:
-    """A run that is complete, and mapped."""
+    """A complete, mapped run."""
 
     def __init__(self, path: Path) -> None:
-        """ValueError or OSError where it is not what was written."""
+        """Opens a run; ValueError or OSError if it differs from what was written."""
         self.path = path
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
@@ -96,7 +96,7 @@ def unpacked_marks(marks: array[int]) -> Iterator[tuple[int, int, int]]:
 
 
 class RunWriter:
-    """Writes a run of at most that many entries; every step may raise DiskFull, and `give_up` is due then."""
+    """Writes a run of at most `most` entries; every step may raise DiskFull, after which `give_up` must be called."""
 
     def __init__(self, path: Path, most: int) -> None:
         self._path = path
@@ -112,7 +112,7 @@ class RunWriter:
             self._fd = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def add(self, keys: bytes, lines: bytes) -> None:
-        """Appends entries, which come after all that were appended before."""
+        """Appends entries, which must sort after all earlier ones."""
         if not keys:
             return
         last = int.from_bytes(keys[-8:], "little")
@@ -146,7 +146,7 @@ class RunWriter:
         self._temporary.replace(self._path)
 
     def give_up(self) -> None:
-        """Nothing of it stays."""
+        """Deletes the incomplete file."""
         os.close(self._fd)
         self._temporary.unlink(missing_ok=True)
 
@@ -165,7 +165,7 @@ class RunWriter:
 
 
 def sync_file(path: Path) -> None:
-    """Puts a file on the disk, with its name."""
+    """Syncs a file, and its name, to the disk."""
     with writing(path):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

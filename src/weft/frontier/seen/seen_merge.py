@@ -1,4 +1,4 @@
-"""Several sorted runs of fingerprints made into one, by a thread: the crawl continues, and uses the old ones."""
+"""Merges several sorted runs of fingerprints into one, in a thread: the crawl continues with the old ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.frontier.seen.seen_file import RunFile, RunWriter, Unsound, merge, syn
 from weft.frontier.seen.seen_run import Run
 from weft.telemetry import Log
 
-_AT_ONCE = 1 << 16  # entries between two looks whether to stop: some milliseconds
+_AT_ONCE = 1 << 16  # entries between two checks whether to stop: some milliseconds
 log = Log("weft.frontier.seen.seen_merge")
 
 
@@ -19,7 +19,7 @@ class Merging:
     """One merge; `made` is its run, unless it has failed or found one `damaged`."""
 
     def __init__(self, files: list[RunFile], path: Path, dead: frozenset[int], gone: frozenset[int]) -> None:
-        """Without the entries of the `dead` crawls, and the numbers that are `gone`."""
+        """Leaves out the entries of the `dead` crawls, and the numbers that are `gone`."""
         self.files = files
         self.gone = gone
         self.made: RunFile | None = None
@@ -35,7 +35,7 @@ class Merging:
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """Ends it; what it has made so far is deleted."""
+        """Stops the merge and deletes its incomplete run."""
         self._is_stopped = True
         self._thread.join()
 

@@ -1,4 +1,4 @@
-"""A sorted run of fingerprints in a mapped file: how it is searched, merged and written, piece by piece.
+"""A sorted run of fingerprints in a mapped file: searches, merges and writes it piece by piece.
 
     keys    the fingerprints in order, 8 bytes each
     lines   for each the line of the journal that admitted it, counted from the run's first one, 4 bytes each
@@ -64,7 +64,7 @@ class Run:
         return len(self._keys)
 
     def find(self, number: int) -> int:
-        """The line of a number, -1 where the run does not have it."""
+        """The line of a number, -1 if the run does not contain it."""
         block = block_of(number, self._blocks)
         self._check("guide", block * BLOCK, block * BLOCK + BLOCK + 4)
         low, *words = self._guide[block * _WORDS : (block + 1) * _WORDS]

@@ -1,6 +1,6 @@
 """The fingerprints that a frontier keeps on disk, of all its crawls: sorted runs, written once, mapped and searched.
 
-What is new is added to the tables in memory (`seen`) and to a log in the order of the journal. Once the log has
+New fingerprints are added to the tables in memory (`seen`) and to a log in the order of the journal. Once the log has
 FLUSHED entries, they are written as a run and leave memory. FANOUT runs of about one size are merged into one, by a
 thread. So there are few runs, of which an entry is rewritten once for each size, and the number of files grows with
 their bytes alone: crawls share them, since their fingerprints are seeded differently.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from weft.frontier.seen.seen_run import Run
 
 FOLDER = "seen"
-FLUSHED = 1 << 17  # entries: sorted and written in about 10 ms; more would hold the loop up for longer
+FLUSHED = 1 << 17  # entries: sorted and written in about 10 ms; more would delay the loop for longer
 MOST_MARKS = 1 << 15  # lines of the journal in the log
 FANOUT = 4
 MOST_MERGED = 12  # runs at once
@@ -54,7 +54,7 @@ class RunName(Struct, array_like=True, frozen=True):
 
 
 class SeenState(Struct, array_like=True):
-    """What a checkpoint keeps of the seen sets."""
+    """The state of the seen sets in a checkpoint."""
 
     runs: list[RunName]
     covered: int  # the entries of all lines of the journal up to this one are in the runs or in the log
@@ -65,7 +65,7 @@ class SeenState(Struct, array_like=True):
 
 
 class SeenRuns:
-    """The runs of a frontier's folder, and the log of what is in none of them yet."""
+    """The runs of a frontier's folder, and the log of entries that are in no run yet."""
 
     def __init__(self, folder: Path, journal: Journal, alive: Alive = silent) -> None:
         self.runs: tuple[Run, ...] = ()  # the newest first: replaced as a whole, never changed
@@ -93,7 +93,7 @@ class SeenRuns:
         return self._pending.setdefault(crawl, array("Q"))
 
     def detach(self, crawl: int) -> None:
-        """The crawl has ended; what it has in the runs goes when it is forgotten."""
+        """Removes an ended crawl; its entries in the runs are removed when it is forgotten."""
         self._sets.pop(crawl, None)
         self._pending.pop(crawl, None)
 
@@ -107,13 +107,13 @@ class SeenRuns:
         self._keep_gone()
 
     def came_back(self, numbers: Iterable[int]) -> None:
-        """Numbers that were added; some may have been removed before."""
+        """Records numbers that were added; some may have been removed before."""
         if not self._gone.isdisjoint(numbers := list(numbers)):
             self._gone.difference_update(numbers)
             self._keep_gone()
 
     def repair(self, run: Run) -> None:
-        """Makes a damaged run again, from the journal."""
+        """Rebuilds a damaged run from the journal."""
         at = next((at for at, file in enumerate(self._files) if file.run is run), None)
         if at is not None:
             file = self._files[at]
@@ -129,14 +129,14 @@ class SeenRuns:
             self._covered = max(self._covered, line)
 
     def replayed(self, line: int, crawl: int, *, covers: bool) -> None:
-        """A line of the journal was admitted again; `covers`: so were all before it."""
+        """A line of the journal was replayed; `covers`: so were all lines before it."""
         self.logged(line, crawl, ())
         if covers:
             self._covered = max(self._covered, line)
         self.flush_if_due()
 
     def logged(self, line: int, crawl: int, ended: Sequence[int]) -> None:
-        """What a crawl has added belongs to a line of the journal, and so do these ends."""
+        """Assigns the entries that a crawl has added, and these ends, to a line of the journal."""
         if pending := self._pending.get(crawl):
             self._log(line, crawl, pending)
             del pending[:]
@@ -144,23 +144,23 @@ class SeenRuns:
             self._log(line, crawl, array("Q", map(end_key, ended)))
 
     def step(self) -> None:
-        """What is due after a commit: writes a run, begins and ends merges. DiskFull leaves everything as it was."""
+        """Does the work that is due after a commit: writes a run, begins and ends merges. DiskFull changes nothing."""
         if self._merging is not None and self._merging.is_over():
             self._end_merge()
         self.flush_if_due()
 
     @property
     def is_merging(self) -> bool:
-        """Whether a merge is under way, or not taken over yet."""
+        """Whether a merge is under way, or its result is not in use yet."""
         return self._merging is not None
 
     def flush_if_due(self) -> None:
-        """Writes a run where the log has grown so long that it must."""
+        """Writes a run if the log has become too long."""
         if len(self._numbers) >= FLUSHED or len(self._marks) >= 2 * MOST_MARKS:
             self.flush()
 
     def flush(self) -> None:
-        """Writes the log as a run: what is in it leaves memory."""
+        """Writes the log as a run: its entries leave memory."""
         if not self._numbers:
             return
         self._files.append(self._written(self._numbers, self._marks, self._covered))
@@ -171,7 +171,7 @@ class SeenRuns:
         self._begin_merge()
 
     def forgotten(self) -> None:
-        """The journal has forgotten crawls: runs that are mostly theirs are written again without them."""
+        """The journal has forgotten crawls: runs that are mostly theirs are rewritten without them."""
         self._has_forgotten = True
 
     # ── checkpoints ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -179,7 +179,7 @@ class SeenRuns:
     def state(self) -> SeenState:
         """For a checkpoint; everything must be committed. Call `sync` before it is valid, and `named` after that."""
         for crawl, pending in self._pending.items():
-            if pending:  # without a line of their own
+            if pending:  # entries without a line of their own
                 self.logged(self._covered, crawl, ())
         runs = [RunName(file.path.name, file.first, file.last, file.covered) for file in self._files]
         counts = {number: len(seen) for number, seen in self._sets.items() if len(seen)}
@@ -191,13 +191,13 @@ class SeenRuns:
         return frozenset(file.path.name for file in self._files)
 
     def sync(self) -> None:
-        """Puts on the disk what is not there yet."""
+        """Syncs the files that are not on the disk yet."""
         for name in self._unsynced & self.names():  # others were merged meanwhile, and may be deleted
             sync_file(self._folder / name)
         self._unsynced = set()
 
     def named(self, names: frozenset[str]) -> None:
-        """A checkpoint that names these files is valid: all others that are of no use are deleted."""
+        """A checkpoint that names these files is valid: all other unused files are deleted."""
         self._unsynced -= names
         used = names | self.names()
         if self._merging is not None:
@@ -241,7 +241,7 @@ class SeenRuns:
         self._marks.append(packed_mark(crawl, len(numbers)))
 
     def _fill(self, counts: Mapping[int, int]) -> None:
-        """Puts what the log has into the tables."""
+        """Loads the log into the tables."""
         at = 0
         for _, crawl, count in unpacked_marks(self._marks):
             if crawl in counts and (seen := self._sets.get(crawl)) is not None:
@@ -261,7 +261,7 @@ class SeenRuns:
             raise unreadable(path, error, REMEDY) from error
 
     def _made_again(self, run: RunName) -> list[RunFile]:
-        """Runs from the lines of the journal that a run had."""
+        """Rebuilds runs from the lines of the journal that a run had."""
         log.warning("a run of the seen set is damaged: it is made again from the journal", file=self._folder / run.name)
         seeds = self._journal.seeds()
         made: list[RunFile] = []
@@ -340,7 +340,7 @@ class SeenRuns:
         return [list(files) for _, files in groupby(self._files, lambda file: _level(len(file)))]
 
     def _dead(self) -> frozenset[int]:
-        """The crawls in the runs that the journal does not know any more."""
+        """The crawls in the runs that the journal no longer has."""
         if not self._has_forgotten:
             return frozenset()
         live = {ANY_CRAWL, *self._journal.seeds()}
@@ -355,7 +355,7 @@ class SeenRuns:
 
 
 def end_key(item: int) -> int:
-    """The number under which the runs have that an item has ended."""
+    """The number that represents the end of an item in the runs."""
     return fingerprint(f"ended {item}", _END_SEED)
 
 

@@ -1,12 +1,12 @@
 """Which URLs a crawl has seen: exact 64-bit fingerprints, in a table of under 8 bytes for each (`seen_table`).
 
-The seen set of a crawl's frontier keeps in memory what is new; the rest is on disk, in sorted runs that it is searched
-in as well (`seen_runs`). Other sets are in memory as a whole.
+The seen set of a crawl keeps new fingerprints in memory; the rest is on disk, in sorted runs, which are searched as
+well (`seen_runs`). Other sets are entirely in memory.
 
 The hash is seeded for each crawl, so that a site cannot construct URLs that collide with those of another.
 
-A new link is looked up first and added when the rules have let it in. The second time it need not be hashed and
-searched for again: what a look-up did not find is remembered with its fingerprint until it is added.
+A new link is looked up first and added when the rules have admitted it. It is not hashed and searched for a second
+time: URLs that a lookup did not find are remembered with their fingerprints until they are added.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SeenSet:
     __slots__ = ("_fresh", "_missed", "_runs", "_seed", "_table", "count")
 
     def __init__(self, seed: int, runs: SeenRuns | None = None, crawl: int = 0) -> None:
-        """With `runs` it is that of a crawl, and what it has is in a table or in a run."""
+        """With `runs` it is the set of a crawl, whose entries are in a table or in a run."""
         self.count = 0
         self._seed = seed
         self._table = Table()
@@ -53,21 +53,21 @@ class SeenSet:
 
     @property
     def in_memory(self) -> int:
-        """How many of them take memory."""
+        """How many entries use memory."""
         return len(self._table)
 
     def __contains__(self, url: str) -> bool:
         return not self._unknown([url], [self.fingerprint(url)], {})
 
     def unknown(self, urls: Iterable[str]) -> list[str]:
-        """Those that are not in the set, in order."""
+        """The URLs that are not in the set, in order."""
         if len(self._missed) > _MISSED:
             self.forget_missed()
         listed = list(urls)
         return self._unknown(listed, self._fingerprints(listed), self._missed)
 
     def forget_missed(self) -> None:
-        """Lets go of what was looked up and not added."""
+        """Forgets the URLs that were looked up and not added."""
         self._missed = {}
 
     def fingerprint(self, url: str) -> int:
@@ -75,11 +75,11 @@ class SeenSet:
         return xxh3_64_intdigest(url.encode(), self._seed)
 
     def add(self, url: str) -> bool:
-        """Adds one; False if it was there."""
+        """Adds a URL; False if it was there."""
         return bool(self.add_new((url,)))
 
     def add_new(self, urls: Iterable[str]) -> list[str]:
-        """Adds all, and returns those that were new, in order and once each."""
+        """Adds URLs, and returns the new ones, in order and once each."""
         listed = list(urls)
         if self._missed:
             known = list(map(self._missed.pop, listed, repeat(None)))
@@ -95,12 +95,12 @@ class SeenSet:
         return new
 
     def again(self, url: str) -> None:
-        """A URL that is in the set has another line in the journal."""
+        """A URL of the set has another line in the journal."""
         if self._fresh is not None:
             self._fresh.append(self.fingerprint(url))
 
     def discard(self, url: str) -> None:
-        """Removes one, so that it is new when it is found again."""
+        """Removes a URL, so that it is new when it is found again."""
         number = self.fingerprint(url)
         if self._unknown([url], [number], {}):
             return
@@ -115,17 +115,17 @@ class SeenSet:
     # ── for the runs ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def flushed(self) -> None:
-        """What was committed is in a run now."""
+        """Committed entries are in a run now."""
         self._table = Table()
         if self._fresh:
             self.restore(self._fresh.tolist())
 
     def restore(self, numbers: list[int]) -> None:
-        """Puts fingerprints into the table that are counted already."""
+        """Loads fingerprints into the table that are counted already."""
         self._table.add_new(numbers, numbers)
 
     def replay(self, url: str, *, is_counted: bool) -> None:
-        """Adds one of a line of the journal. `is_counted`: what the runs have of the set is in its count."""
+        """Adds a URL of a line of the journal. `is_counted`: its count includes the entries of the runs."""
         number = self.fingerprint(url)
         new = self._add([url], [number]) if is_counted else self._table.add_new([url], [number])
         if new:

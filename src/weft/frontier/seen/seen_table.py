@@ -48,9 +48,9 @@ class Table:
         runs: Sequence[Run] = (),
         gone: Table | None = None,
     ) -> list[str]:
-        """Those of the URLs whose numbers are not in the table, in order; their numbers go into `missed`.
+        """The URLs whose numbers are not in the table, in order; their numbers are stored in `missed`.
 
-        What one of the `runs` has is not unknown either, unless it is `gone`.
+        A number in one of the `runs` is known, too, unless it is `gone`.
         """
         buckets, mask, split = self._buckets, self._mask, self._split
         new = []
@@ -76,7 +76,7 @@ class Table:
     ) -> list[T]:
         """Adds the numbers, and returns the URLs of those that were new, in order and once each.
 
-        `are_missing`: each was looked up, is not there, and comes once. `runs` and `gone` as for `unknown`.
+        `are_missing`: each was looked up, is missing, and occurs once. `runs` and `gone` as for `unknown`.
         """
         new: list[T] = []
         in_runs = {one for one in numbers if _in_runs(one, runs, gone)} if runs and not are_missing else ()

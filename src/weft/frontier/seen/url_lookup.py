@@ -17,14 +17,14 @@ from weft.frontier.seen.seen_file import SUFFIX, RunFile, Unsound
 from weft.frontier.seen.seen_runs import FOLDER, end_key
 from weft.frontier.seen.seen_set import fingerprint
 
-Row = tuple[int, str, Sequence[int]]  # a line of the journal, what it admitted, and what it ended
-MOST_COUNTED = 40_000  # items that are looked at to count those of a site
+Row = tuple[int, str, Sequence[int]]  # a line of the journal, the items it admitted, and those it ended
+MOST_COUNTED = 40_000  # items that are checked to count those of a site
 _MOST_HOPS = 20
 _TRIES = 5
 
 
 class UrlLookup:
-    """Answers about single URLs; every call sees the files as they are now."""
+    """Looks up single URLs; every call reads the files as they are now."""
 
     def __init__(self, folder: Path, db: sqlite3.Connection, seeds: Callable[[], Mapping[int, int]]) -> None:
         """`seeds`: those of the crawls' fingerprints."""
@@ -48,8 +48,9 @@ class UrlLookup:
         ]
 
     def ahead_of(self, line: int, item: int, depth: int, is_of_site: Callable[[str], bool]) -> tuple[int, bool]:
-        """How many items of a site wait before an item of a line: fewer than there are where the second part is False,
-        since a bounded number is looked at."""
+        """How many items of a site wait before an item of a line: a lower bound if the second part is False, since a
+        bounded number is checked.
+        """
         files = self._files()
         ended = {number for _, _, done in self._rows_in_no_run(files) for number in done}
         before, left = set[int](), MOST_COUNTED
@@ -64,7 +65,7 @@ class UrlLookup:
         return sum(not self._has_ended(files, number) for number in before), left >= 0
 
     def _around(self, line: int) -> Iterator[str]:
-        """What lines admitted: this one and those before it, backwards, then those after it."""
+        """The lines of items around a line: this one and earlier ones, backwards, then later ones."""
         for sql in ("seq <= ? ORDER BY seq DESC", "seq > ? ORDER BY seq"):
             select = f"SELECT admitted FROM journal WHERE admitted NOT NULL AND {sql}"  # noqa: S608
             for (blob,) in self._db.execute(select, (line,)):
@@ -81,7 +82,7 @@ class UrlLookup:
         return []  # the journal is read as a whole
 
     def _rows_by_runs(self, url: str, crawl: int, files: Iterable[RunFile]) -> Iterator[Row]:
-        """The lines of which the runs say that they admitted it."""
+        """The lines that the runs name for a URL."""
         lines = set[int]()
         seeds = [seed for number, seed in self._seeds().items() if crawl in (0, number)]
         for file in files:

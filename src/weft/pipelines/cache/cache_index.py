@@ -68,7 +68,7 @@ class CacheIndex:
 
     @classmethod
     def create(cls, path: Path, generation: int, run: int, slots: int = _FIRST_SLOTS) -> CacheIndex:
-        """A new, empty one in place of whatever is there."""
+        """Creates a new, empty index in place of an existing one."""
         new = path.with_name("index.new")
         fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:

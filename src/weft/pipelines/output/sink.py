@@ -165,7 +165,7 @@ class OutputSink:
         return OutputShard(name, self._rows, size, sha256)
 
     def publish(self, items: int, shards: list[OutputShard], files: Iterable[WrittenFile]) -> OutputManifest:
-        """Puts the shards in place of an earlier run's, then the manifest, then removes what it does not name."""
+        """Replaces the shards of an earlier run, then the manifest, then removes files that it does not name."""
         rows = sum(shard.rows for shard in shards) // max(1, len(self._formats))
         listed = sorted({file.name: file for file in files}.values(), key=lambda file: file.name)
         manifest = OutputManifest(self._pipeline, items, rows, shards, listed)

@@ -30,7 +30,7 @@ _YIELD_EVERY = 100
 
 
 class WorkerPool:
-    """Runs a function over items in worker processes, and survives whatever the function does to them."""
+    """Runs a function over items in worker processes, and survives any failure of the function."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Stream:
         return None
 
     def waiting(self) -> Iterator[Result]:
-        """The results that have come and were not taken, without looking for more."""
+        """The results that have arrived and were not returned yet, without waiting for more."""
         while self._ready:
             yield self._ready.popleft()
 

@@ -21,7 +21,7 @@ class Skip(Exception):
 
 
 class ItemEnd:
-    """Returned by a function that has a value to give whatever the status: the outcome of each stage, say."""
+    """Returned by a function whose value is kept with any status: the outcome of each stage, for example."""
 
     __slots__ = ("rest", "status")
 

@@ -56,7 +56,7 @@ class RunEngine(Protocol):
         """Everything was done: the last event goes out, then all is closed."""
 
     def close(self) -> None:
-        """Ends everything, whatever state it is in; a second call does nothing."""
+        """Ends all work in any state; a second call does nothing."""
 
     def view(self) -> list[WorkerView]:
         """The workers as they are now."""

@@ -39,7 +39,7 @@ def parse_line(number: int, line: bytes) -> Any:
 
 
 def read_items(file: IO[bytes]) -> Iterator[Any]:
-    """The items of an open file, whatever its lines are like."""
+    """The items of an open file; invalid lines become BadItems."""
     number = 0
     while line := file.readline(_MAX_LINE_BYTES + 1):
         number += 1

@@ -95,7 +95,7 @@ class CallableTarget(msgspec.Struct, frozen=True):
         return cls(SCRIPT_NAME, name, str(Path(path).absolute()))
 
     def load(self) -> Callable[..., Any]:
-        """Imports it; whatever goes wrong is raised as it is."""
+        """Imports the function; any error is raised unchanged."""
         function = _look_up(self._holder(), self.name)
         if not callable(function):
             raise BadInput(f"{self} is not there" if function is None else f"{self} is not a function")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -187,7 +188,7 @@ def _keeps_redirects(meta: Mapping[str, Any], spider: Spider) -> bool:
 
 def _timeout(meta: Mapping[str, Any]) -> float:
     value = meta.get("download_timeout") or 0.0
-    if not isinstance(value, int | float) or value < 0:
+    if not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise BadInput(f"meta['download_timeout']: {value!r:.40} is not accepted; use a number of seconds")
     return float(value)
 

@@ -23,7 +23,7 @@ _MIME_END = re.compile(r"[;\s]").split
 
 
 class CdxjPieces:
-    """Sorted runs of lines."""
+    """Sorted runs of lines, merged at the end."""
 
     def __init__(self, source: ExportSource) -> None:
         self._source = source
@@ -31,7 +31,7 @@ class CdxjPieces:
         self._bytes = 0
 
     def add(self, row: Row) -> bool:
-        """Adds a row, if it has a record and is a GET of its URL: readers of CDXJ ask by URL."""
+        """Adds a row, if it has a record and is a GET of its URL: CDXJ readers look up by URL."""
         if not row.warc_file or row.request:
             return False
         line = self.line(row)
@@ -70,7 +70,7 @@ class CdxjPieces:
         self._bytes = 0
 
     def join(self, pieces: list[Path], out: BinaryIO) -> None:
-        """Merges the runs, some at a time where they are many."""
+        """Merges the runs, in several passes if they are many."""
         made = 0
         while len(pieces) > MERGED:
             merged = pieces[0].with_name(f"merged-{made}")

@@ -1,7 +1,7 @@
-"""The columns of Common Crawl's index, of which our Parquet files have the names and types.
+"""The columns of Common Crawl's index, whose names and types our Parquet files use.
 
-A crawl of ours has no segments: `warc_segment` is the slot that wrote the file. `crawl` is the crawl's id; `subset` is
-`warc` for pages and `crawldiagnostics` for the rest, as there. Languages are three letters, as there.
+Our crawls have no segments: `warc_segment` is the slot that wrote the file. `crawl` is the crawl's id; `subset` is
+`warc` for pages and `crawldiagnostics` for the rest, and languages have three letters, as in Common Crawl.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TYPES = (
 COLUMNS = tuple(TYPES)
 
 _SEGMENT = re.compile(r"\d+/weft-[^-]*-(.+)-\d+\.warc\.gz").fullmatch
-# ISO 639-1 to 639-3, of those that a page's language can be
+# ISO 639-1 to 639-3, of the languages that detection knows
 _LANGUAGES = {
     pair[:2]: pair[3:]
     for pair in (

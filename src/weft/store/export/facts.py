@@ -20,11 +20,11 @@ from weft.store.export.part import Unread
 from weft.store.export.request import CONTENTS, DESCRIBED, FIELD_PREFIX, RULE_COLUMNS
 from weft.store.export.source import ExportSource
 
-UNREADABLE = "unreadable"  # the `error` of a row whose page was to be read and could not be
+UNREADABLE = "unreadable"  # the `error` of a row whose page had to be read and is unreadable
 
 
 class ExportColumns:
-    """The wanted columns of rows, in order. Pages are read where a column of content is wanted.
+    """The wanted columns of rows, in order. Pages are read if a column of content is wanted.
 
     A page that cannot be read is added to `unread`; its row is exported without the content.
     """
@@ -45,7 +45,7 @@ class ExportColumns:
         self._source = source
         self._pages = pages
         self._contents = [name for name in columns if name in CONTENTS]
-        # A crawl does not detect languages, so the column is filled only where pages are read, or on demand.
+        # A crawl does not detect languages, so the column is filled only if pages are read, or on demand.
         self._described = [name for name in columns if name in DESCRIBED]
         self._reads = bool(self._contents or self._described) or "language" in asked
         self._reads_fields = any(name in RULE_COLUMNS or name.startswith(FIELD_PREFIX) for name in columns)
@@ -99,7 +99,7 @@ class ExportColumns:
 
 
 def read_fields(row: Row, columns: tuple[str, ...]) -> dict[str, object]:
-    """Those of the columns that hold what rules have read from a page."""
+    """The columns that hold fields extracted by rules."""
     found = msgspec.json.decode(row.fields)
     values = found.get("fields", {})
     return {
@@ -110,7 +110,7 @@ def read_fields(row: Row, columns: tuple[str, ...]) -> dict[str, object]:
 
 
 def iso(at: float) -> str:
-    """A moment as ISO 8601 in UTC."""
+    """A time as ISO 8601 in UTC."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

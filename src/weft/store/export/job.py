@@ -1,8 +1,8 @@
-"""Runs an export from its order to its output.
+"""Runs an export from its request to its output.
 
-Rows are read as of the time when the export began. Every few thousand rows, and every second, a checkpoint is written;
-called again with the same order after an interruption, the export continues from there, and its output is the same as
-without the interruption.
+The export contains the rows that existed when it began. Every few thousand rows, and every second, a checkpoint is
+written; called again with the same request after an interruption, the export continues from there, and its output is
+the same as without the interruption.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Done:
     """The result of an export. `rows` are those written, in all runs; `resumed` are those of earlier runs.
 
     `unread` pages could not be read; `unread_pages` are the first of them, each with the reason. `unparsed` of them are
-    whole, and kill or hold their parser.
+    undamaged, but kill or block their parser.
     """
 
     rows: int
@@ -67,7 +67,7 @@ class Done:
 
 
 class Sink(Protocol):
-    """An output. `save` makes what was added durable, and returns whether a checkpoint may be written."""
+    """An output. `save` makes added rows durable, and returns whether a checkpoint may be written."""
 
     def save(self, state: PartState) -> bool: ...
     def finish(self) -> Path | None: ...
@@ -75,7 +75,7 @@ class Sink(Protocol):
 
 
 class RowSink(Sink, Protocol):
-    """An output that gets rows in the order of their items."""
+    """An output that receives rows in the order of their items."""
 
     def add(self, row: Row) -> bool: ...
 
@@ -97,8 +97,9 @@ class Export:
         crawls: Mapping[int, str] = MappingProxyType({}),
         rules: tuple[str, ...] = (),
     ) -> None:
-        """`crawl`: of the crawls of an engine this one alone. `crawls`: the names of several, by number, for a column
-        of its own. `rules`: the fields that are read from pages."""
+        """`crawl`: export only this crawl of an engine. `crawls`: the names of several, by number, for an additional
+        column. `rules`: the fields that are extracted from pages.
+        """
         known = COLUMNS if order.format == "parquet" else ("crawl", *FIELDS) if crawls else FIELDS
         order.check(known + CONTENTS + DESCRIBED + RULE_COLUMNS)
         if order.format == "parquet":
@@ -115,7 +116,7 @@ class Export:
         self._rules = rules
 
     def to_path(self, path: Path) -> Done:
-        """Writes to a path, continuing an interrupted export with the same order."""
+        """Writes to a path, continuing an interrupted export with the same request."""
         pieces = self._order.format in ("cdxj", "parquet")
         folder = self._order.format == "markdown" or self._order.max_bytes is not None
         with ExitStack() as stack:
@@ -134,7 +135,7 @@ class Export:
             source = self._source()
             stack.callback(source.close)
             part = None
-            if self._order.format == "cdxj":  # has to be sorted somewhere
+            if self._order.format == "cdxj":  # sorting needs a temporary folder
                 folder = Path(stack.enter_context(TemporaryDirectory(prefix="weft-export-")))
                 part = ExportPart(folder / "cdxj", pieces=True)
                 stack.callback(part.close)
@@ -147,7 +148,7 @@ class Export:
         return CrawlSource(self._data_dirs, self._crawl) if self._crawl else ExportSource(self._data_dirs)
 
     def _usual(self) -> tuple[str, ...]:
-        """The columns where none are named: those of all rows, and of the fields where there are rules."""
+        """The default columns: those of all rows, and of the fields if there are rules."""
         if self._order.format == "parquet":
             return COLUMNS + RULE_COLUMNS if self._rules else COLUMNS
         usual = ("crawl", *FIELDS) if self._crawls else FIELDS
@@ -244,7 +245,7 @@ class _Run:
         self._next_s = time.monotonic() + CHECKPOINT_S
 
     def by_item(self, sink: RowSink) -> None:
-        """Every wanted row, in the order of their commits."""
+        """Exports every wanted row, in the order of the commits."""
         rows = self._source.rows(self._state.cursor)
         while placed := list(islice(rows, TOGETHER)):
             some, cursors = [row for _, row in placed], {row.item: cursor for cursor, row in placed}
@@ -257,7 +258,7 @@ class _Run:
                     self._save(sink, cursors[row.item])
 
     def _current(self, rows: Sequence[Row]) -> Container[int]:
-        """The items that are wanted of these: with every visit all, else those that stand for their URL."""
+        """The wanted items of these rows: all with every visit, otherwise those that are their URL's current visit."""
         return {row.item for row in rows} if self._every_visit else self._source.current(rows)
 
     def _add(self, sink: RowSink, row: Row) -> bool:
@@ -269,7 +270,9 @@ class _Run:
             return False
 
     def by_place(self, sink: WarcFiles | WarcStream) -> None:
-        """Every wanted record, in the order of the files. The cursor: index, batch, and the place in the file."""
+        """Exports every wanted record, in the order of the files. The cursor: index, batch, and the offset in
+        the file.
+        """
         name_reached, batch, file, end = self._state.cursor or ("", 0, "", 0)
         for name in sorted(self._source.snapshot):
             if name < name_reached:
@@ -312,7 +315,7 @@ class _Run:
 
 
 def _wanted(order: ExportRequest) -> tuple[str, ...]:
-    """What must be read of pages for this order; nothing where their rows are enough."""
+    """The properties of pages that this request needs; none if rows are enough."""
     if order.format in ("warc", "cdxj"):
         return ()
     if order.format == "markdown":

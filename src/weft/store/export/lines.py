@@ -23,7 +23,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Lines(Protocol):
-    """How a format writes its lines."""
+    """The line format of an output."""
 
     footer: bytes
     between: bytes  # two lines
@@ -41,11 +41,11 @@ class JsonLines:
         self._facts = facts
 
     def header(self) -> bytes:
-        """None."""
+        """No header."""
         return b""
 
     def line(self, row: Row) -> bytes:
-        """The row's object."""
+        """The row as an object."""
         facts = self._facts.of(row)
         try:
             return msgspec.json.encode(facts) + b"\n"
@@ -59,7 +59,7 @@ class JsonArray(JsonLines):
     footer, between = b"]\n", b","
 
     def header(self) -> bytes:
-        """Its beginning."""
+        """The beginning of the array."""
         return b"["
 
 
@@ -78,7 +78,7 @@ class CsvLines:
         return self._record(list(self._facts.columns))
 
     def line(self, row: Row) -> bytes:
-        """The row's record."""
+        """The row as a record."""
         return self._record([_cell(value) for value in self._facts.of(row).values()])
 
     def _record(self, cells: list[object]) -> bytes:
@@ -90,7 +90,7 @@ class CsvLines:
 
 
 class LineFile:
-    """Lines into PATH.part."""
+    """Writes lines into PATH.part."""
 
     def __init__(self, part: ExportPart, state: PartState, lines: Lines) -> None:
         self._part, self._lines = part, lines
@@ -110,7 +110,7 @@ class LineFile:
         return True
 
     def save(self, state: PartState) -> bool:
-        """Makes what was added durable."""
+        """Makes added rows durable."""
         with writing(self._part.path):
             self._file.flush()
             os.fdatasync(self._file.fileno())
@@ -132,7 +132,7 @@ class LineFile:
 
 
 class LineStream(StreamOutput):
-    """Lines to a stream."""
+    """Writes lines to a stream."""
 
     def __init__(self, out: BinaryIO, lines: Lines) -> None:
         super().__init__(out)
@@ -148,7 +148,7 @@ class LineStream(StreamOutput):
         return True
 
     def finish(self) -> Path | None:
-        """Ends what is one value."""
+        """Ends an output that is a single value."""
         self._out.write(self._lines.footer)
         return super().finish()
 

@@ -27,13 +27,13 @@ _UNFIT_HOST = re.compile(r"[^a-z0-9.-]+").sub
 
 
 class MarkdownFolder:
-    """Pages into PATH.part/."""
+    """Writes pages into PATH.part/."""
 
     def __init__(self, part: ExportPart, pages: ExportPages) -> None:
         self._part, self._pages = part, pages
 
     def add(self, row: Row) -> bool:
-        """Writes a page, if it is one that can be read."""
+        """Writes a page, if it is readable."""
         page = self._pages.get(row)
         if page is None or page.mime is None:
             return False
@@ -58,7 +58,7 @@ class MarkdownFolder:
         return self._part.final
 
     def close(self) -> None:
-        """Files stay for the next run."""
+        """Closes nothing: the files are kept for the next run."""
 
 
 def file_name(url: str) -> str:

@@ -1,7 +1,7 @@
-"""The pages of an export's rows, asked for some rows before their turn.
+"""Reads the pages of an export's rows, requested some rows ahead.
 
-Whoever reads pages does it in other processes; with a window of pages under way none of them waits for this one, and
-what is kept in memory is bounded. The order of the rows is not touched.
+Pages are read by other processes; with a window of requested pages these processes never wait for this one, and memory
+is bounded. The order of the rows is unchanged.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from weft.store.contract import StoredPage
 from weft.store.errors import UnreadableData
 from weft.store.export.source import ExportSource
 
-UNPARSED = ("parse_crash", "parse_timeout")  # errors of pages of which the crawl knows that they cannot be parsed
+UNPARSED = ("parse_crash", "parse_timeout")  # errors of pages that the crawl knows to be unparsable
 AHEAD_ROWS = 64
-AHEAD_BYTES = 4 << 20  # of their records, which are compressed
+AHEAD_BYTES = 4 << 20  # total size of their compressed records
 
 
 class Readable(Protocol):
-    """A page that was read; it has what was wanted of it."""
+    """A page that was read, with the requested properties."""
 
     @property
     def text(self) -> str: ...
@@ -45,15 +45,16 @@ class Readable(Protocol):
     def mime(self) -> str | None: ...
 
 
-# Begins to read a page, of which these properties are wanted. What it gives waits for the page: None where no response
-# is stored, and it may raise Unparsed.
+# Begins to read a page, of which these properties are wanted. The result waits for the page: it returns None if no
+# response is stored, and may raise Unparsed.
 Reading = Callable[[], Readable | None]
 Reader = Callable[[StoredPage, tuple[str, ...]], Reading]
 
 
 class ExportPages:
     """The pages of rows. `wanted` are the properties that the export writes; with none, nothing is read. `markdown` is
-    the property that has the Markdown as it is wanted."""
+    the property with the requested form of Markdown.
+    """
 
     def __init__(
         self, source: ExportSource, reader: Reader, wanted: tuple[str, ...], markdown: str = "markdown"
@@ -65,7 +66,7 @@ class ExportPages:
         self._begun: dict[int, Reading] = {}  # by item
 
     def in_advance(self, rows: Iterable[Row], taken: Container[int]) -> Iterator[Row]:
-        """The rows as they come; of those whose items are taken, the pages are asked for in advance."""
+        """The rows in order; the pages of accepted items are requested in advance."""
         if not self._wanted:
             yield from rows
             return
@@ -86,13 +87,13 @@ class ExportPages:
             self._begun.pop(row.item, None)
 
     def get(self, row: Row) -> Readable | None:
-        """The row's page, where it has one that can be read; raises Unreadable or Unparsed."""
+        """The row's page, if it has a readable one; raises Unreadable or Unparsed."""
         if not _has_page(row):
             return None
         return (self._begun.pop(row.item, None) or self._begin(row))()
 
     def content(self, page: Readable, name: str) -> str:
-        """A page in the form that a column of content has."""
+        """A page's value for a column of content."""
         found: str = getattr(page, self._property(name))
         return found
 
@@ -104,7 +105,7 @@ class ExportPages:
             stored = self._source.read(row)
         except UnreadableData as error:
             return _raising(error)
-        # A crawl does not detect languages; where one is known nevertheless, finding it again would be wasted.
+        # A crawl does not detect languages; if one is known nevertheless, detecting it again would be wasted.
         return self._reader(stored, self._without_language if row.language else self._wanted)
 
 

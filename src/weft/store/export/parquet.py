@@ -22,7 +22,7 @@ from weft.store.export.request import CERTAINTY, CONTENTS, RULE_COLUMNS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BATCH_ROWS = 500  # kept as Python objects; then as Arrow's, which need a tenth of the memory
+BATCH_ROWS = 500  # rows kept as Python objects; then as Arrow's, which need a tenth of the memory
 GROUP_ROWS = 10_000
 GROUP_BYTES = 4 << 20
 PIECE_BYTES = 64 << 20
@@ -30,7 +30,7 @@ UNIQUE = frozenset(("url_surtkey", "url", "url_path", "url_query", "content_dige
 
 
 def schema(names: tuple[str, ...]) -> pa.Schema:
-    """The schema of these columns; Missing where pyarrow is not installed."""
+    """The schema of these columns; Missing if pyarrow is not installed."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own allocator retains 50 MB more
     try:
         import pyarrow as pa
@@ -102,7 +102,7 @@ class ParquetPieces:
         self._piece_bytes = 0
 
     def join(self, pieces: list[Path], out: BinaryIO) -> None:
-        """One file of all row groups."""
+        """Writes one file of all row groups."""
         import pyarrow.parquet as pq
 
         with self._writer(out) as writer:
@@ -149,7 +149,7 @@ class ParquetPieces:
 
 
 def _json(value: object) -> str | None:
-    """Fields are of no type that a column could have: they differ from crawl to crawl."""
+    """JSON text: fields differ from crawl to crawl, so no column type fits them."""
     return msgspec.json.encode(value).decode() if value else None
 
 

@@ -3,7 +3,7 @@
     PATH.part         what is written so far; a folder for formats that consist of several files
     PATH.part.state   the checkpoint: the order, the crawl's snapshot, the cursor, and the valid length
 
-Must stay true: what the checkpoint covers is in PATH.part; what is beyond is cut before continuing; PATH appears
+Invariant: everything that the checkpoint covers is in PATH.part; anything beyond is cut before continuing; PATH appears
 complete, by a rename; one process at a time writes to it. An export with another order, or of a crawl whose index was
 rebuilt, starts over.
 """
@@ -36,14 +36,14 @@ class PartState(msgspec.Struct):
     rows: int = 0
     unread: int = 0  # pages that could not be read
     unread_pages: list[str] = []  # the first of them, each with the reason
-    unparsed: int = 0  # those of them that kill or hold their parser: they are not damaged
+    unparsed: int = 0  # those of them that kill or block their parser: they are not damaged
 
 
 MOST_UNREAD = 1000  # listed by name
 
 
 class Unread:
-    """Counts the pages that could not be read, in the checkpoint, so that a resumed export has the earlier ones."""
+    """Counts unreadable pages in the checkpoint, so that a resumed export includes the earlier ones."""
 
     def __init__(self, state: PartState) -> None:
         self._state = state
@@ -73,7 +73,7 @@ class StreamOutput:
         return None
 
     def close(self) -> None:
-        """The stream is not ours."""
+        """Does nothing: the caller closes the stream."""
 
 
 class ExportPart:
@@ -106,7 +106,7 @@ class ExportPart:
         return state
 
     def begin(self, state: PartState) -> None:
-        """Cuts off what the checkpoint does not cover; with an empty one, everything."""
+        """Cuts off everything that the checkpoint does not cover; with an empty one, everything."""
         if self._is_folder:
             if state.cursor is None:
                 self._clear()
@@ -121,7 +121,7 @@ class ExportPart:
         self.save(state)
 
     def save(self, state: PartState) -> None:
-        """Writes the checkpoint, after what it covers. In place, so that the lock stays on the file."""
+        """Writes the checkpoint, after the output that it covers. In place, so that the lock remains on the file."""
         data = msgspec.json.encode(state)
         with writing(self._state_path):
             os.pwrite(self._lock, data.ljust(os.fstat(self._lock).st_size), 0)
@@ -149,7 +149,7 @@ class ExportPart:
         self._state_path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Releases the lock; unfinished output stays for the next run."""
+        """Releases the lock; unfinished output is kept for the next run."""
         os.close(self._lock)
 
     def _clear(self) -> None:

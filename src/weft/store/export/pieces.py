@@ -15,7 +15,7 @@ from weft.store.export.part import ExportPart, PartState
 
 
 class Pieces(Protocol):
-    """How a format writes its pieces and joins them."""
+    """The part of a format that writes pieces and joins them."""
 
     def add(self, row: Row) -> bool:
         """Adds a row; False if the format does not include it."""
@@ -31,7 +31,7 @@ class Pieces(Protocol):
 
 
 class PieceFolder:
-    """Pieces into PATH.part/."""
+    """Writes pieces into PATH.part/."""
 
     def __init__(self, part: ExportPart, state: PartState, pieces: Pieces, stream: BinaryIO | None = None) -> None:
         self._part, self._pieces, self._stream = part, pieces, stream
@@ -71,7 +71,7 @@ class PieceFolder:
         return self._part.final
 
     def close(self) -> None:
-        """Pieces stay for the next run."""
+        """Closes nothing: the pieces are kept for the next run."""
 
     def _dump(self) -> None:
         path = self._name(self._count)

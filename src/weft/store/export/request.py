@@ -1,4 +1,4 @@
-"""What an export contains: its format, its columns, and which rows. All validation is here."""
+"""The request for an export: its format, its columns, and its rows. All validation is here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.records import Row
 FORMATS = ("jsonl", "json", "csv", "markdown", "parquet", "warc", "cdxj")
 LINKS = ("keep", "text", "drop")
 CONTENTS = ("text", "markdown", "main_text", "comments", "html")
-# What pages say about themselves, and what they are: columns for which pages are read, where `fields` names them.
+# Columns that are extracted from pages, which are read only if `fields` names one of them.
 CERTAINTY = "page_kind_certainty"
 DESCRIBED = (
     "page_kind", CERTAINTY, "withheld", "page_title", "author", "published", "modified", "site_name",
@@ -26,8 +26,8 @@ FIELDS = (
     "url", "final_url", "status", "fetched_at", "content_type", "charset", "language", "title", "depth", "parent",
     "digest", "length", "content_path", "warc_file", "warc_offset", "error",
 )  # fmt: skip
-RULE_COLUMNS = ("fields", "field_errors")  # what rules have read; columns of every format that has columns
-FIELD_PREFIX = "fields."  # before the name of a field: the column of that field alone
+RULE_COLUMNS = ("fields", "field_errors")  # fields extracted by rules; columns of every format that has columns
+FIELD_PREFIX = "fields."  # in front of the name of a field: the column of that field alone
 
 _STATUS = re.compile(r"[1-5]xx|[0-9]{1,3}").fullmatch
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])").fullmatch
@@ -42,14 +42,14 @@ class ExportRequest:
     fields: tuple[str, ...] = ()  # none: all
     content: str = "none"
     statuses: tuple[str, ...] = ()  # 200, 2xx; 0 is no response
-    hosts: tuple[str, ...] = ()  # example.com; *.example.com is it and what is under it
-    since: str = ""  # 2026-11-01, 2026-11-01T12:00:00, or 7d: so long ago
+    hosts: tuple[str, ...] = ()  # example.com; *.example.com is the host and all hosts under it
+    since: str = ""  # 2026-11-01, 2026-11-01T12:00:00, or 7d: a duration until now
     max_bytes: int | None = None  # of one WARC file
-    all_visits: bool = False  # every visit of a URL, not only the one that stands for it; gone pages, too
-    links: str = "keep"  # in Markdown: keep, their text alone (text), or neither (drop)
+    all_visits: bool = False  # every visit of a URL, not only its current one; gone pages, too
+    links: str = "keep"  # in Markdown: keep, only their text (text), or neither (drop)
 
     def check(self, known: tuple[str, ...] = FIELDS + CONTENTS + DESCRIBED) -> None:
-        """BadInput for what is wrong; `known` are the columns of the format."""
+        """BadInput for invalid values; `known` are the columns of the format."""
         _one_of("format", self.format, FORMATS)
         _one_of("content", self.content, (*CONTENTS, "none"))
         _one_of("kind of links", self.links, LINKS)
@@ -73,12 +73,12 @@ class ExportRequest:
             )
 
     def plain(self) -> dict[str, Any]:
-        """The order as JSON values."""
+        """The request as JSON values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @property
     def markdown(self) -> str:
-        """The property of a page that has the Markdown that is wanted."""
+        """The property of a page with the requested form of Markdown."""
         return "markdown" if self.links == "keep" else f"markdown_{self.links}"
 
     def columns(self, usual: tuple[str, ...]) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class ExportRequest:
 
 
 class Selection:
-    """Which rows an order selects; `since` is a time, so that a resumed export uses the same one."""
+    """The rows that a request selects; `since` is a time, so that a resumed export uses the same one."""
 
     def __init__(self, order: ExportRequest, since: float) -> None:
         self._codes = {int(status) for status in order.statuses if status.isdigit()}
@@ -103,7 +103,7 @@ class Selection:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts of all rows that are wanted; none where they are not known by name."""
+        """The hosts of all wanted rows; none if they are not given by name."""
         return () if self._under else tuple(sorted(self._hosts))
 
     def matches(self, row: Row) -> bool:
@@ -119,7 +119,7 @@ class Selection:
 
 
 def moment(since: str, name: str = "since") -> float:
-    """The moment that a date, a time or a duration until now means; 0 for none."""
+    """The time that a date, a time or a duration until now means; 0 for none."""
     text = since.strip()
     if not text:
         return 0.0

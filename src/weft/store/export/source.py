@@ -1,4 +1,4 @@
-"""What an export reads: a snapshot of a crawl, also while the crawl runs.
+"""The source of an export: a snapshot of a crawl, also while the crawl runs.
 
 Must stay true: with the same snapshot the same rows come in the same order, so that an interrupted export can continue;
 memory does not grow with the crawl.
@@ -30,7 +30,7 @@ from weft.store.warc.warc_read import WarcRecord, parse, read_record
 
 HEAD_BYTES = 4096
 PARENTS_KEPT = 20_000
-MOST_POSITIONS = 4_000_000  # of the rows of hosts, in memory: for more than that all rows are read
+MOST_POSITIONS = 4_000_000  # of the rows of hosts, in memory: for more, all rows are read
 
 # For each index its inode and its last batch.
 Snapshot = dict[str, tuple[int, int]]
@@ -39,7 +39,7 @@ Cursor = tuple[str, int]
 
 
 class ExportSource:
-    """A crawl, for reading."""
+    """Reads a snapshot of a crawl."""
 
     def __init__(self, data_dirs: Sequence[Path]) -> None:
         self.data_dirs = list(data_dirs)
@@ -57,7 +57,7 @@ class ExportSource:
         self.url_of: Callable[[int], str | None] = lru_cache(maxsize=PARENTS_KEPT)(self._url_of)
 
     def go_back(self, snapshot: Mapping[str, tuple[int, int]]) -> bool:
-        """Uses an earlier snapshot; False where the indexes are not the same any more (they were rebuilt)."""
+        """Uses an earlier snapshot; False if the indexes have changed since (they were rebuilt)."""
         for name, (inode, batch) in snapshot.items():
             now = self.snapshot.get(name)
             if now is None or now[0] != inode or now[1] < batch:
@@ -66,8 +66,9 @@ class ExportSource:
         return True
 
     def select(self, hosts: Sequence[str], since: float) -> None:
-        """Only the rows of these hosts (none: of all) that were fetched since then are wanted: with what comes beside
-        them, the caller has to choose among those."""
+        """Limits the rows to these hosts (none: all) and to visits since then. Other rows may still come with them, so
+        the caller must filter.
+        """
         self._hosts, self._since = hosts, since
 
     def rows(self, cursor: Sequence[Any] | None = None) -> Iterator[tuple[Cursor, Row]]:
@@ -82,13 +83,13 @@ class ExportSource:
         return index.in_order(after, upto, self._since, self._positions(name))
 
     def _positions(self, name: str) -> Sequence[int] | None:
-        """Where the rows of the wanted hosts are; None where all are read."""
+        """The positions of the rows of the wanted hosts; None if all rows are read."""
         if not self._hosts:
             return None
         return self._indexes[name].of_hosts(self._hosts, self.snapshot[name][1], MOST_POSITIONS)
 
     def current(self, rows: Sequence[Row]) -> set[int]:
-        """The items of those rows that stand for their URLs in their crawl, as that was at the snapshot."""
+        """The items of those rows that were their URL's current visit in their crawl at the snapshot."""
         return self._current(rows)
 
     def _current(self, rows: Sequence[Row], crawl: int = 0) -> set[int]:
@@ -103,7 +104,7 @@ class ExportSource:
         return {chosen.item for of_url in visits.values() if (chosen := current_visit(of_url)) is not None}
 
     def by_place(self, name: str, after_batch: int) -> Iterator[tuple[list[Row], int]]:
-        """One index's rows in the order of its WARC files, some at a time, each time with their last batch.
+        """One index's rows in the order of its WARC files, in groups, each with its last batch.
 
         Batches are committed in the order in which their bytes were appended, so sorting some whole ones is enough.
         """
@@ -122,11 +123,11 @@ class ExportSource:
         return self._indexes[name].end_of(batch)
 
     def read(self, row: Row) -> StoredPage:
-        """The page that a row stands for."""
+        """The page of a row."""
         return self._corpus.read(row)
 
     def warc_path(self, row: Row) -> Path:
-        """The WARC file that holds a row's record."""
+        """The WARC file of a row's record."""
         return self.data_dir(row.url) / "warc" / row.warc_file
 
     def data_dir(self, url: str) -> Path:
@@ -134,7 +135,7 @@ class ExportSource:
         return self.data_dirs[urls.data_dir_of(url, len(self.data_dirs))]
 
     def text(self, row: Row) -> str | None:
-        """The page's text where it is kept as a file."""
+        """The page's text if it is stored as a file."""
         return text.read(self.data_dir(row.url), row.url, row.crawl)
 
     def content_path(self, row: Row) -> str | None:
@@ -167,8 +168,9 @@ class ExportSource:
 
 
 class CrawlSource(ExportSource):
-    """One crawl of an engine, for reading: its rows come in the order of their numbers, and no other's are read. Of
-    some hosts it reads those of every crawl, and leaves the others out."""
+    """Reads one crawl of an engine: its rows in the order of their numbers, without reading other crawls. With hosts,
+    it reads the rows of every crawl and skips the others.
+    """
 
     def __init__(self, data_dirs: Sequence[Path], crawl: int) -> None:
         super().__init__(data_dirs)
@@ -187,17 +189,17 @@ class CrawlSource(ExportSource):
         return super()._after(name, batch) if self._hosts else self._indexes[name].number_at(self._crawl, batch)
 
     def current(self, rows: Sequence[Row]) -> set[int]:
-        """The items of those rows that stand for their URLs in this crawl."""
+        """The items of those rows that are their URL's current visit in this crawl."""
         return self._current(rows, self._crawl)
 
 
 def _in_place(rows: list[Row]) -> list[Row]:
-    """Those that have a record, in the order of the files."""
+    """The rows that have a record, in the order of the files."""
     return sorted((row for row in rows if row.warc_file), key=attrgetter("warc_file", "warc_offset"))
 
 
 def parse_head(data: bytes) -> WarcRecord:
-    """Parses the beginning of a record; ValueError where it does not contain both heads."""
+    """Parses the beginning of a record; ValueError if it does not contain both heads."""
     warc_end = data.find(b"\r\n\r\n")
     http_end = data.find(b"\r\n\r\n", warc_end + 4)
     if warc_end < 0 or http_end < 0:

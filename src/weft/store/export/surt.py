@@ -1,7 +1,7 @@
 """The sort-friendly key of a URL, as the Internet Archive's tools make it: `com,example)/path?a=1`.
 
-Keys of other tools must be equal to ours, or a page is not found: so a URL is unescaped as often as that changes it,
-escaped once, cut of `www.`, session ids and a last slash, lower-cased, and its query sorted.
+Keys must equal those of other tools, or a page is not found: so a URL is unescaped repeatedly until that changes
+nothing, escaped once, stripped of `www.`, session ids and a last slash, lower-cased, and its query is sorted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def surt(url: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _authority(authority: str, scheme: str) -> str:
-    """The host's labels from last to first, and the port where it is not the scheme's."""
+    """The host's labels from last to first, and the port if it is not the scheme's default."""
     host, _, port = authority.partition(":") if not authority.startswith("[") else (authority, "", "")
     host = host.replace("..", ".").strip(".")
     if found := _WWW(host):
@@ -62,7 +62,7 @@ def _path(path: str) -> str:
 
 
 def _segments(path: bytes) -> bytes:
-    """Without empty segments, `.` and `..`; a last slash stays."""
+    """The path without empty segments, `.` and `..`; a last slash is kept."""
     kept: list[bytes] = []
     for part in path.split(b"/")[1:]:
         if part == b".." and kept:

@@ -28,8 +28,8 @@ _MAGIC = b"\x1f\x8b\x08"
 class RecordLocator:
     """Reads rows in the order of the files, and finds the request of each.
 
-    `at` is the file that was read last and the end of the last row's record in it; between there and the next row's are
-    that row's request, and records without a row.
+    `at` is the file that was read last and the end of the last row's record in it; the bytes up to the next row's
+    record are that row's request, and records without a row.
     """
 
     def __init__(self, warc_path: Callable[[Row], Path], at: tuple[str, int] = ("", 0)) -> None:
@@ -39,11 +39,11 @@ class RecordLocator:
         self._fd = -1
 
     def skip(self, row: Row) -> None:
-        """Skips a row."""
+        """Skips a row without reading it."""
         self.at = (row.warc_file, row.warc_offset + row.warc_length + row.rendered)
 
     def members(self, row: Row) -> bytes:
-        """The row's request, if there is one, its response, and what a browser made of it."""
+        """The row's request, if there is one, its response, and the records of its rendering."""
         file, end = self.at
         begin = min(end if file == row.warc_file else 0, row.warc_offset)
         begin = max(begin, row.warc_offset - MOST_REQUEST)
@@ -79,7 +79,7 @@ class RecordLocator:
 
 
 class WarcFiles:
-    """Records into PATH.part, or with `max_bytes` into files of that size in it."""
+    """Writes records into PATH.part, or with `max_bytes` into files of that size in it."""
 
     def __init__(self, part: ExportPart, state: PartState, info: Mapping[str, str], max_bytes: int | None) -> None:
         self._part, self._info, self._max_bytes = part, info, max_bytes
@@ -146,7 +146,7 @@ class WarcFiles:
 
 
 class WarcStream(StreamOutput):
-    """Records to a stream."""
+    """Writes records to a stream."""
 
     def __init__(self, out: BinaryIO, info: Mapping[str, str]) -> None:
         super().__init__(out)
@@ -158,8 +158,9 @@ class WarcStream(StreamOutput):
 
 
 def _last_request(before: bytes) -> bytes:
-    """The last member of the bytes before a response, if it is a request. It is searched from the end: what is before
-    it may be damaged."""
+    """The last member of the bytes before a response, if it is a request. It is searched from the end, since earlier
+    bytes may be damaged.
+    """
     at = before.rfind(_MAGIC)
     while at >= 0:
         inflate = isal_zlib.decompressobj(wbits=GZIP)

@@ -1,8 +1,8 @@
 """How many pages the hosts of a crawl have, kept while rows get their keys: MOST of each crawl, those with the most.
 
-Exact as long as a crawl has no more hosts than that; beyond, a host that comes in later takes the count of the smallest
-one that it replaces (the space-saving algorithm): a count is never too low, and what is too high is at most all pages
-divided by MOST.
+Exact as long as a crawl has no more hosts than that; beyond that, a later host inherits the count of the smallest one,
+which it replaces (the space-saving algorithm): a count is never too low, and too high by at most all pages divided by
+MOST.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def count_new(db: sqlite3.Connection, last: int) -> None:
 
 
 def recount(db: sqlite3.Connection) -> None:
-    """Counts again: rows were deleted."""
+    """Counts again after rows were deleted."""
     db.execute("DELETE FROM hosts")
     db.execute(_ALL, (MOST,))
 

@@ -30,8 +30,8 @@ from weft.store.index.items import StoredItems
 CHECKPOINT_BYTES = 4 << 20
 RESTART_FRAMES = 12_000  # of 4 KB
 FOLD_ROWS = 5_000
-MERGE_S = 0.05  # of merging in a call of `sync`, as long as it keeps up
-VERIFIED_ROWS = 20_000  # that are checked between two notes of how far it is
+MERGE_S = 0.05  # of merging in a call of `sync`, unless it falls behind
+VERIFIED_ROWS = 20_000  # rows that are checked between two notes of the progress
 GIVEN_BACK = 1000  # pages of the file, at a time
 
 _ROWS_IN = f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.file = ?"  # noqa: S608
@@ -48,7 +48,7 @@ _BATCH = """INSERT INTO batches VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET la
   latest = max(latest, excluded.latest)"""
 _EMPTY_BATCHES = """DELETE FROM batches WHERE batch IN (SELECT value FROM json_each(?)) AND NOT EXISTS
   (SELECT 1 FROM pages WHERE seq BETWEEN batches.first AND batches.last)"""
-# A jump for each crawl, not a walk over all rows.
+# Jumps from crawl to crawl instead of reading all rows.
 _LAST_NUMBERS = """WITH RECURSIVE found(crawl) AS (SELECT min(crawl) FROM pages UNION ALL
   SELECT (SELECT min(crawl) FROM pages WHERE pages.crawl > found.crawl) FROM found WHERE found.crawl NOT NULL)
   SELECT crawl, (SELECT max(number) FROM pages WHERE pages.crawl = found.crawl) FROM found WHERE crawl NOT NULL"""
@@ -67,7 +67,7 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A crawl of an engine that has changed: what is to be known of it from now on, and its new state if it has one."""
+    """A change of an engine's crawl: its new record, and its new state if that has changed."""
 
     crawl: int
     name: str = ""
@@ -84,16 +84,16 @@ class RowNumbers:
         self._last: dict[int, int] = {}
 
     def raise_to(self, last: Mapping[int, int]) -> None:
-        """These are used already."""
+        """Numbers up to these are used already."""
         for crawl, number in last.items():
             self._last[crawl] = max(number, self._last.get(crawl, 0))
 
     def last(self, crawl: int) -> int:
-        """The last one that was used."""
+        """The last number that was used."""
         return self._last.get(crawl, 0)
 
     def after(self, taken: dict[int, int], crawl: int) -> int:
-        """The next one of a crawl, beyond those of `taken`, where it is noted."""
+        """The next number of a crawl, after those in `taken`, where it is added."""
         taken[crawl] = taken.get(crawl, self._last.get(crawl, 0)) + 1
         return taken[crawl]
 
@@ -112,7 +112,7 @@ class SlotIndex:
         numbers: RowNumbers | None = None,
         alive: Alive = silent,
     ) -> None:
-        """Makes the index where there is none; `facts` are what the crawl is known by, and must not change.
+        """Opens the index, or creates it; `facts` identify the crawl, and must not change.
 
         `numbers` are shared by the indexes of all data dirs. `alive` is called from inside long statements.
         """
@@ -128,7 +128,7 @@ class SlotIndex:
             with writing(path):
                 self._prepare(facts)
             schema.check_facts(self._db, path, facts)
-            # One is changed by the thread that commits, the other by the one that folds; rows between have no keys.
+            # The committing thread changes one, the folding thread the other; rows between them have no keys yet.
             self._folded = self.number("folded")
             ((self._seq,),) = self._all("SELECT coalesce(max(seq), 0) FROM pages")
             self._seq = max(self._seq, self._folded)
@@ -153,7 +153,7 @@ class SlotIndex:
         return [FileState(*row) for row in self._all("SELECT id, name, length, last, crawl FROM files ORDER BY id")]
 
     def register(self, name: str, crawl: int = 0) -> FileState:
-        """Makes a WARC file known, before it exists: what is on disk and not known here is then never ours."""
+        """Registers a WARC file before it exists: an unregistered file on the disk is then never ours."""
         with writing(self.path):
             cursor = self._db.execute(
                 "INSERT INTO files (name, length, last, crawl) VALUES (?, 0, 0, ?)", (name, crawl)
@@ -180,8 +180,9 @@ class SlotIndex:
         changes: Sequence[Change] = (),
         outputs: Mapping[int, RowOutput] = _NO_OUTPUTS,
     ) -> None:
-        """One transaction: the rows (as `values_of` gives them), the committed lengths, changes of crawls, the batch's
-        number. A row of an item that has one is left out. `outputs` of some of the rows, by item."""
+        """Commits in one transaction: the rows (as `values_of` returns them), the committed lengths, changes of crawls,
+        the batch's number. A row of an item that has one is left out. `outputs` of some of the rows, by item.
+        """
         taken: dict[int, int] = {}
         after = self._numbers.after
         new = self._new(rows)
@@ -219,7 +220,7 @@ class SlotIndex:
         return [row for row in rows if first[row[0]] is row and row[0] not in stored]
 
     def _add_outputs(self, first: int, new: Sequence[tuple[Any, ...]], outputs: Mapping[int, RowOutput]) -> None:
-        """What belongs to new rows, which are numbered from `first` on; in their transaction."""
+        """Adds the outputs of new rows, which are numbered from `first` on; in the rows' transaction."""
         if outputs:
             made = ((seq, row[_CRAWL], outputs.get(row[0])) for seq, row in enumerate(new, first))
             kept = [(seq, crawl, one.count, schema.packed_output(one)) for seq, crawl, one in made if one is not None]
@@ -236,8 +237,9 @@ class SlotIndex:
             self._db.execute("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def may_come_again(self, crawl: int, after: int) -> None:
-        """Rows of items beyond this one may be visits of URLs that have a row in that crawl (0: in theirs). Durable
-        when this returns: it must be before they are queued."""
+        """Notes that rows of items beyond this one may be visits of URLs that have a row in that crawl (0: in their
+        own). Durable when this returns, which must be before they are queued.
+        """
         noted = replaced.notes(self._db)
         if min(noted.get(crawl, after + 1), noted.get(0, after + 1)) > after:
             with writing(self.path):
@@ -245,7 +247,7 @@ class SlotIndex:
                 self.flush()
 
     def copy_notes(self, notes: Mapping[int, int]) -> None:
-        """Notes what another index had noted by `may_come_again`, and nothing else."""
+        """Copies the notes of another index made by `may_come_again`, and nothing else."""
         with writing(self.path), _transaction(self._db):
             self._db.execute("DELETE FROM again")
             for crawl, after in notes.items():
@@ -293,13 +295,15 @@ class SlotIndex:
         return self._db.execute(sql, (crawl, crawl, at_most)).rowcount > 0
 
     def keep_visited(self, crawl: int, visits: Iterable[PastVisit]) -> None:
-        """Keeps what is known of pages that a crawl will ask for, at once: they may be claimed before a commit."""
+        """Stores earlier visits of pages that a crawl will request, at once: the pages may be claimed before a
+        commit.
+        """
         values = [(crawl, schema.url_hash(visit.url), msgspec.msgpack.encode(visit)) for visit in visits]
         with writing(self.path), _transaction(self._db):
             self._db.executemany("INSERT OR REPLACE INTO visited VALUES (?, ?, ?)", values)
 
     def visited(self, crawl: int, urls: Sequence[str]) -> dict[str, PastVisit]:
-        """Those of the URLs of which something was kept; not one that is damaged: the visit finds out anew."""
+        """The stored earlier visits of these URLs; a damaged one is left out, so the visit determines it again."""
         hashes = {schema.url_hash(url): url for url in urls}
         marks = ",".join("?" * len(hashes))
         sql = f"SELECT record FROM visited WHERE crawl = ? AND url_hash IN ({marks})"  # noqa: S608
@@ -311,10 +315,10 @@ class SlotIndex:
         return {url: found[url] for url in hashes.values() if url in found}
 
     def forget_files(self, crawls: Sequence[int]) -> None:
-        """The files are gone, and with them the crawls; what their rows took up goes back to the disk."""
+        """Deletes the crawls whose files are deleted; returns their disk space."""
         with writing(self.path), _transaction(self._db):
-            # Its files lie in the folder of its number; `0` is the character after the slash. There is an index on
-            # names, and none on crawls.
+            # The files of a crawl lie in the folder of its number; `0` is the character after the slash. There is an
+            # index on names, and none on crawls.
             folders = [(f"{crawl}/", f"{crawl}0") for crawl in crawls]
             self._db.executemany("DELETE FROM files WHERE name >= ? AND name < ?", folders)
             self._db.executemany("DELETE FROM crawls WHERE number = ?", [(crawl,) for crawl in crawls])
@@ -323,10 +327,11 @@ class SlotIndex:
         self._give_back()
 
     def _give_back(self) -> None:
-        """Some free pages of the file go back to the disk: more than one piece of a deletion frees, and not so many
-        that others would have to wait."""
+        """Returns some free pages to the file system: more than one piece of a deletion frees, and few enough not to
+        delay others.
+        """
         with writing(self.path):
-            # `execute` would take one step of it, which is one page.
+            # `execute` would free only one page, a single step of the statement.
             self._db.executescript(f"PRAGMA incremental_vacuum({GIVEN_BACK})")
 
     def rows_in(self, file: int) -> list[Row]:
@@ -334,8 +339,9 @@ class SlotIndex:
         return schema.rows(self._all(_ROWS_IN, file), self.path)
 
     def records_since(self, batch: int) -> dict[int, set[tuple[int, int]]]:
-        """Offset and length of the records that were committed after a batch, by file; of a rendered page they are two:
-        its own, and those behind it."""
+        """Offset and length of the records that were committed after a batch, by file; a rendered page has two: its
+        own, and the one with the records behind it.
+        """
         found: dict[int, set[tuple[int, int]]] = {}
         for file, offset, length, rendered in self._all(_RECORDS_SINCE, batch):
             found.setdefault(file, set()).add((offset, length))
@@ -344,8 +350,9 @@ class SlotIndex:
         return found
 
     def verify(self) -> Iterator[int]:
-        """Checks all rows in pieces, and yields the size of each; DamagedIndex for a row that is not what was written:
-        most rows are never read while a crawl runs. It begins where an earlier one has ended, at any row."""
+        """Checks all rows in pieces, and yields the size of each; DamagedIndex for a row that differs from what was
+        written: most rows are never read while a crawl runs. It continues an earlier, interrupted check.
+        """
         noted = self._all("SELECT value FROM meta WHERE key = 'verified'")
         after, count = noted[0][0] if noted and isinstance(noted[0][0], int) else -1, 0
         while rows := self._all(_ROWS_AFTER, after):
@@ -360,7 +367,7 @@ class SlotIndex:
         self._note_verified(-1)
 
     def _verify_keys(self) -> Iterator[int]:
-        """Checks each run of keys; one that is merged meanwhile is checked by that."""
+        """Checks each run of keys; the merge checks a run that is merged meanwhile."""
         for run, *_ in self._all(keys.READABLE):
             after, totals = keys.BEFORE_ALL_HASHES, (0, 0)
             while (found := self._check_keys(run, after, totals)) is not None:
@@ -378,7 +385,7 @@ class SlotIndex:
         return None
 
     def _note_verified(self, seq: int) -> None:
-        with suppress(DiskFull), writing(self.path):  # some rows are checked twice then
+        with suppress(DiskFull), writing(self.path):  # after a failure some rows are checked twice
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('verified', ?)", (seq,))
 
     def since(self, batch: int) -> list[int]:
@@ -386,8 +393,9 @@ class SlotIndex:
         return [item for (item,) in self._all(schema.ITEMS_SINCE, batch)]
 
     def lose(self, rows: Sequence[Row], file: FileState) -> None:
-        """Moves rows whose bytes are gone to `lost`, and sets the file's committed length. Their outputs say how to ask
-        again."""
+        """Moves rows whose bytes are lost to `lost`, and sets the file's committed length. Their outputs contain their
+        requests.
+        """
         with writing(self.path), _transaction(self._db):
             self._keep_lost(rows)
             self._db.execute(_KEEP_OUTPUTS, (keys.as_list(row.item for row in rows),))
@@ -406,7 +414,7 @@ class SlotIndex:
         return lost_rows((record for (record,) in found), self.path)
 
     def add_lost(self, rows: Sequence[Row]) -> None:
-        """Adds rows that are known to be lost."""
+        """Adds rows to the lost ones."""
         with writing(self.path), _transaction(self._db):
             self._keep_lost(rows)
 
@@ -421,13 +429,13 @@ class SlotIndex:
         self._db.executemany("INSERT OR REPLACE INTO lost VALUES (?, ?)", values)
 
     def begin(self, batch: int) -> None:
-        """A writer continues from this batch. An index with an earlier one has lost rows from here on."""
+        """Starts writing at this batch. An index with an earlier one has lost rows from here on."""
         with writing(self.path), _transaction(self._db):
             self._db.execute("UPDATE meta SET value = ? WHERE key = 'batch' AND value < ?", (batch, batch))
             self._db.execute("DELETE FROM meta WHERE key = 'rebuilt'")
 
     def note_rebuilt(self) -> None:
-        """Marks it as rebuilt: its last batch says nothing about what the crawl had committed before."""
+        """Marks the index as rebuilt: its last batch does not show what the crawl had committed before."""
         with writing(self.path):
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('rebuilt', 1)")
 
@@ -436,7 +444,7 @@ class SlotIndex:
         return bool(self._all("SELECT 1 FROM meta WHERE key = 'rebuilt'"))
 
     def sync(self, last: bool = False) -> None:
-        """Makes what is committed durable, and does the housekeeping. The WARC files must be synced first."""
+        """Makes committed rows durable, and does the housekeeping. The WARC files must be synced first."""
         with writing(self.path):
             size = self.flush()
         try:
@@ -453,7 +461,7 @@ class SlotIndex:
 
     def flush(self) -> int:
         """Syncs the write-ahead log, and returns its size."""
-        # SQLite syncs its log only when it moves it into the database; a descriptor of our own may sync it at any time
+        # SQLite syncs its log only when it moves it into the database; a separate descriptor may sync it at any time
         # (closing one on the database itself would drop SQLite's locks).
         fd = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -474,9 +482,9 @@ class SlotIndex:
             schema.check(self._db, self.path)
             schema.check_whole(self._db, self.path)
         else:
-            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that a crawl's end gives its disk back
+            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that deleted crawls free disk space
         _tune(self._db)
-        with _transaction(self._db):  # as one: other processes refuse an index that has half of the facts
+        with _transaction(self._db):  # one transaction: other processes refuse an index with half of the facts
             for statement in filter(str.strip, schema.TABLES.split(";\n") if empty else ()):
                 self._db.execute(statement)
             self._db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
@@ -485,8 +493,8 @@ class SlotIndex:
         if self._sync_db is None:
             self._sync_db = _connect(self.path, timeout=0.25)
             _tune(self._sync_db)
-        # Only the last time it is the process's main thread that waits: from another thread a heartbeat would hide
-        # that the main one is stuck.
+        # Only the last call runs in the process's main thread: from another thread, a heartbeat would hide that the
+        # main thread is stuck.
         watch(self._sync_db, self._alive if last else None)
         if self._seq - self._folded >= (1 if last else FOLD_ROWS):
             self._fold(self._sync_db)
@@ -495,8 +503,9 @@ class SlotIndex:
             _checkpoint(self._sync_db)
 
     def _fold(self, db: sqlite3.Connection) -> None:
-        """Gives rows their keys. What they replace is read before the transaction, and again where rows were deleted
-        meanwhile."""
+        """Gives rows their keys. The rows that they replace are read before the transaction, and again if rows were
+        deleted meanwhile.
+        """
         deletions = self._deletions
         with _transaction(db, "DEFERRED"):
             new = replaced.read_new(db, self.path)
@@ -506,7 +515,7 @@ class SlotIndex:
             self._folded = runs.fold(db, new)
 
     def _merge(self, db: sqlite3.Connection) -> None:
-        """Merges runs for a moment; for longer where it would fall behind the rows."""
+        """Merges runs for a moment; for longer if merging would fall behind the rows."""
         until = time.monotonic() + MERGE_S
         while time.monotonic() < until or runs.behind(db) >= 2 * runs.FAN_IN:
             with _transaction(db):
@@ -527,7 +536,7 @@ def lost_rows(records: Iterable[bytes], path: Path) -> list[Row]:
 
 
 def _connect(path: Path, timeout: float) -> sqlite3.Connection:
-    # SQLite would create it readable for everybody; its log inherits the file's mode.
+    # SQLite would create it readable for all users; its log inherits the file's mode.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     db.create_function("host_of", 1, urls.host_of, deterministic=True)
@@ -543,7 +552,7 @@ def _tune(db: sqlite3.Connection) -> None:
 
 
 def _checkpoint(db: sqlite3.Connection) -> None:
-    """Moves the log into the database; where the writer appends so fast that this never completes, makes it wait."""
+    """Moves the log into the database; if the writer appends so fast that this never completes, makes it wait."""
     (_, frames, _) = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     if frames > RESTART_FRAMES:
         db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()

@@ -1,7 +1,8 @@
-"""Which items have a row, as the writer of an index asks for every page: one bit for each item that was ever admitted.
+"""Which items have a row, checked by the writer of an index for every page: one bit for each item that was ever
+admitted.
 
-Must stay true: what is answered is what the index has, and the rows of the transaction that `add` was called after. A
-block of bits is read from the index when one of its items is asked for; after that the writer keeps it itself.
+Invariant: the answer includes all rows of the index, and those of the transaction after which `add` was called. A block
+of bits is read from the index when one of its items is first looked up; after that the writer updates it.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ Read = Callable[[int, int], Iterable[int]]
 
 
 class StoredItems:
-    """The items of one index."""
+    """The items of one index that have a row."""
 
     def __init__(self, read: Read, late: Iterable[int]) -> None:
-        """`read`: those from a number up to another that have keys; `late`: those that had none when it was opened."""
+        """`read`: those in a range of numbers that have keys; `late`: those that had none when the index was opened."""
         self._read = read
         self._late = sorted(late)
         self._blocks: dict[int, bytearray] = {}
 
     def among(self, items: Iterable[int]) -> set[int]:
-        """Those of the items that have a row."""
+        """The items among these that have a row."""
         return {item for item in items if self._block(item)[(item >> 3) & _BYTES] >> (item & 7) & 1}
 
     def add(self, items: Iterable[int]) -> None:
-        """These have a row now."""
+        """Records that these items have a row now."""
         for item in items:
             self._block(item)[(item >> 3) & _BYTES] |= 1 << (item & 7)
 

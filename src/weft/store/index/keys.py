@@ -1,4 +1,4 @@
-"""The way from a URL, a host or an item to its rows: SQL over the sorted runs of keys, for the writer and for readers.
+"""Finds the rows of a URL, a host or an item: SQL over the sorted runs of keys, for the writer and for readers.
 
 A key is an item (0 or more) or a URL's hash (below 0), whose upper half is its host's; so one order serves look-ups by
 item and by URL, and all rows of a host lie side by side. Each run is sorted by (key, seq); a look-up asks every
@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 FOLDED = "(SELECT value FROM meta WHERE key = 'folded')"
-# Of a JSON list of keys: what the runs have.
+# Looks up a JSON list of keys in the runs.
 _IN_RUNS = """SELECT k.seq FROM json_each(?1) j CROSS JOIN runs r CROSS JOIN keys k ON k.run = r.run AND k.key = j.value
     WHERE r.level >= 0"""
 _HASHES = "SELECT value FROM json_each(?1)"
 # The `seq` of the rows of URLs with these hashes, and of these items.
 OF_HASHES = f"{_IN_RUNS} UNION ALL SELECT seq FROM pages WHERE seq > {FOLDED} AND url_hash IN ({_HASHES})"  # noqa: S608
 OF_ITEMS = f"{_IN_RUNS} UNION ALL SELECT seq FROM pages WHERE seq > {FOLDED} AND item IN ({_HASHES})"  # noqa: S608
-# As of `OF_HASHES`, but of rows that have their keys, and of others by their `seq`.
+# Like `OF_HASHES`, but for rows that have their keys, and others by their `seq`.
 OF_KEYED = f"{_IN_RUNS} UNION SELECT value FROM json_each(?2)"  # noqa: S608
 ITEMS_IN_RUNS = """SELECT k.key FROM runs r CROSS JOIN keys k ON k.run = r.run AND k.key >= ? AND k.key < ?
     WHERE r.level >= 0"""
@@ -32,7 +32,7 @@ All = Callable[..., list[tuple[Any, ...]]]
 
 
 def as_list(numbers: Iterable[int]) -> str:
-    """Numbers for a statement, in the order that reads least."""
+    """A list of numbers for a statement, in the order that reads the fewest pages."""
     return json.dumps(sorted(numbers))
 
 
@@ -51,8 +51,9 @@ def slice_of(runs: Sequence[int], late: str = "") -> str:
 
 
 def walk(query: All, late: str, after: tuple[int, int], below: int, at_once: int) -> Iterator[list[tuple[int, int]]]:
-    """All entries between two positions in their order, some at a time, each time as of one moment; `late` is `item`
-    or `url_hash`. `query` runs a statement of SQL."""
+    """All entries between two positions in order, in pieces, each consistent in itself; `late` is `item` or `url_hash`.
+    `query` runs an SQL statement.
+    """
     while True:
         query("BEGIN")  # a run may be merged into another between two statements
         try:

@@ -75,13 +75,13 @@ _MAY_CHANGE = f"""SELECT {schema.ROW} FROM {schema.PAGES_MAY_CHANGE} WHERE p.ite
 _TOP_HOSTS = f"""SELECT host, sum(pages) FROM (SELECT host, pages FROM hosts WHERE ?1 IN (crawl, 0) UNION ALL
     SELECT host_of(url), count(*) FROM pages WHERE seq > {keys.FOLDED} AND {IS_PAGE} AND ?1 IN (crawl, 0) GROUP BY 1)
     GROUP BY host ORDER BY host"""  # noqa: S608
-# A row that was fetched at some time or later is behind the last batch before which all were fetched earlier.
+# All rows fetched at some time or later come after the last batch before which all rows were fetched earlier.
 _BEFORE_TIME = "SELECT last FROM batches WHERE latest < ? ORDER BY batch DESC LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which rows: every condition that is given must hold. Items and batches are counted from just after the number."""
+    """Selects rows: every given condition must hold. Items and batches count from just after the number."""
 
     after_item: int = 0
     upto_item: int | None = None
@@ -92,7 +92,7 @@ class Where:
     error: str | None = None
     fetched_since: float | None = None  # by the wall clock
     stored: bool | None = None  # whether its response is stored, in a WARC file or as text
-    may_change: bool = False  # those alone that another visit may change: they have an index of their own
+    may_change: bool = False  # only rows that another visit may change: they have an index of their own
 
     def sql(self) -> tuple[str, list[object]]:
         """The conditions but for `after_item`, and their values."""
@@ -120,17 +120,18 @@ class IndexReader:
     """The reader's side of one index."""
 
     def __init__(self, path: Path, *, whole: bool = True, alive: Alive = silent) -> None:
-        """`whole`: refuse an index that was cut; else it is read as far as possible. `alive` is called from inside
-        long statements."""
+        """`whole`: refuse a truncated index; otherwise it is read as far as possible. `alive` is called from inside
+        long statements.
+        """
         self.path = path
         self._db = _connect(path, whole, alive)
 
     def begun(self, facts: Mapping[str, object]) -> bool:
-        """Whether its tables exist; BadInput where it belongs to another data dir."""
+        """Whether its tables exist; BadInput if it belongs to another data dir."""
         with reading(self.path):
             if schema.is_empty(self._db, self.path):
                 return False
-            if schema.fact(self._db, "data_dirs") is not None:  # else its creator has not written it yet
+            if schema.fact(self._db, "data_dirs") is not None:  # otherwise its creator has not written it yet
                 schema.check_facts(self._db, self.path, facts)
             return True
 
@@ -157,8 +158,9 @@ class IndexReader:
     def in_order(
         self, after: int, upto_batch: int, since: float = 0.0, only: Sequence[int] | None = None
     ) -> Iterator[list[Placed]]:
-        """The rows in the order of their commits, after a position, some at a time. `since`: from the first on that may
-        have been fetched then or later; `only`: those with these positions, which are sorted."""
+        """The rows in the order of their commits, after a position, in pieces. `since`: from the first on that may have
+        been fetched then or later; `only`: those at these positions, which are sorted.
+        """
         last = self._value(_LAST_OF, upto_batch)
         if since:
             after = max(after, self._value(_BEFORE_TIME, since))
@@ -213,7 +215,9 @@ class IndexReader:
     def happened(
         self, crawl: int, after: int, limit: int
     ) -> tuple[list[tuple[int, Row]], list[tuple[int, float, str, str]]]:
-        """A crawl's rows and changes of state as of one moment: a commit between the two reads would tear a gap."""
+        """A crawl's rows and changes of state, consistent with each other: a commit between two reads would leave a
+        gap.
+        """
         self._all("BEGIN")
         try:
             return self._numbered(crawl, after, limit), self._changes(crawl, after, limit)
@@ -226,8 +230,9 @@ class IndexReader:
         return [(number, at, state, reason) for number, at, state, reason in self._all(sql, crawl, after, limit)]
 
     def timeline(self, crawl: int, after: int, upto: int) -> list[tuple[int, int, str, int, int]]:
-        """A crawl's rows between two numbers, counted by second of the wall clock, status and kind of error: with how
-        many there were, and the bytes of their bodies."""
+        """A crawl's rows between two numbers, counted by second of the wall clock, status and kind of error, with the
+        bytes of their bodies.
+        """
         return [tuple(found) for found in self._all(_TIMELINE, crawl, after, upto)]
 
     def page_numbers(self, crawl: int, after: int, upto: int) -> list[int]:
@@ -235,7 +240,7 @@ class IndexReader:
         return [number for (number,) in self._all(_PAGE_NUMBERS, crawl, after, upto)]
 
     def lost_pages(self, crawl: int) -> int:
-        """How many pages of a crawl have a row and no bytes: they were lost."""
+        """How many pages of a crawl have a row but no bytes: they were lost."""
         return int(self._all(_LOST_PAGES, crawl)[0][0])
 
     def highest_number(self, crawl: int) -> int:
@@ -243,7 +248,7 @@ class IndexReader:
         return int(self._all(_HIGHEST_NUMBER, crawl)[0][0])
 
     def batches(self, after: int, limit: int) -> list[tuple[int, int, int, int]]:
-        """Of the next few commits of all crawls: batch, place, crawl and number of each row and change, in order."""
+        """The next few commits of all crawls: batch, position, crawl and number of each row and change, in order."""
         last = self._all(_LAST_OF_BATCHES, after, limit)[0][0]
         found = self._all(_BATCHES, after, last) if last is not None else ()
         return [(batch, place, crawl, number) for batch, place, crawl, number in found]
@@ -272,18 +277,19 @@ class IndexReader:
         return schema.rows(found, self.path)[0] if found else None
 
     def outputs_of(self, items: Sequence[int]) -> dict[int, RowOutput]:
-        """What a user's code has made of pages, by item; of those of which there is something."""
+        """The outputs of a user's code for pages, by item; pages without output are left out."""
         found = self._all(_OUTPUTS_OF, keys.as_list(items))
         return {item: schema.output_of(count, bytes(record), self.path) for item, count, record in found}
 
     def outputs_committed(self, after_batch: int) -> tuple[list[int], int]:
-        """Which items of the next few batches have outputs with items, in the order of their commits; and the last of
-        those batches."""
+        """The items with non-empty outputs of the next few batches, in the order of their commits; and the last of
+        those batches.
+        """
         upto = self._some_batches(after_batch)
         return [item for (item,) in self._all(_OUTPUTS, after_batch, upto)], upto
 
     def items_made(self, crawl: int = 0) -> int:
-        """How many items a user's code has made."""
+        """How many items a user's code has produced."""
         return int(self._all(*_of("SELECT coalesce(sum(count), 0) FROM outputs", crawl))[0][0])
 
     def since(self, batch: int) -> list[int]:
@@ -304,7 +310,7 @@ class IndexReader:
         return last
 
     def files(self) -> dict[str, int]:
-        """The WARC files, and how much of each is committed."""
+        """The committed length of each WARC file."""
         return dict(self._all("SELECT name, length FROM files"))
 
     def of_crawl(self, crawl: int, after: int, upto_batch: int) -> Iterator[list[Placed]]:
@@ -319,7 +325,9 @@ class IndexReader:
         return int(self._all(sql, crawl, batch)[0][0])
 
     def visits(self, hashes: Sequence[int], upto_batch: int = 1 << 62, crawl: int = 0) -> list[Visit]:
-        """The rows of URLs with these hashes (of one crawl, or all): as far as they tell which stands for its URL."""
+        """The visits of URLs with these hashes (in one crawl, or all): the values that decide which is the
+        current one.
+        """
         found: list[Visit] = []
         for start in range(0, len(hashes), _CHUNK):
             some = keys.as_list(hashes[start : start + _CHUNK])
@@ -334,8 +342,7 @@ class IndexReader:
             yield from (hash_ for hash_, _ in found)
 
     def replaced(self, crawl: int = 0, top: int = 0) -> Replaced:
-        """What the rows of a crawl (0: of all) have replaced that this index has itself; `top`: how many hosts are
-        wanted."""
+        """The rows of a crawl (0: of all) that are replaced within this index; `top`: how many hosts are wanted."""
         self._all("BEGIN")  # rows may get their keys between two statements
         try:
             with reading(self.path):
@@ -346,12 +353,12 @@ class IndexReader:
             self._all("COMMIT")
 
     def notes(self) -> dict[int, int]:
-        """After which items its rows may be visits of URLs that have a row (see `replaced`), by crawl."""
+        """The notes of `may_come_again`, by crawl: after which items rows may be visits of URLs that have a row."""
         with reading(self.path):
             return replaced.notes(self._db)
 
     def led(self) -> array[int]:
-        """The hashes of URLs that redirects led to."""
+        """The hashes of redirect targets."""
         sql = "SELECT url_hash FROM pages INDEXED BY pages_led WHERE hops > 0"
         with reading(self.path):
             return array("q", (hash_ for (hash_,) in self._db.execute(sql)))
@@ -413,8 +420,9 @@ class IndexReader:
                 yield from self._typed([found], tuple[str, int])
 
     def top_hosts(self, crawl: int = 0) -> Iterator[tuple[str, int]]:
-        """Those with the most 2xx pages, in the order of the hosts, as they are counted while rows are stored: see
-        `hosts` how exact that is."""
+        """The hosts with the most 2xx pages, in the order of the hosts, as counted while rows are stored: for the
+        exactness see `hosts`.
+        """
         found = self._all(_TOP_HOSTS, crawl)
         yield from self._typed(found, tuple[str, int])
 
@@ -423,7 +431,7 @@ class IndexReader:
         self._db.close()
 
     def _value(self, sql: str, *values: object) -> int:
-        """The one number that is asked for; 0 where there is none."""
+        """The number that a query returns; 0 if there is none."""
         found = self._all(sql, *values)
         return int(found[0][0]) if found else 0
 
@@ -440,12 +448,12 @@ class IndexReader:
 
 
 def _of(select: str, crawl: int, rest: str = "") -> tuple[Any, ...]:
-    """A question about one crawl, or about all, and its value."""
+    """A query about one crawl, or about all, and its argument."""
     return (f"{select} WHERE crawl = ? {rest}", crawl) if crawl else (f"{select} {rest}",)
 
 
 def _connect(path: Path, whole: bool, alive: Alive) -> sqlite3.Connection:
-    """A read-only connection. Without a log, and where none can be created (a read-only medium), it is `immutable`."""
+    """A read-only connection. Without a log, and if none can be created (a read-only medium), it is `immutable`."""
     quoted = path.resolve().as_uri()
     for mode in ("mode=ro", "mode=ro&immutable=1"):
         try:

@@ -1,16 +1,16 @@
-"""How much of what is counted no longer stands for its URL: rows of which a later visit, or a better one, took the
-place. Kept while rows get their keys, so that nobody has to look for URLs with several rows.
+"""Counts the rows that are no longer their URL's current visit: a later or better one has replaced them. Updated while
+rows get their keys, so that no search for URLs with several rows is needed.
 
     again           after which item a crawl's rows (0: every crawl's) may be visits of URLs that have a row
     replaced        of a crawl, by kind: rows that do not stand, those of them that count as pages, their bytes, and
                     how many are the last of a page that is gone
     replaced_hosts  of a crawl and a host: 2xx rows that do not stand
 
-A frontier lets in a URL once. It has another row only where it was queued again, which is noted in `again` before, or
-where redirects led to it. So the rows to look at are known by themselves; all others cost one comparison.
+A frontier admits a URL once. It has another row only if it was queued again, which is noted in `again` before, or if
+redirects led to it. So the rows to check are known; all others cost one comparison.
 
-Must stay true: the tables say what is so of the rows that have keys. They change in the transaction that gives rows
-their keys or deletes them.
+Invariant: the tables agree with the rows that have keys. They change in the transaction that gives rows their keys or
+deletes them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ VISIT = tuple[str, int, int, float, str, int, str, int, int, int, str | None]
 _MAY_REPLACE = f"""SELECT DISTINCT crawl, url_hash FROM pages p NOT INDEXED WHERE seq > {FOLDED} AND ?1 IN (crawl, 0)
     AND (hops > 0 OR EXISTS (SELECT 1 FROM again a WHERE a.crawl IN (p.crawl, 0) AND p.item > a.after))"""  # noqa: S608
 _OF_ROWS = "SELECT DISTINCT crawl, url_hash FROM pages WHERE seq IN (SELECT value FROM json_each(?))"
-# A crawl's first row: what other crawls have stored before is not read.
+# A crawl's first row: the rows of earlier crawls are not read.
 _FIRST = "SELECT seq FROM pages WHERE crawl = ? ORDER BY number LIMIT 1"
 _WANTED = """WITH wanted(crawl, hash, first) AS MATERIALIZED (SELECT json_extract(value, '$[0]'),
     json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?1))"""
@@ -55,26 +55,26 @@ _KINDS = (
     "SELECT crawl, status, error, content_type, depth, rows, pages, bytes, gone FROM replaced WHERE ?1 IN (crawl, 0)"
 )
 _HOSTS = "SELECT crawl, host, pages FROM replaced_hosts WHERE ?1 IN (crawl, 0)"
-# Those alone that `hosts` counts.
+# Only the hosts that `hosts` counts.
 _TOP_HOSTS = "SELECT crawl, host, r.pages FROM hosts JOIN replaced_hosts r USING (crawl, host) WHERE ?1 IN (crawl, 0)"
 _NOTE = "INSERT INTO again VALUES (?, ?) ON CONFLICT DO UPDATE SET after = min(after, excluded.after)"
 TABLES = ("replaced", "replaced_hosts", "again")
 
 Kind = tuple[int, int, str, str, int]  # crawl, status, error, content type, depth
-Counts = tuple[int, int, int, int]  # rows, pages, bytes, the last of those that are gone
+Counts = tuple[int, int, int, int]  # rows, pages, bytes, last visits of pages that are gone
 _Asked = tuple[int, str, str | None]  # crawl, URL and request
 _NONE: Counts = (0, 0, 0, 0)
 
 
 class Replaced:
-    """Counts of rows that do not stand for their URL in their crawl."""
+    """Counts of rows that are not their URL's current visit in their crawl."""
 
     def __init__(self) -> None:
         self.kinds: dict[Kind, Counts] = {}
         self.hosts: Counter[tuple[int, str]] = Counter()
 
     def add(self, visits: Sequence[Visit], times: int = 1) -> None:
-        """Those of all visits of one URL in one crawl; with -1 they are taken back."""
+        """Adds the counts of all visits of one URL in one crawl; -1 subtracts them."""
         if len(visits) < 2:
             return
         chosen, last = current_visit(visits), max(visits, key=attrgetter("fetched_at", "item"))
@@ -90,12 +90,12 @@ class Replaced:
             self.hosts[visit.crawl, visit.host] += times
 
     def count(self, kind: Kind, more: Counts) -> None:
-        """Adds these."""
+        """Adds counts of one kind."""
         rows, pages, size, gone = self.kinds.get(kind, _NONE)
         self.kinds[kind] = rows + more[0], pages + more[1], size + more[2], gone + more[3]
 
     def join(self, other: Replaced) -> None:
-        """Adds those of other rows."""
+        """Adds the counts of other rows."""
         for kind, counts in other.kinds.items():
             self.count(kind, counts)
         for host, pages in other.hosts.items():  # `Counter.update` would read a Counter's keys one by one, too
@@ -120,18 +120,20 @@ class New(NamedTuple):
 
 
 def read_new(db: sqlite3.Connection, path: Path) -> New:
-    """Reads them, as of one moment: it takes half a second where all are further visits, so no commit waits for it."""
+    """Reads them in one consistent read: it takes half a second if all are further visits, so no commit waits
+    for it.
+    """
     (last,) = db.execute(f"SELECT max(coalesce(max(seq), 0), {FOLDED}) FROM pages").fetchone()  # noqa: S608
     return New(int(last), late(db, path))
 
 
 def count_new(db: sqlite3.Connection, new: New) -> None:
-    """Counts what rows replace that have no keys yet; before they get them, in that transaction."""
+    """Counts the rows that new rows replace; called before they get their keys, in that transaction."""
     _change(db, new.changes)
 
 
 def late(db: sqlite3.Connection, path: Path, crawl: int = 0) -> Replaced:
-    """What the rows change that have no keys yet; those of one crawl, or of all (0)."""
+    """What rows without keys replace; those of one crawl, or of all (0)."""
     found = Replaced()
     (folded,) = db.execute(f"SELECT {FOLDED}").fetchone()
     for visits in _several(db, path, db.execute(_MAY_REPLACE, (crawl,)).fetchall()):
@@ -141,7 +143,7 @@ def late(db: sqlite3.Connection, path: Path, crawl: int = 0) -> Replaced:
 
 
 def subtract(db: sqlite3.Connection, path: Path, seqs: Sequence[int]) -> None:
-    """Counts as if these rows were not there; before they are deleted, in that transaction."""
+    """Subtracts the counts of these rows before they are deleted, in that transaction."""
     found, gone = Replaced(), frozenset(seqs)
     (folded,) = db.execute(f"SELECT {FOLDED}").fetchone()
     for visits in _several(db, path, db.execute(_OF_ROWS, (json.dumps([*seqs]),)).fetchall()):
@@ -152,8 +154,9 @@ def subtract(db: sqlite3.Connection, path: Path, seqs: Sequence[int]) -> None:
 
 
 def stored(db: sqlite3.Connection, path: Path, crawl: int, top: int, most: int) -> Replaced:
-    """The counts of the rows that have keys, of one crawl or all (0); with the hosts that are asked for: none, those
-    of the table `hosts`, or all if more than `most` are wanted."""
+    """The counts of the rows with keys, of one crawl or all (0); with the requested hosts: none, those of the table
+    `hosts`, or all if more than `most` are wanted.
+    """
     found = Replaced()
     for *kind, rows, pages, size, gone in db.execute(_KINDS, (crawl,)):
         found.count(_typed(kind, Kind, path), _typed((rows, pages, size, gone), Counts, path))
@@ -181,7 +184,7 @@ def less(counts: Mapping[tuple[int, str], int]) -> Counter[str]:
 def _several(
     db: sqlite3.Connection, path: Path, wanted: Sequence[tuple[int, int]]
 ) -> Iterator[list[tuple[int, Visit]]]:
-    """The visits of URLs with these hashes in their crawls, each with its position: of those that have several."""
+    """The visits of URLs with these hashes in their crawls, each with its position, if there are several."""
     first: dict[int, int] = {}
     for start in range(0, len(wanted), TOGETHER):
         some = wanted[start : start + TOGETHER]

@@ -5,8 +5,8 @@
     runs.checksum, runs.entries   the sum over all entries and their number: a flipped bit is found when the run is
                  merged, and when the index is checked
 
-Called by the thread that syncs. Must stay true: every transaction is short (SLICE entries), so that commits never wait
-for the size of a run; a kill anywhere leaves what the next call continues; an entry is in exactly one readable run.
+Called by the thread that syncs. Invariants: every transaction is short (SLICE entries), so that commits never wait for
+the size of a run; after a kill the next call continues; an entry is in exactly one readable run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Query = Callable[..., Any]
 
 
 def fold(db: sqlite3.Connection, new: replaced.New) -> int:
-    """Makes a run of rows that have no keys yet; to be called in a transaction. Returns the last row's `seq`."""
+    """Makes a run of rows that have no keys yet; called in a transaction. Returns the last row's `seq`."""
     last, run = new.last, _next_run(db)
     replaced.count_new(db, new)
     db.execute(_FOLD, (run, last))
@@ -66,13 +66,13 @@ def step(db: sqlite3.Connection, path: Path) -> bool:
 
 
 def behind(db: sqlite3.Connection) -> int:
-    """How many readable runs the level with the most of them has."""
+    """The number of readable runs in the level that has the most."""
     found = db.execute("SELECT count(*) FROM runs WHERE level >= 0 GROUP BY level ORDER BY 1 DESC LIMIT 1").fetchone()
     return int(found[0]) if found else 0
 
 
 def delete(db: sqlite3.Connection, pairs: Iterable[tuple[int, int]]) -> None:
-    """Deletes these entries (key, seq), wherever they are."""
+    """Deletes these entries (key, seq) from all runs."""
     listed = json.dumps([*pairs])
     for run, entries, checksum in db.execute(_COUNT_PAIRS, (listed,)).fetchall():
         db.execute(_ADD, (-entries, -checksum, run))
@@ -90,7 +90,7 @@ def check_some(query: Query, run: int, after: tuple[int, int], totals: tuple[int
 
 
 def _begin(db: sqlite3.Connection) -> bool:
-    """Chooses runs to be merged: the oldest ones of a level that has enough of them."""
+    """Chooses the runs to merge: the oldest ones of a level that has enough of them."""
     full = db.execute(
         "SELECT level FROM runs WHERE level >= 0 GROUP BY level HAVING count(*) >= ? ORDER BY level LIMIT 1", (FAN_IN,)
     ).fetchone()
@@ -118,7 +118,7 @@ def _merge_some(db: sqlite3.Connection, path: Path, target: int) -> None:
 
 
 def _end(db: sqlite3.Connection, path: Path, target: int, sources: Sequence[int]) -> None:
-    """The target has everything: it is readable from now on, and the sources are not."""
+    """The target is complete: it becomes readable, and the sources are no longer."""
     of_sources = "SELECT sum(entries), sum(checksum), max(level) FROM runs WHERE target = ?"
     entries, checksum, level = db.execute(of_sources, (target,)).fetchone()
     made = db.execute("SELECT entries, checksum FROM runs WHERE run = ?", (target,)).fetchone()

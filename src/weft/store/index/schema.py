@@ -51,9 +51,9 @@ from weft.store.errors import DamagedIndex, reading, remedy
 _INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its stub wrongly declares an instance
 VERSION = 9
 APPLICATION = 0x57656674  # "Weft"
-CHECKED_BYTES = 32 * 1024 * 1024  # that much is read through in a twentieth of a second
+CHECKED_BYTES = 32 * 1024 * 1024  # this much is read in a twentieth of a second
 
-# Rows that another visit may change, for those that are queued again: kinds of errors, and statuses.
+# The kind of an error; rows that another visit may change are selected by kinds and statuses.
 KIND = "CASE instr(error, ':') WHEN 0 THEN error ELSE substr(error, 1, instr(error, ':') - 1) END"
 _KINDS = ", ".join(f"'{kind}'" for kind in sorted({*MAY_SUCCEED, Reason.ADDRESS}))
 MAY_CHANGE = f"(status IN (408, 429) OR status >= 500 OR {KIND} IN ({_KINDS}))"
@@ -110,7 +110,7 @@ CREATE TABLE batches (batch INTEGER PRIMARY KEY, first INTEGER NOT NULL, last IN
 INSERT INTO meta VALUES ('schema_version', {VERSION}), ('batch', 0), ('durable', 0), ('folded', 0);
 """  # noqa: S608 - no value in it
 
-# What `values_of` gives and its checksum, then the name of the file.
+# The values of `values_of` and their checksum, then the name of the file.
 _COLUMNS = (
     "item", "url_hash", "crawl", "url", "final_url", "status", "fetched_at", "content_type", "charset",
     "language", "title", "depth", "parent", "digest", "length", "error", "hops", "file", "warc_offset", "warc_length",
@@ -124,10 +124,10 @@ _TYPES = tuple[
     int, int, int, str, str | None, int, float, str, str, str, str, int, int, str, int, str, int, int | None, int,
     int, int, str | None, str | None, int, str,
 ]  # fmt: skip
-# A row as `values_of` gives it, between what its commit adds.
+# The values of `values_of`, between those that the commit adds.
 _STORED = ("seq", "batch", *_COLUMNS, "number", "place")
 INSERT = f"INSERT INTO pages ({','.join(_STORED)}) VALUES ({','.join('?' * len(_STORED))})"  # noqa: S608
-# The first `seq` of the batches after one; NULL where there is none.
+# The first `seq` of the batches after one; NULL if there is none.
 AFTER = "(SELECT first FROM batches WHERE batch > ? ORDER BY batch LIMIT 1)"
 ITEMS_SINCE = f"SELECT item FROM pages WHERE seq >= {AFTER}"  # noqa: S608
 FETCHED_AT = _COLUMNS.index("fetched_at")
@@ -135,12 +135,12 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def place_of(column: str) -> int:
-    """Where a column is among the values of a row."""
+    """The index of a column among the values of a row."""
     return _COLUMNS.index(column)
 
 
 def rows(found: Iterable[tuple[Any, ...]], path: Path) -> list[Row]:
-    """The rows; DamagedIndex where one is not what was written."""
+    """Decodes rows; DamagedIndex if one differs from what was written."""
     try:
         return [_row(msgspec.convert(values, _TYPES), path) for values in found]
     except msgspec.ValidationError as error:
@@ -148,7 +148,7 @@ def rows(found: Iterable[tuple[Any, ...]], path: Path) -> list[Row]:
 
 
 def check_row(values: tuple[Any, ...], path: Path) -> None:
-    """Raises DamagedIndex for a row that is not what was written."""
+    """Raises DamagedIndex for a row that differs from what was written."""
     *written, crc, name = values
     if crc != checksum(written):
         raise DamagedIndex(path, f"the row of item {values[0]} is not what was written")
@@ -207,23 +207,28 @@ def values_of(row: Row, digest: str, file: int | None, offset: int, length: int)
 
 
 def checksum(values: Sequence[Any]) -> int:
-    """Of the values of a row."""
+    """The checksum of a row's values."""
     return crc32(_encode(values))
 
 
 def _storable(text: str) -> str:
-    """Text that SQLite can store: half a surrogate pair, which a broken page may have, would make every commit fail."""
+    """Text that SQLite can store: half a surrogate pair, which a broken page may contain, would make every
+    commit fail.
+    """
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def url_hash(url: str) -> int:
-    """A number for a URL that is the same in every process and run, among those of its host; always below zero."""
+    """A number for a URL that is the same in every process and run, adjacent to those of its host; always below
+    zero.
+    """
     return _hash_of(url, url)
 
 
 def row_hash(row: Row) -> int:
-    """The number that a row is found by: a request other than a plain GET stands beside its URL's pages, not for one
-    of them. Those of a URL are listed in `asked`."""
+    """The number under which a row is found: a request other than a plain GET is no visit of the URL's page. Those of a
+    URL are listed in `asked`.
+    """
     return _hash_of(row.url, f"{row.request} {row.url}" if row.request else row.url)
 
 
@@ -233,7 +238,7 @@ def _hash_of(url: str, text: str) -> int:
 
 
 def hashes_of(host: str) -> range:
-    """Where the numbers of a host's URLs are; a few other hosts may have theirs there, too."""
+    """The range of the numbers of a host's URLs; a few other hosts may share it."""
     first = _host_hash(host)
     return range(first, first + (1 << 32))
 
@@ -245,12 +250,12 @@ def _host_hash(host: str) -> int:
 
 
 def packed_output(output: RowOutput) -> bytes:
-    """An output's data as it is kept."""
+    """An output's data in the stored form."""
     return crc32(output.data).to_bytes(4, "little") + isal_zlib.compress(output.data, 1)
 
 
 def output_of(count: int, record: bytes, path: Path) -> RowOutput:
-    """The output inside; DamagedIndex where it is not what was written."""
+    """Decodes an output; DamagedIndex if it differs from what was written."""
     try:
         data = isal_zlib.decompress(record[4:])
     except _INFLATE_ERROR as error:
@@ -261,12 +266,12 @@ def output_of(count: int, record: bytes, path: Path) -> RowOutput:
 
 
 def path_of(data_dir: Path, slot: str) -> Path:
-    """A slot's index in a data dir."""
+    """The path of a slot's index in a data dir."""
     return data_dir / f"index-{slot}.db"
 
 
 def slot_in(path: Path) -> str:
-    """The slot whose index it is."""
+    """The slot of an index file."""
     return path.name.removeprefix("index-").removesuffix(".db")
 
 
@@ -286,7 +291,7 @@ def is_empty(db: sqlite3.Connection, path: Path) -> bool:
 def check_whole(db: sqlite3.Connection, path: Path) -> None:
     """Refuses an index that was cut inside a page: SQLite reads the missing bytes as zeros, without an error.
 
-    One that is not large is read through, too: a flipped bit in SQLite's own structure can hide rows.
+    A small index is also read completely: a flipped bit in SQLite's own structure can hide rows.
     """
     with reading(path):
         size = path.stat().st_size
@@ -296,7 +301,7 @@ def check_whole(db: sqlite3.Connection, path: Path) -> None:
                 raise DamagedIndex(path, " ".join(str(found).split()))
             return
         log = Path(f"{path}-wal")
-        # A full disk can leave half a page, too, but then SQLite's write-ahead log has the whole of it.
+        # A full disk can leave half a page, too, but then SQLite's write-ahead log has the whole page.
         if log.exists() and log.stat().st_size and db.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok":
             return
     raise DamagedIndex(path, "it ends in the middle of a page")
@@ -317,7 +322,9 @@ def check(db: sqlite3.Connection, path: Path) -> None:
 
 
 def check_facts(db: sqlite3.Connection, path: Path, facts: Mapping[str, object]) -> None:
-    """Refuses data dirs that are not those of the crawl, or not in their order: pages would be looked for elsewhere."""
+    """Refuses data dirs that are not the crawl's, or are in another order: pages would be searched in the wrong
+    folder.
+    """
     for key in ("data_dirs", "data_dir"):
         if key in facts and fact(db, key) != facts[key]:
             where = f"number {fact(db, 'data_dir')} of {fact(db, 'data_dirs')} data dirs (counted from 0)"

@@ -1,7 +1,7 @@
-"""Which of its visits stands for a URL: what an export has of it, and what counts as a page that is there now.
+"""Decides which visit of a URL is its current one: the one that exports contain and that counts as a page.
 
-A URL has a row for each visit: of a recrawl, of a retry, of a redirect to itself. One of them stands for it, so that a
-crawl that was made three times is not three times as large. Pure but for `repeated`, which reads indexes.
+A URL has a row for each visit: of a recrawl, of a retry, of a redirect to itself. Only one of them is current, so that
+a crawl that was repeated three times is not three times as large. Pure, except `repeated`, which reads indexes.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ GONE = frozenset({404, 410})
 
 
 class Visit(Struct, frozen=True, gc=False):
-    """A row, as far as it decides which one stands, and what counting it changes."""
+    """The values of a row that decide which visit is current, and those that its counts depend on."""
 
     url: str
     item: int
     status: int
     fetched_at: float
     error: str
-    stored: int  # 0 where nothing was kept of the response
+    stored: int  # 0 if the response is not stored
     content_type: str
     depth: int
     length: int
     crawl: int = 0
-    request: str | None = None  # as in the row: visits of one URL by different requests stand beside each other
+    request: str | None = None  # as in the row: visits of one URL by different requests are independent
 
     @property
     def host(self) -> str:
@@ -47,16 +47,17 @@ class Visit(Struct, frozen=True, gc=False):
 
 
 class Hashed(Protocol):
-    """An index, as `repeated` reads it."""
+    """The interface of an index for `repeated`."""
 
     def hashes(self) -> Iterator[int]: ...
 
 
 def current_visit(visits: Iterable[Visit]) -> Visit | None:
-    """The visit that stands for their URL; None for a page that is gone.
+    """The current visit of their URL; None for a page that is gone.
 
     The last one decides whether the page is still there: it may have gone (404, 410), moved (a redirect) or asked not
-    to be kept (noindex). A visit that failed, broke off or found nothing new takes nothing away: the best copy stands.
+    to be kept (noindex). A visit that failed, broke off or found nothing new changes nothing: the best copy remains
+    current.
     """
     ordered = sorted(visits, key=attrgetter("fetched_at", "item"))
     last, pages = ordered[-1], [visit for visit in ordered if visit.is_page]

@@ -1,1 +1,1 @@
-"""WARC files and indexes that do not agree: after a crash, after damage, made again."""
+"""Repairs WARC files and indexes that do not agree: after a crash, after damage, or by a rebuild."""

@@ -31,7 +31,9 @@ from weft.store.warc.warc_read import WarcScan, read_records
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Which rows may be restored from beyond the committed length: finished items, each file as a new batch."""
+    """Which rows may be restored from beyond the committed length: those of finished items, each file as a new
+    batch.
+    """
 
     is_done: Callable[[int], bool]
     next_batch: Callable[[], int]
@@ -57,7 +59,7 @@ def repair(index: SlotIndex, folder: Path, durable: int, tail: Tail | None = Non
 
 
 def _is_whole(path: Path, file: FileState, late: set[tuple[int, int]], alive: Alive) -> bool:
-    """Whether the last record is there, and those that may not have reached the disk (`late`)."""
+    """Whether the last record exists, and those that may not have reached the disk (`late`)."""
     if file.length == 0:
         return True
     try:

@@ -1,4 +1,4 @@
-"""Finds the complete records of a WARC file after a damaged place.
+"""Finds the complete records of a WARC file after damage.
 
 Every record is a gzip member of its own, so after a break the next one can be found by its first bytes. Those bytes can
 also occur inside a record: a page's body may itself be a WARC file, and its records must not be taken for ours. So a
@@ -105,7 +105,7 @@ def member_starts(file: BinaryIO, start: int) -> Iterator[int]:
             found = chunk.find(MAGIC, found + 1)
         if len(chunk) < _CHUNK:
             return
-        start += len(chunk) - len(MAGIC) + 1  # they may span two chunks
+        start += len(chunk) - len(MAGIC) + 1  # the bytes may span two chunks
 
 
 def measure(file: BinaryIO, place: int) -> tuple[int, str] | None:
@@ -141,7 +141,7 @@ def measure(file: BinaryIO, place: int) -> tuple[int, str] | None:
 
 
 def _facts(head: bytes) -> tuple[int, str]:
-    """The length and writer of the record that begins so; -1 while its headers are incomplete.
+    """The length and writer of a record with this head; -1 while its headers are incomplete.
 
     Headers without a length give an impossible length.
     """

@@ -2,8 +2,8 @@
 
 A new index is written next to the old one (`index-{slot}.rebuilt`) and replaces it when all are complete, so that an
 interruption costs nothing but time. Every record carries its row (see `row_field`); an item gets one row, also where it
-has two records. What only the old index has is kept: how much of a file was committed, and rows without a record, as
-those of a crawl that stores texts alone.
+has two records. Facts that only the old index has are kept: the committed length of a file, and rows without a record,
+such as those of a crawl that stores only texts.
 
 Damage costs the records that it hits: the scan continues at the next complete one. Items whose record is gone,
 according to the old index or to the frontier's finished items, are written to the new index as lost; the next opening
@@ -43,7 +43,7 @@ from weft.store.warc.warc_read import Located, WarcScan
 BATCH_ROWS = 1000
 MOST_URLS = 1000  # listed by name
 TEXTS_AHEAD = 64  # pages whose texts are being extracted, at most
-BYTES_AHEAD = 4 << 20  # of their records, which are compressed
+BYTES_AHEAD = 4 << 20  # total size of their compressed records
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class DamagedStretch:
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What was found and made."""
+    """The result of a rebuild."""
 
     files: int = 0
     records: int = 0
@@ -69,16 +69,16 @@ class Rebuilt:
     kept: int = 0  # rows of the old index that have no record
     gone: int = 0  # rows of the old index whose record is gone
     foreign: int = 0  # responses without a row
-    unfinished: int = 0  # records of items that were not finished when the crawl died: they are fetched again
+    unfinished: int = 0  # records of items that were not finished when the crawl stopped: they are fetched again
     torn: list[str] = field(default_factory=list)  # files that end in half a record
     damage: list[DamagedStretch] = field(default_factory=list)
     lost: int = 0  # items that were stored, or should have been, and have no row now: they are queued again
     lost_urls: list[str] = field(default_factory=list)  # the first of them
-    unparsed: int = 0  # pages whose text could not be made: they kill or hold their parser
+    unparsed: int = 0  # pages whose text could not be extracted: they kill or block their parser
     unparsed_pages: list[str] = field(default_factory=list)  # the first of them, each with the reason
 
 
-# Begins to extract a page's text; what it gives waits for it, and may raise Unparsed.
+# Begins to extract a page's text; the result waits for it, and may raise Unparsed.
 TextOf = Callable[[StoredPage], Callable[[], str | None]]
 Watch = Callable[[int, int], None]
 Known = Callable[[Sequence[int]], set[int]]
@@ -126,7 +126,7 @@ class Rebuild:
             raise BadInput(f"{self._dirs[0]} holds no WARC files of this crawl: there is nothing to rebuild from")
         self._batch = after_batch
         self._bytes = 0
-        self._outputs: dict[int, RowOutput] = {}  # of the records that were just read, whose pages follow
+        self._outputs: dict[int, RowOutput] = {}  # of the records just read, whose pages follow
         self._begun_bytes = 0
         self._begun: deque[tuple[TextFiles, Row, Callable[[], str | None]]] = deque()
         self._all_bytes = sum(path.stat().st_size for folder in self._dirs for path in (folder / "warc").rglob("*.gz"))
@@ -164,7 +164,7 @@ class Rebuild:
         self._carry_over(place, index)
 
     def _end(self, place: _Place) -> None:
-        """Records what is lost, and completes the index."""
+        """Records the lost items, and completes the index."""
         index = place.new
         assert index is not None
         known = self._known([*place.lost])
@@ -194,7 +194,7 @@ class Rebuild:
         return set().union(*(place.new.known(items) for place in self._places if place.new is not None))
 
     def _read(self, place: _Place, index: SlotIndex, file: FileState) -> None:
-        """Inserts every row that a file holds."""
+        """Inserts every row that a file contains."""
         name = file.name
         scan = WarcScan(place.folder / "warc" / name, known=lambda offset: place.old_row(name, offset) is not None)
         limit = place.committed.get(name)
@@ -254,7 +254,7 @@ class Rebuild:
         self._write_texts(leave=TEXTS_AHEAD, leave_bytes=BYTES_AHEAD)
 
     def _write_texts(self, leave: int = 0, leave_bytes: int = 0) -> None:
-        """Writes the oldest of the texts that were begun, until no more than so many are left."""
+        """Writes the oldest of the texts under way, until at most `leave` remain."""
         while len(self._begun) > leave or self._begun_bytes > leave_bytes:
             texts, row, text_of = self._begun.popleft()
             self._begun_bytes -= row.warc_length
@@ -333,7 +333,7 @@ class _Place:
         return self._from_old(lambda old: old.last_batch(), 0)
 
     def old_row(self, name: str, offset: int) -> Row | None:
-        """The row that the old index has for a place."""
+        """The old index's row for an offset."""
         return self._in_file(name).get(offset)
 
     def old_urls(self, name: str, offset: int, length: int) -> list[str]:
@@ -342,15 +342,15 @@ class _Place:
         return [rows[at].url for at in sorted(rows) if offset <= at < offset + length][:MOST_URLS]
 
     def old_lost(self) -> list[Row]:
-        """What was lost before, and not queued again yet."""
+        """The rows that were lost before, and are not queued again yet."""
         return self._from_old(lambda old: old.lost(), list[Row]())
 
     def old_outputs(self, items: Sequence[int]) -> dict[int, RowOutput]:
-        """What the old index has as outputs of items."""
+        """The old index's outputs of items."""
         return self._from_old(lambda old: old.outputs_of(items), dict[int, RowOutput]())
 
     def old_notes(self) -> dict[int, int] | None:
-        """After which items rows may be visits of known URLs; None where that is unknown."""
+        """After which items rows may be visits of known URLs; None if that is unknown."""
         return self._from_old(lambda old: old.notes(), None) if self._old is not None else None
 
     def old_rows(self) -> Iterator[list[Row]]:
@@ -366,7 +366,7 @@ class _Place:
                     rows = []
             yield rows
         except StoreError:
-            yield rows  # damaged in the middle: what was read is kept
+            yield rows  # damaged in the middle: the rows read so far are kept
 
     def _in_file(self, name: str) -> dict[int, Row]:
         if name != self._file_read:
@@ -375,7 +375,7 @@ class _Place:
         return self._by_offset
 
     def _from_old(self, query: Callable[[IndexReader], T], otherwise: T) -> T:
-        """The result of a query to the old index; where one part of it is damaged, others may be readable."""
+        """The result of a query to the old index; if one part of it is damaged, others may be readable."""
         try:
             return query(self._old) if self._old is not None else otherwise
         except StoreError:
@@ -386,7 +386,7 @@ class _Place:
         return TEXT_ALONE if row.digest and 200 <= row.status < 300 else None
 
     def clear(self) -> None:
-        """Deletes what an interrupted rebuild left."""
+        """Deletes the leftovers of an interrupted rebuild."""
         for suffix in ("", "-wal", "-shm"):
             Path(f"{self.new_path}{suffix}").unlink(missing_ok=True)
 
@@ -414,7 +414,7 @@ class _Place:
 
 
 def _fold(path: Path) -> None:
-    """Moves an index's log into it, so that it is complete without; a damaged one is left as it is."""
+    """Moves an index's log into it, so that it is complete without; a damaged one is unchanged."""
     if not path.exists():
         return
     try:

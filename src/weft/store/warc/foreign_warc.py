@@ -1,9 +1,9 @@
 """Reads WARC files of any tool: one gzip member for each record, one for all, or no compression; cut or damaged ones
 too.
 
-Called by whoever takes archives that Weft did not write (those that it did have an index). A file is gone through
-once, for the places of its records; they are read again by their places, in any order and process. What cannot be
-read is skipped, and said: the next record after it is found by its first bytes.
+For archives that Weft did not write (its own have an index). A file is scanned once for the positions of its records,
+which are then read by position, in any order and process. An unreadable stretch is reported and skipped: the next
+record is found by its first bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.store.repair.damage import measure, member_starts
 from weft.store.warc.warc_content import Content, ContentPosition, GzipContent, Torn, content_of
 from weft.store.warc.warc_read import HEAD_BYTES, WarcRecord, headers_of
 
-START_BYTES = 1024  # of a record's block that are kept of it when a file is gone through
+START_BYTES = 1024  # of a record's block that a scan keeps
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _RECORD_END = b"\r\n\r\n"
 _VERSION = b"WARC/"
@@ -29,7 +29,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """A complete record: its place, its headers (names in lower case) and how its block begins."""
+    """A complete record: its position, its headers (names in lower case) and how its block begins."""
 
     place: ContentPosition
     headers: dict[str, str]
@@ -45,7 +45,7 @@ class UnreadableStretch:
 
 
 def find_records(path: Path) -> Iterator[FoundRecord | UnreadableStretch]:
-    """The records of a file in their order, and what is damaged; BadInput for a file that is no WARC file."""
+    """The records of a file in order, and its damaged stretches; BadInput for a file that is not WARC."""
     try:
         with path.open("rb") as file:
             content: Content | None = content_of(path, file)
@@ -61,7 +61,7 @@ def find_records(path: Path) -> Iterator[FoundRecord | UnreadableStretch]:
 
 
 class RecordReader:
-    """Reads records by their places. The last file stays open: places inside a large member are read on from there."""
+    """Reads records by position. The last file is kept open, to continue inside a large member."""
 
     def __init__(self) -> None:
         self._file: BinaryIO | None = None
@@ -69,7 +69,9 @@ class RecordReader:
         self._path = Path()
 
     def read(self, path: Path, place: ContentPosition, limit: int) -> tuple[WarcRecord, bool]:
-        """The record at a place, with at most so many bytes of its block, and whether there were more; Unreadable."""
+        """The record at a position, with at most `limit` bytes of its block, and whether there were more;
+        Unreadable.
+        """
         try:
             content = self._at(path, place)
             headers, length = _head(content)
@@ -106,7 +108,7 @@ class RecordReader:
 
 
 def _records(content: Content) -> Iterator[FoundRecord]:
-    """The records from where the content stands, to its end; Torn at the first that is damaged."""
+    """The records from the current position to the end; Torn at the first damaged one."""
     while _next_begins(content):
         place = content.place()
         headers, length = _head(content)
@@ -119,7 +121,7 @@ def _records(content: Content) -> Iterator[FoundRecord]:
                 raise Torn(content.path, place.offset, "a record is longer than its Content-Length")
         except Torn as torn:
             if torn.offset != place.offset or place.inside:
-                yield record  # what is torn comes after it
+                yield record  # damage comes after it
             raise
         yield record
 
@@ -133,7 +135,7 @@ def _next_begins(content: Content) -> bool:
 
 
 def _to_next(content: Content) -> None:
-    """Passes over empty lines. So a gzip member with one record is read to its end, where its checksum is."""
+    """Skips empty lines. So a gzip member with one record is read to its end, where its checksum is."""
     while True:
         content.take(len(content.buffer) - len(content.buffer.lstrip(_RECORD_END)))
         if len(content.buffer) >= len(_VERSION) or not content.fill():
@@ -151,7 +153,7 @@ def _ends_well(content: Content) -> bool:
 
 
 def _head(content: Content) -> tuple[dict[str, str], int]:
-    """The headers of the record that begins here, and the length of its block; Torn where there are none."""
+    """The headers of the record that begins here, and the length of its block; Torn if there are none."""
     place = content.place()
     while (end := _HEAD_END.search(content.buffer)) is None:
         if len(content.buffer) > HEAD_BYTES or not content.fill():
@@ -165,14 +167,14 @@ def _head(content: Content) -> tuple[dict[str, str], int]:
 
 
 def _read(content: Content, count: int) -> bytes:
-    """So many bytes; fewer at the end of the content."""
+    """Reads `count` bytes; fewer at the end of the content."""
     while len(content.buffer) < count and content.fill():
         pass
     return content.take(count)
 
 
 def _skip(content: Content, count: int) -> int:
-    """Passes over so many bytes, and returns how many there were."""
+    """Skips `count` bytes, and returns how many there were."""
     left = count
     while left > 0 and (content.buffer or content.fill()):
         left -= len(content.take(left))
@@ -180,7 +182,7 @@ def _skip(content: Content, count: int) -> int:
 
 
 def _after(content: Content, file: BinaryIO, offset: int) -> Content | None:
-    """The content from the next record on after a damaged place; None where there is none."""
+    """The content from the next record after damage; None if there is none."""
     if isinstance(content, GzipContent):
         found = next((start for start in member_starts(file, offset + 1) if measure(file, start)), None)
     else:
@@ -189,7 +191,7 @@ def _after(content: Content, file: BinaryIO, offset: int) -> Content | None:
 
 
 def _next_version(file: BinaryIO, start: int) -> int | None:
-    """The offset of the next record of a file that is not compressed."""
+    """The offset of the next record of an uncompressed file."""
     file.seek(start)
     window = b""
     while chunk := file.read(_CHUNK):

@@ -1,4 +1,4 @@
-"""The heads of stored responses, by their rows; the WARC files that they are in stay open between two calls."""
+"""The heads of stored responses, by row; the WARC files are kept open between two calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPEN_FILES = 32
 
 
 class Heads:
-    """Reads them; `close` closes the files."""
+    """Reads heads; `close` closes the files."""
 
     def __init__(self, warc_path: Callable[[Row], Path]) -> None:
         """`warc_path`: the file of a row's record."""
@@ -23,7 +23,7 @@ class Heads:
         self._open: OrderedDict[Path, int] = OrderedDict()
 
     def get(self, row: Row) -> bytes | None:
-        """The head of the response that a row stands for; None where its record cannot be read to its end."""
+        """The head of a row's response; None if its record cannot be read to its end."""
         path = self._warc_path(row)
         try:
             return http_head(path, self._fd(path), row.warc_offset, row.warc_length)

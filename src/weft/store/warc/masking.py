@@ -1,8 +1,8 @@
 """Keeps credentials out of what is stored and exported: values of request headers that may be secret are masked.
 
-Masked is every header that is not known to be harmless, whoever has set it: a crawl's settings, its cookies, a login. A
-response's headers are stored as received, but for the cookies of a site that a crawl has logged in to: these are the
-session, and their values are masked.
+Every header is masked that is not known to be harmless, from whatever source: a crawl's settings, its cookies, a login.
+A response's headers are stored as received, except the cookies of a site that a crawl has logged in to: they are the
+session, so their values are masked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SET_COOKIE = re.compile(rb"(\nset-cookie[ \t]*:[ \t]*)([^;\r\n]*(?:\r?\n[ \t][^
 
 
 def without_cookie_values(head: bytes) -> bytes:
-    """A response's head with the values of the cookies that it sets masked; names and attributes stay."""
+    """A response's head with the values of its cookies masked; names and attributes are kept."""
     return _SET_COOKIE.sub(_masked_pair, head)
 
 
@@ -32,6 +32,6 @@ def _masked_pair(match: re.Match[bytes]) -> bytes:
 
 
 def masked(request: bytes) -> bytes:
-    """The request with those values masked, in its head only."""
+    """The request with secret header values masked, in its head only."""
     head, end, body = request.partition(b"\r\n\r\n")
     return _HEADER.sub(rb"\n\1 " + MASK, head) + end + body

@@ -23,13 +23,13 @@ def member(head: bytes, body: bytes, tail: bytes) -> bytes:
     """Head, body and tail as one gzip member."""
     if body.startswith(_COMPRESSED):
         return _stored(head, body + tail)
-    # For a small head alone, dynamic code tables would cost 5 µs and save 1 % of a page.
+    # For a small head only, dynamic code tables would cost 5 µs and save 1 % of a page.
     made: bytes = isal_zlib.compress(b"".join((head, body, tail)), _LEVEL if body else 0, _GZIP)
     return made
 
 
 class LargeMember:
-    """A member whose body is in a file: made, in pieces, while it is written. Its length is known only then."""
+    """A member whose body is in a file: built in pieces while it is written. Its length is known only then."""
 
     __slots__ = ("_body", "_head", "_length", "_tail")
 
@@ -46,7 +46,7 @@ class LargeMember:
         return True
 
     def pieces(self) -> Iterator[bytes]:
-        """The member; may be made again, if what was written had to be taken back."""
+        """The pieces of the member; may be iterated again, if the written bytes had to be removed."""
         self._length = 0
         stored = self._body.first(4).startswith(_COMPRESSED)
         for piece in self._stored() if stored else self._deflated():
@@ -66,7 +66,7 @@ class LargeMember:
         yield deflate.flush()
 
     def _stored(self) -> Iterator[bytes]:
-        """See the function of that name: the head compressed, the rest in blocks as it is."""
+        """The head compressed, the rest in stored blocks; see the function of that name."""
         deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW)
         yield b"".join((_HEADER, deflate.compress(self._head), deflate.flush(isal_zlib.Z_SYNC_FLUSH)))
         check = isal_zlib.crc32(self._head)
@@ -80,9 +80,9 @@ class LargeMember:
 
 
 def _stored(head: bytes, rest: bytes) -> bytes:
-    """A member of the compressed head and the rest as it is (RFC 1951 §3.2.4, RFC 1952 §2.3)."""
+    """A member of the compressed head and the rest unchanged (RFC 1951 §3.2.4, RFC 1952 §2.3)."""
     deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW)
-    parts = [_HEADER, deflate.compress(head), deflate.flush(isal_zlib.Z_SYNC_FLUSH)]  # ends at a whole byte
+    parts = [_HEADER, deflate.compress(head), deflate.flush(isal_zlib.Z_SYNC_FLUSH)]  # ends on a byte boundary
     parts += _blocks(rest, is_last=True)
     check = isal_zlib.crc32(rest, isal_zlib.crc32(head))
     parts += (_le(check, 4), _le((len(head) + len(rest)) & 0xFFFFFFFF, 4))

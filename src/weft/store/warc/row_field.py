@@ -1,8 +1,8 @@
 """A row inside its WARC record: the named field `X-Weft-Row`, from which `weft rebuild` makes the index again.
 
-It holds, as JSON, what the rest of the record does not have. An item that ended without a response has a `metadata`
-record of its own for it. WARC 1.1 lets a writer add named fields, and readers ignore unknown ones. Some refuse a head
-of more than 32 KB; so what rules have read is in it up to MAX_FIELDS_BYTES, and else a note that says so.
+It holds, as JSON, the values of the row that the rest of the record lacks. An item that ended without a response has a
+`metadata` record of its own for it. WARC 1.1 lets a writer add named fields, and readers ignore unknown ones. Some
+refuse a head of more than 32 KB; so what rules have read is in it up to MAX_FIELDS_BYTES, and else a note that says so.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def field(row: Row) -> str:
 
 
 def row_of(record: WarcRecord, file: str, offset: int, length: int) -> Row | None:
-    """The row in a record, which is at this place; None where it has none."""
+    """The row in a record at this position; None if it has none."""
     encoded = record.headers.get(NAME.lower())
     if encoded is None:
         return None
@@ -80,7 +80,7 @@ def row_of(record: WarcRecord, file: str, offset: int, length: int) -> Row | Non
 
 
 def output_in(record: WarcRecord) -> tuple[int, RowOutput] | None:
-    """The item and the output in a record; None where it has none."""
+    """The item and the output in a record; None if it has none."""
     item, _, count = record.headers.get(OUTPUT.lower(), "").partition(" ")
     if not item.isdecimal() or not count.isdecimal():
         return None
@@ -88,12 +88,12 @@ def output_in(record: WarcRecord) -> tuple[int, RowOutput] | None:
 
 
 def needs_next(record: WarcRecord) -> bool:
-    """Whether a record is nothing without the one behind it: at the end of a file it has lost that."""
+    """Whether a record is useless without the next one: at the end of a file it has lost that."""
     return record.kind == "request" or OUTPUT.lower() in record.headers
 
 
 def _fits(fields: str) -> bool:
-    """Whether they are short enough, quoted as they will be."""
+    """Whether the fields are short enough in their quoted form."""
     return len(fields) <= MAX_FIELDS_BYTES // 6 or len(_encode(fields)) <= MAX_FIELDS_BYTES
 
 

@@ -1,9 +1,8 @@
-"""The content of a WARC file as one stream of bytes, whether it is compressed or not, and where in the file each byte
-is.
+"""The content of a WARC file as one stream of bytes, compressed or not, with the position in the file of each byte.
 
 gzip files are read member by member: a tool may have made one for each record, one for the whole file, or cut them
-anywhere. A byte's place is the member that it is in and how much of the member's content comes before it; so whatever
-begins a member can be read without anything before it.
+anywhere. A byte's position is the offset of its member, and the length of the member's content before it; so a record
+at the beginning of a member can be read without earlier bytes.
 
 Must stay true: memory does not grow with the file, nor with what a hostile file unpacks to.
 """
@@ -22,7 +21,7 @@ from weft.store.errors import StoreError
 from weft.store.repair.damage import BROKEN, GZIP, MAGIC
 
 _CHUNK = 1 << 16
-_MOST_OUT = 1 << 17  # that one step unpacks
+_MOST_OUT = 1 << 17  # of the output of one step
 _ZSTD = (b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18")
 
 
@@ -37,7 +36,7 @@ class Torn(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class ContentPosition:
-    """Where something begins: at an offset of the file, and so far inside the gzip member there."""
+    """The position of a record: the offset of its gzip member, and the offset inside the member's content."""
 
     offset: int
     inside: int = 0
@@ -54,7 +53,7 @@ class PlainContent:
         file.seek(offset)
 
     def place(self) -> ContentPosition:
-        """Of the first byte that was not taken."""
+        """The position of the first byte that was not consumed."""
         return ContentPosition(self._at)
 
     def fill(self) -> bool:
@@ -64,7 +63,7 @@ class PlainContent:
         return bool(more)
 
     def take(self, count: int) -> bytes:
-        """Takes bytes that are in the buffer."""
+        """Consumes bytes of the buffer."""
         taken, self.buffer = self.buffer[:count], self.buffer[count:]
         self._at += len(taken)
         return taken
@@ -78,15 +77,15 @@ class GzipContent:
         self.buffer = b""
         self._file = file
         file.seek(offset)
-        self._read = offset  # of the file, as far as it was given to the decoder
+        self._read = offset  # offset in the file, up to which the decoder has input
         self._input = b""
         self._inflate: Any = None
-        self._position = 0  # in the content, of the first byte that was not taken
+        self._position = 0  # position in the content of the first byte that was not consumed
         self._unpacked = 0
         self._members: deque[tuple[int, int]] = deque()  # content positions and offsets of members from there on
 
     def place(self) -> ContentPosition:
-        """Of the first byte that was not taken."""
+        """The position of the first byte that was not consumed."""
         while len(self._members) > 1 and self._members[1][0] <= self._position:
             self._members.popleft()
         if not self._members or (not self.buffer and self._inflate is None):
@@ -102,13 +101,13 @@ class GzipContent:
             return False
         if self._inflate is None:
             self._begin()
-        # The decoder may hold back what went beyond one step, and the last bytes of the file with it.
+        # The decoder may hold back output beyond one step, and the last bytes of the file with it.
         if not self._unpack() and at_end and self._inflate is not None:
             raise Torn(self.path, self._members[-1][1], "the file ends in the middle of a record")
         return True
 
     def take(self, count: int) -> bytes:
-        """Takes bytes that are in the buffer."""
+        """Consumes bytes of the buffer."""
         taken, self.buffer = self.buffer[:count], self.buffer[count:]
         self._position += len(taken)
         return taken
@@ -128,7 +127,7 @@ class GzipContent:
         self._members.append((self._unpacked, offset))
 
     def _unpack(self) -> bool:
-        """Unpacks some of the input; False if nothing came of it."""
+        """Unpacks some of the input; False if that gave no output."""
         inflate = self._inflate
         try:
             out = inflate.decompress(self._input, _MOST_OUT)
@@ -147,7 +146,7 @@ Content = PlainContent | GzipContent
 
 
 def content_of(path: Path, file: BinaryIO, offset: int = 0) -> Content:
-    """The content of a file from a member on, or from any byte of a plain one; BadInput for what is no WARC file."""
+    """The content of a file from a member on, or from any byte of a plain one; BadInput for a file that is not WARC."""
     file.seek(0)
     first = file.read(len(MAGIC) + 4)
     if first.startswith(MAGIC):

@@ -28,7 +28,7 @@ class WarcFile:
     """One file that is being appended to."""
 
     def __init__(self, path: Path, length: int) -> None:
-        """Opens it at its committed length; a file that is new to the index (length 0) may not exist yet."""
+        """Opens the file at its committed length; a file that is new to the index (length 0) must not exist yet."""
         self.path = path
         self.length = length
         with writing(path):
@@ -40,7 +40,7 @@ class WarcFile:
             raise
 
     def append(self, chunks: Iterable[bytes | LargeMember]) -> int:
-        """Writes all of the chunks and returns where they begin; where that fails, the file is as it was."""
+        """Writes all of the chunks and returns their offset; if that fails, the file is unchanged."""
         begin = at = self.length
         try:
             with writing(self.path):
@@ -54,7 +54,7 @@ class WarcFile:
         return begin
 
     def sync(self) -> None:
-        """Makes what was appended durable."""
+        """Makes appended bytes durable."""
         with writing(self.path):
             os.fdatasync(self._fd)
 
@@ -95,18 +95,18 @@ def name_of(crawl_id: str, slot: str, serial: int) -> str:
 
 
 def serial_of(name: str) -> int:
-    """The serial in a file's name; -1 for a name that is not ours."""
+    """The serial in a file's name; -1 for a foreign name."""
     match = _NAME(name)
     return int(match[1]) if match else -1
 
 
 def crawl_of(name: str) -> int:
-    """The crawl whose folder a file lies in."""
+    """The crawl of a file, by its folder."""
     return int(name.partition("/")[0])
 
 
 def slot_of(name: str) -> str:
-    """The slot in a file's name; nothing for a name that is not ours. A crawl's id has no dash in a name."""
+    """The slot in a file's name; empty for a foreign name. A crawl's id has no dash in a name."""
     match = _SLOT(name)
     return match[1] if match else ""
 
@@ -127,6 +127,6 @@ def files_of(folder: Path, crawl_id: str, slot: str) -> list[str]:
 
 
 def check_slot(slot: str) -> None:
-    """A slot is a part of file names."""
+    """Checks a slot's name, which is a part of file names."""
     if not re.fullmatch(r"[A-Za-z0-9._-]+", slot):
         raise BadInput(f"slot {slot!r}: use letters, digits, '.', '_' and '-'")

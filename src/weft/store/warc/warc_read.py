@@ -72,7 +72,7 @@ class WarcRecord:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A record and the place of its gzip member."""
+    """A record and the position of its gzip member."""
 
     offset: int
     length: int
@@ -80,7 +80,7 @@ class Located:
 
 
 def read_record(path: Path, offset: int, length: int) -> WarcRecord:
-    """The record in the gzip member at a place; Unreadable where there is none."""
+    """The record in the gzip member at a position; Unreadable if there is none."""
     try:
         with path.open("rb", buffering=0) as file:
             member = os.pread(file.fileno(), length, offset)
@@ -95,7 +95,7 @@ def read_record(path: Path, offset: int, length: int) -> WarcRecord:
 
 
 def read_records(path: Path, offset: int, length: int) -> list[WarcRecord]:
-    """The records in the gzip members at a place, one behind the other; Unreadable where one is damaged."""
+    """The records in consecutive gzip members at a position; Unreadable if one is damaged."""
     try:
         with path.open("rb", buffering=0) as file:
             left = os.pread(file.fileno(), length, offset)
@@ -118,7 +118,7 @@ def read_records(path: Path, offset: int, length: int) -> list[WarcRecord]:
 
 
 def http_head(path: Path, fd: int, offset: int, length: int) -> bytes:
-    """The head of the response in the record at a place, which is read to its end: Unreadable where it is damaged."""
+    """The head of the response in a record, which is read to its end: Unreadable if it is damaged."""
     inflate, data, at = isal_zlib.decompressobj(wbits=GZIP), b"", 0
     try:
         while not inflate.eof:
@@ -140,7 +140,7 @@ def http_head(path: Path, fd: int, offset: int, length: int) -> bytes:
 
 
 def parse(data: bytes) -> WarcRecord:
-    """Parses a decompressed record; ValueError where it is not one."""
+    """Parses a decompressed record; ValueError if it is invalid."""
     head, found, rest = data.partition(b"\r\n\r\n")
     if not found or not head.startswith(b"WARC/"):
         raise ValueError("no WARC header")
@@ -160,9 +160,9 @@ def headers_of(head: bytes) -> dict[str, str]:
 class WarcScan:
     """Iterates over a file's complete records, in constant memory; damaged stretches between them are skipped.
 
-    Afterwards `end` is the offset after the last complete record, `torn` says whether anything follows it, and `gaps`
-    are the damaged stretches before it. `start` must be where a record begins; `known`: whether an index has a row at
-    an offset (see `damage`).
+    Afterwards `end` is the offset after the last complete record, `torn` is True if anything follows it, and `gaps` are
+    the damaged stretches before it. `start` must be where a record begins; `known`: whether an index has a row at an
+    offset (see `damage`).
     """
 
     def __init__(self, path: Path, start: int = 0, known: Callable[[int], bool] = lambda _offset: False) -> None:
@@ -204,7 +204,7 @@ class WarcScan:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """The file; StoreError, not damage, where it cannot be read: nothing may be concluded from that."""
+    """The open file; StoreError, not damage, if it cannot be opened: that proves nothing about its content."""
     try:
         with path.open("rb") as file:
             yield file

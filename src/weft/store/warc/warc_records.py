@@ -47,7 +47,8 @@ def _halves() -> Iterator[tuple[int, int]]:
 _HALVES = tuple(_halves())
 
 
-# What a browser made of a page is in `resource` records, whose URIs are that of the page behind one of these.
+# A browser's rendering of a page is in `resource` records, whose URIs are that of the page behind one of these
+# prefixes.
 RENDERED, VIEW, PRINTED = "urn:rendered:", "urn:view:", "urn:print:"
 
 
@@ -72,7 +73,7 @@ class PageRecords:
 
 
 class RecordMaker:
-    """Makes records for one writer; their ids share a random prefix, so that no entropy is drawn for each."""
+    """Makes records for one writer; their ids share a random prefix, so that no entropy is needed for each."""
 
     def __init__(self) -> None:
         seed = os.urandom(10).hex()
@@ -83,7 +84,7 @@ class RecordMaker:
         self._stamp = ""
 
     def rendered(self, url: str, rendered: Rendered, at: float) -> tuple[str, bytes]:
-        """The records of what a browser made of a page, one after the other, and the id that its response must have."""
+        """The records of a browser's rendering, one after the other, and the id that its response must have."""
         response_id, date = self._id(), self._date(at)
         resources = [
             (RENDERED, "text/html; charset=utf-8", rendered.html),
@@ -111,8 +112,7 @@ class RecordMaker:
     ) -> PageRecords:
         """The records of a response and of the request that led to it. `at`: the time of day when it was made.
 
-        `named` are lines of named fields that the response's record is to have. `response_id`, `rendered`: see
-        `rendered`.
+        `named` are lines of named fields for the response's record. `response_id`, `rendered`: see `rendered`.
         """
         date = self._date(result.started if at is None else at)
         response_id = response_id or self._id()
@@ -158,7 +158,7 @@ class RecordMaker:
         return _record("metadata", self._id(), self._date(at), more, "application/warc-fields", _fields(fields))
 
     def output(self, row: Row, output: RowOutput) -> bytes:
-        """The record of what a user's code has made of a page: the item's record that follows is the page's."""
+        """The record of a user's code's output for a page: the item's next record is the page's."""
         more = f"WARC-Target-URI: {row.url}\r\n{row_field.OUTPUT}: {row.item} {output.count}\r\n"
         head = _warc_head(
             "metadata", self._id(), self._date(row.fetched_at), more, "application/json", len(output.data)
@@ -202,7 +202,7 @@ def payload_digest(body: Body) -> str:
 
 
 def base32(digest: bytes) -> str:
-    """The 20 bytes of a digest in base32 (RFC 4648), a third of what the standard library's way costs.
+    """The 20 bytes of a digest in base32 (RFC 4648), at a third of the cost of the standard library.
 
     All 32 groups of five bits are moved apart together, to a byte each: halves, then halves of those.
     """
@@ -239,7 +239,7 @@ def _protocol(head: bytes) -> str:
 
 
 def _response_head(head: bytes, body_bytes: int | None) -> bytes:
-    """The head as a reader of the stored body needs it; where no body is stored, the lengths stay."""
+    """The head adjusted for readers of the stored body; if no body is stored, the lengths are unchanged."""
     head = _ended(head)
     version = _VERSION(head)
     if version and version[1][:1] in (b"2", b"3"):

@@ -68,8 +68,9 @@ class ForkServer:
 
     def __init__(self, entry: str, inherit: Sequence[int], mark: str, *, may_fork: bool) -> None:
         """`entry`: the `module:function` that a worker runs, called with the descriptors it was sent. `may_fork`: this
-        process has it imported, and nothing that a worker must not see: where it has one thread, the server is forked
-        from it, which takes 10 ms and not 200."""
+        process has imported it, and its memory contains nothing that a worker must not see; if it has one thread, the
+        server is forked from it, which takes 10 ms instead of 200.
+        """
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._mark = mark
         try:
@@ -86,7 +87,7 @@ class ForkServer:
         self.pid, self.pidfd = self._held.pid, self._held.fileno()
 
     def spawn(self, slot: int, fds: list[int]) -> None:
-        """Asks for a worker with these descriptors; if the fork server has gone, its pidfd reports that."""
+        """Requests a worker with these descriptors; if the fork server has ended, its pidfd reports that."""
         with contextlib.suppress(OSError):
             socket.send_fds(self.control, [_encode(ForkMessage(SPAWN, slot))], fds)
 
@@ -102,11 +103,11 @@ class ForkServer:
             yield _decode(data), fds
 
     def kill(self) -> None:
-        """Ends it by force, and with it, by the kernel, its workers."""
+        """Kills it, and with it, by the kernel, its workers."""
         self._held.send(signal.SIGKILL)
 
     def close(self) -> Exit:
-        """It ends its workers and itself; what it could not end is ended here. Returns how it ended."""
+        """Ends its workers and itself; processes that it could not end are ended here. Returns how it ended."""
         self.control.close()
         if not self._held.wait(_END_PATIENCE_S):
             self._held.send(signal.SIGKILL)
@@ -114,12 +115,12 @@ class ForkServer:
         how = self._held.poll() or Exit()
         self._held.close()
         if how.code != 0:
-            sweep(self._mark)  # children of its workers now belong to init, and are identified by the mark alone
+            sweep(self._mark)  # children of its workers now belong to init, and are identified only by the mark
         return how
 
 
 def _started(entry: str, control_fd: int, inherit: Sequence[int], mark: str) -> Held:
-    """A new interpreter, which has nothing of this process but the descriptors it inherits."""
+    """Starts a new interpreter, which inherits nothing but the given descriptors."""
     boot = _BOOT.format(src=str(Path(__file__).parents[3]), entry=entry, fd=control_fd, parent=os.getpid())
     return Started(
         subprocess.Popen(  # noqa: S603 (our own interpreter and code)
@@ -133,7 +134,7 @@ def _started(entry: str, control_fd: int, inherit: Sequence[int], mark: str) -> 
 
 
 def _forked(entry: str, control_fd: int) -> Held:
-    """A copy of this process that lets go of its files: a lock held open there would outlive it by a moment."""
+    """Forks a copy of this process that closes its files: a lock held open there would outlive it by a moment."""
     parent = os.getpid()
     pid = os.fork()
     if pid:
@@ -149,7 +150,7 @@ def _forked(entry: str, control_fd: int) -> Held:
 
 
 def main(entry: str, control_fd: int, parent_pid: int) -> None:
-    """The fork server's process: serves until the parent has gone. A worker runs its entry, and ends the process."""
+    """The fork server's process: serves until the parent has ended. A worker runs its entry, and ends the process."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     process.wake_with_parent()
@@ -171,7 +172,7 @@ def main(entry: str, control_fd: int, parent_pid: int) -> None:
 
 
 class _Server:
-    """The parent of all workers."""
+    """The parent process of all workers."""
 
     def __init__(self, control: socket.socket, parent_pidfd: int) -> None:
         self._control = control
@@ -184,7 +185,7 @@ class _Server:
         self._poll.register(parent_pidfd, select.POLLIN)
 
     def serve(self) -> list[int] | None:
-        """Until the parent goes; in a forked worker it returns the descriptors that it was sent."""
+        """Serves until the parent ends; in a forked worker, returns the descriptors that it was sent."""
         while True:
             for fd, _ in self._poll.poll():
                 if fd in self._slots:
@@ -244,7 +245,9 @@ class _Server:
         self._send(ForkMessage(EXITED, slot, pid, status, usage.ru_maxrss))
 
     def _kill_orphans(self) -> None:
-        """Repeats, as each one killed may leave children of its own; does not wait for one that the kernel holds."""
+        """Kills orphans repeatedly, as each may leave children of its own; does not wait for one that is stuck in the
+        kernel.
+        """
         until_s = time.monotonic() + _ORPHAN_PATIENCE_S
         while (orphans := list(self._orphans())) and time.monotonic() < until_s:
             for pid in orphans:
@@ -274,7 +277,7 @@ class _Server:
         self._kill_orphans()
 
     def _send(self, message: ForkMessage, fds: list[int] | None = None) -> None:
-        with contextlib.suppress(OSError):  # the parent has gone; the next poll says so
+        with contextlib.suppress(OSError):  # the parent has ended; the next poll detects that
             socket.send_fds(self._control, [_encode(message)], fds or [])
 
     def _close(self, fds: Sequence[int]) -> None:

@@ -10,22 +10,22 @@ _RECEIVE_BYTES = 1 << 16  # a larger buffer is mapped and unmapped by the C libr
 
 
 class FrameReader:
-    """Complete frames out of a blocking socket."""
+    """Reads complete frames from a blocking socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._buffer = bytearray()
-        self._next_end = 0  # of the frame at the beginning of the buffer; 0: its length has not come
+        self._next_end = 0  # of the frame at the beginning of the buffer; 0: its length is not received yet
 
     @property
     def waiting(self) -> bool:
-        """A complete frame has come already."""
+        """Whether a complete frame is in the buffer."""
         if not self._next_end and len(self._buffer) >= HEAD:
             self._next_end = HEAD + length_of(bytes(self._buffer[:HEAD]))
         return bool(self._next_end) and len(self._buffer) >= self._next_end
 
     def next(self) -> bytes | None:
-        """The next frame; None when the other side has closed, or the item has closed this one."""
+        """The next frame; None when the other side, or the item itself, has closed the socket."""
         while not self.waiting:
             try:
                 data = self._connection.recv(_RECEIVE_BYTES)

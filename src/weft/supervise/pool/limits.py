@@ -19,13 +19,15 @@ _MB = 1024 * 1024
 
 
 class PoolLimits(NamedTuple):
-    """The limits of one pool that are the same for all of its items; None is no limit."""
+    """The limits that apply to all items of one pool; None is no limit."""
 
     heartbeat_s: float
     memory_mb: float | None
 
     def over(self, slot: WorkerSlot[Any], since_s: float) -> KillReason | None:
-        """Why this worker must be killed now; None when all is well. `since_s` is the time since the last look."""
+        """Why this worker must be killed now; None if it is within its limits. `since_s` is the time since the last
+        check.
+        """
         if slot.worker is None or slot.worker.held is None or slot.kill is not None:
             return None
         if slot.running:

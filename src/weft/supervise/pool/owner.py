@@ -1,7 +1,7 @@
 """The owner of a run: written into its lock file, and read by a process that finds the file locked.
 
 The lock is held as long as any process that inherited it. When the parent is dead and some process of its run still has
-the lock (a keeper that was stopped, a process that an item put into a session of its own), the next run ends it.
+the lock (a fork server that was stopped, a process that an item put into a session of its own), the next run ends it.
 Invariant: only a process that carries the dead run's mark in its environment is killed, and through a pidfd opened
 before its mark was read, so that another process with the same pid never is.
 """
@@ -19,7 +19,7 @@ from weft.supervise import leftovers, process
 MARK = "WEFT_POOL"
 _MAX_BYTES = 1000
 _ROUNDS = 10
-_KILLED_S = 0.1  # one that the kernel holds does not end by waiting longer
+_KILLED_S = 0.1  # a process that is stuck in the kernel does not end sooner by waiting longer
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class Owner(msgspec.Struct, frozen=True):
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, and is not another process with the same pid."""
+        """Whether it runs, and its pid was not reused."""
         return process.birth(self.pid) == self.birth and not process.has_ended(self.pid)
 
     def sign(self, lock_fd: int) -> None:
@@ -51,7 +51,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 def owner_of(lock_fd: int) -> Owner | None:
-    """The owner in the file; None where it cannot be read."""
+    """The owner in the file; None if it cannot be read."""
     try:
         return msgspec.json.decode(os.pread(lock_fd, _MAX_BYTES, 0), type=Owner)
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
 """The processes of a pool: the fork server, the workers, and the one epoll that watches all of them.
 
-Its user decides what is to be done; the pool starts, feeds, watches, ends and removes workers. Invariants: a worker's
-end is reported once, after all that it sent was received, and after it and everything it started are gone; after
-`close` no process and no descriptor of the pool is left.
+Its user assigns the work; the pool starts, feeds, monitors, ends and removes workers. Invariants: a worker's end is
+reported once, after all that it sent was received, and after it and everything it started are gone; after `close` no
+process and no descriptor of the pool is left.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ S = TypeVar("S", bound=WorkerSlot[Any])
 
 
 class PoolBroken(WeftError):
-    """No worker can be kept running; what is done is kept, and the message says why."""
+    """No worker can be kept running; finished work is kept, and the message gives the reason."""
 
 
 class SlotMessage(NamedTuple, Generic[S]):
-    """A worker has sent something."""
+    """A message from a worker."""
 
     slot: S
     data: bytes
 
 
 class WorkerDeath(NamedTuple, Generic[S]):
-    """A worker has died. `with_server`: because the fork server did. `in_company`: several items were running then, so
-    that none of them can be blamed."""
+    """The death of a worker. `with_server`: caused by the death of the fork server. `in_company`: several items were
+    running then, so that none of them can be blamed.
+    """
 
     slot: S
     how: Exit
@@ -60,7 +61,7 @@ class WorkerDeath(NamedTuple, Generic[S]):
 
     @property
     def from_outside(self) -> bool:
-        """Whether it may well have nothing to do with what the worker was doing."""
+        """Whether the worker's task is probably not the cause."""
         kill = self.slot.kill
         return self.with_server or (kill.reason is KillReason.HUNG if kill is not None else self.how.signal in OUTSIDE)
 
@@ -70,7 +71,7 @@ class WorkerDeath(NamedTuple, Generic[S]):
 
 
 class ProcessPool(Generic[S]):
-    """All processes of one pool."""
+    """The processes of one pool."""
 
     def __init__(
         self,
@@ -134,7 +135,9 @@ class ProcessPool(Generic[S]):
         return server
 
     def worked(self) -> None:
-        """Items get done: resets the counts of the fork server's deaths, and of workers killed at their start."""
+        """Called when items finish: resets the counts of the fork server's deaths, and of workers killed at their
+        start.
+        """
         self._server_deaths = 0
         if self._hit_at_start:
             for slot in self._hit_at_start:
@@ -153,12 +156,12 @@ class ProcessPool(Generic[S]):
     # ── sending and receiving ──────────────────────────────────────────────────────────────────────────────────────
 
     def push(self, slot: S) -> None:
-        """Sends what waits for a worker; if its socket is full, the rest goes out when there is room."""
+        """Sends the frames that wait for a worker; if its socket is full, the rest is sent when there is room."""
         if not slot.push() and slot.worker is not None and (fd := slot.worker.connection.fileno()) in self._by_fd:
             self._epoll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
 
     def wait(self, timeout_s: float) -> Iterator[SlotMessage[S] | WorkerDeath[S]]:
-        """What happens within the time given."""
+        """The events within the time given."""
         for fd, events in self._epoll.poll(timeout_s):
             slot = self._by_fd.get(fd)
             if slot is not None:
@@ -208,17 +211,18 @@ class ProcessPool(Generic[S]):
                 os.close(fd)
 
     def _rest(self, slot: S) -> Iterator[SlotMessage[S]]:
-        """What a dead worker had sent."""
+        """The remaining messages of a dead worker."""
         assert slot.worker is not None
         fd = slot.worker.connection.fileno()
         while fd in self._by_fd and (data := self._receive(slot, fd)):
             yield SlotMessage(slot, data)
 
     def _on_server_death(self) -> Iterator[SlotMessage[S] | WorkerDeath[S]]:
-        """All workers died with it, or are killed now: only then may their work be given to others.
+        """Handles its death: all workers died with it, or are killed now; only then may their work be given to others.
 
         A death while an item runs is counted against the item, so those end; a fork server that keeps dying without one
-        makes the pool give up."""
+        makes the pool give up.
+        """
         how = self._drop_server()
         running = sum(slot.held is not None for slot in self.slots)
         self._server_deaths = 0 if running else self._server_deaths + 1
@@ -246,8 +250,9 @@ class ProcessPool(Generic[S]):
         return server.close()
 
     def remove(self, slot: S, how: Exit, *, failed: bool) -> None:
-        """Frees the slot of a dead worker, after its user has read what it left; the child's policy decides what comes
-        next."""
+        """Frees the slot of a dead worker, after its user has read its remaining messages; the child's policy decides
+        the next step.
+        """
         if slot.worker is not None:
             self._forget(slot.worker.connection.fileno())
         hit = failed and slot.kill is None and how.signal in OUTSIDE
@@ -270,14 +275,15 @@ class ProcessPool(Generic[S]):
         return [WorkerDeath(slot, Exit(signal=signal.SIGKILL)) for slot in self.slots if self._beyond_reach(slot)]
 
     def _beyond_reach(self, slot: S) -> bool:
-        """Killed long ago and still held by the kernel (by a dead file server, say). The pending SIGKILL means that it
-        never runs again, so its work may be given to others."""
+        """Whether a killed worker is still stuck in the kernel (by a dead file server, say). The pending SIGKILL means
+        that it never runs again, so its work may be given to others.
+        """
         if slot.kill is None or slot.worker is None or time.monotonic() - slot.kill.at_s < _KERNEL_PATIENCE_S:
             return False
         return process.state(slot.worker.pid) == "D"
 
     def end(self, slot: S, *, again: bool) -> None:
-        """Asks a worker to end after what it has begun; with `again` a new one takes its place."""
+        """Asks a worker to end after its current item; with `again` a new one replaces it."""
         slot.retiring = True
         slot.child.stop(again=again)
         if slot.worker is not None:
@@ -286,7 +292,7 @@ class ProcessPool(Generic[S]):
         slot.child.asked_to_stop()
 
     def close(self) -> None:
-        """Everything ends now."""
+        """Ends all processes now."""
         if self._epoll.closed:
             return
         for slot in self.slots:

@@ -1,4 +1,4 @@
-"""When an item is to blame for the deaths of workers: pure rules, no process in sight.
+"""Decides when an item is to blame for the deaths of workers. Pure rules, no processes.
 
 - The item that a dead worker held is tried once more. A second death and it is to blame.
 - SIGKILL and SIGSTOP may come from outside (an operator, the kernel short of memory) and hit any worker. When an item
@@ -27,7 +27,7 @@ _STORM_MEMORY_S = 60.0
 
 
 class Suspect(Protocol):
-    """What is known of an item that a worker held when it died."""
+    """The deaths of workers during one item."""
 
     position: int
     """Names the item."""
@@ -42,7 +42,7 @@ class Suspect(Protocol):
 
 
 class CrashRules:
-    """Decides whether an item is to blame for deaths; remembers recent deaths from outside."""
+    """Decides whether an item is to blame for deaths; remembers recent kills from outside."""
 
     def __init__(self, tries: int = 2, clock: Callable[[], float] = time.monotonic) -> None:
         self._tries = tries
@@ -80,7 +80,7 @@ class CrashRules:
         item.secluded = True
 
     def guilty(self, item: Suspect) -> bool:
-        """Whether it is to blame, as far as is known now."""
+        """Whether it is to blame, by the deaths so far."""
         stormy = self._clock() - self._innocent_s < _STORM_MEMORY_S
         return (self._proven_in_storm(item) if stormy else item.strikes) >= self._tries
 

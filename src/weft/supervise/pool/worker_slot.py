@@ -1,5 +1,6 @@
-"""One slot of a pool as the parent sees it: its worker process, the frames that wait to be sent to it, and why it was
-killed. Users of a pool derive from `WorkerSlot` what they give to a worker and how they know what it does now."""
+"""One slot of a pool on the parent's side: its worker process, the frames that wait to be sent to it, and why it was
+killed. Users of a pool derive from `WorkerSlot` the state of the work that they assign.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class KillReason(enum.Enum):
 
 
 class Kill(NamedTuple):
-    """Why and when the parent killed a worker, and the item that it held then."""
+    """Why and when the parent killed a worker, and the item that it then held."""
 
     reason: KillReason
     held: Hashable
@@ -43,7 +44,7 @@ class Kill(NamedTuple):
 
 
 class WorkerProcess:
-    """What belongs to one worker process and goes with it: socket, output file, pidfd (in `held`)."""
+    """The resources of one worker process: socket, output file, pidfd (in `held`)."""
 
     def __init__(self, connection: socket.socket, output_fd: int) -> None:
         self.connection = connection
@@ -52,15 +53,15 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Its number; 0 until that is known."""
+        """Its pid; 0 until that is known."""
         return 0 if self.held is None else self.held.pid
 
     def sent(self) -> list[int]:
-        """The descriptors that the worker is sent beside its socket."""
+        """The descriptors that the worker is sent besides its socket."""
         return [self.output_fd]
 
     def output(self, limit: int) -> bytes:
-        """What it has printed and was not read by itself."""
+        """Its output, unless it has read that itself."""
         return os.pread(self.output_fd, limit, 0) if os.fstat(self.output_fd).st_size else b""
 
     def stderr_tail(self) -> str:
@@ -86,7 +87,7 @@ W = TypeVar("W", bound=WorkerProcess)
 
 
 class WorkerSlot(Generic[W]):
-    """One slot, through all its workers."""
+    """A slot, through all its workers."""
 
     def __init__(self, number: int, child: Child) -> None:
         self.number = number
@@ -106,17 +107,17 @@ class WorkerSlot(Generic[W]):
 
     @property
     def held(self) -> Hashable:
-        """Names the item that the worker holds now; None for none."""
+        """Identifies the item that the worker holds now; None if none."""
         return None
 
     @property
     def is_busy(self) -> bool:
-        """It has something to do."""
+        """Whether it has work."""
         return False
 
     @property
     def is_between_items(self) -> bool:
-        """It should be making progress by itself: no item of any length is running."""
+        """Whether it should be making progress by itself: no item is running."""
         return False
 
     def sign(self) -> Hashable:
@@ -124,39 +125,41 @@ class WorkerSlot(Generic[W]):
         return None
 
     def over_time(self, since_s: float) -> KillReason | None:
-        """Which time limit what it does now has exceeded. `since_s`: how long it was watched since the last call."""
+        """The time limit that its current work has exceeded. `since_s`: how long it was monitored since the
+        last call.
+        """
         del since_s
         return None
 
     def near_memory_limit(self) -> None:
-        """It uses most of the memory that it may have."""
+        """Called when it uses most of the memory that it may use."""
 
-    # ── the same for all ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── the same for all users ─────────────────────────────────────────────────────────────────────────────────────
 
     def attach(self, worker: W) -> None:
-        """A new worker takes the slot."""
+        """Puts a new worker into the slot."""
         self._reset()
         self.worker = worker
         self.child.spawned()
 
     def detach(self) -> None:
-        """The worker has gone."""
+        """Removes the worker, which has ended."""
         if self.worker is not None:
             self.worker.close()
             self.worker = None
 
     @property
     def running(self) -> bool:
-        """It can work."""
+        """Whether it can work."""
         return self.child.state is ChildState.RUNNING and self.kill is None
 
     def enqueue(self, frame: bytes) -> None:
-        """A frame for the worker; `push` sends it."""
+        """Queues a frame for the worker; `push` sends it."""
         self._unsent.append(frame)
         self.unsent_bytes += len(frame)
 
     def push(self) -> bool:
-        """Writes what the socket accepts; True when nothing is left."""
+        """Writes as much as the socket accepts; True when nothing is left."""
         while self._unsent and self.worker is not None:
             try:
                 sent = self.worker.connection.sendmsg(islice(self._unsent, _PIECES_AT_ONCE))

@@ -217,8 +217,10 @@ def test_a_hand_that_reaches_nothing_is_at_fault_and_left_out_for_a_while(bench:
         (result,) = bench.results()
         assert (result.error, result.detail) == ("hand", "worker a: dns: no such name")
     assert bench.transport.free == 0
+    assert "every worker has failed 3 times" in bench.pool.held_up()
     bench.now += OUT_S
     assert bench.transport.free == SECTION.hand_in_flight
+    assert not bench.pool.held_up()
 
 
 def test_a_site_is_at_fault_where_the_hand_has_reached_another() -> None:

@@ -92,7 +92,7 @@ def test_a_crawls_own_fields() -> None:
         ({"scrapeOptions": {"formats": [7]}}, "scrapeOptions.formats.0", "must be a text"),
         ({"scrapeOptions": {"waitFor": 100_000}}, "scrapeOptions.waitFor", "60,000"),
         ({"scrapeOptions": {"actions": [{"type": "wait"}]}}, "scrapeOptions.actions.0", "needs `milliseconds`"),
-        ({"scrapeOptions": {"actions": [{"type": "pdf"}]}}, "scrapeOptions.actions.0", "'pdf' is not available"),
+        ({"scrapeOptions": {"actions": [{"type": "scrape"}]}}, "scrapeOptions.actions.0", "'scrape' is not available"),
         ({"scrapeOptions": {"headers": {"A": "b"}}}, "scrapeOptions.headers", "the service's own headers"),
         ({"scrapeOptions": {"proxy": "stealth"}}, "scrapeOptions.proxy", "'stealth' is not available: use basic"),
         ({"scrapeOptions": {"includeTags": ["a[["]}}, "scrapeOptions.includeTags", "not understood"),

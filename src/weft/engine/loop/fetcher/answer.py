@@ -1,4 +1,4 @@
-"""One transfer that has ended, as the engine's steps hand it on."""
+"""A transfer that has ended, as the engine's steps pass it on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from weft.store.warc.masking import without_cookie_values
 
 
 class EndedTransfer:
-    """What came, for which lease, and what kind of answer it is; `asked_at` is the time of day of the request."""
+    """The result of a transfer, its lease, and the kind of answer it is; `asked_at` is the time of day of the
+    request.
+    """
 
     __slots__ = ("asked_at", "crawl", "ended", "handed", "head", "kind", "lease", "result")
 
@@ -24,15 +26,15 @@ class EndedTransfer:
         self.asked_at = asked_at
         self.kind: VerdictKind = kind_of(result)
         self.head = Head(result.head)
-        self.ended: Ended | None = None  # for the site's clock, where the transfer was made
-        self.handed = False  # to a parser, and its end with it
+        self.ended: Ended | None = None  # for the site's clock, if the transfer was made
+        self.handed = False  # handed to a parser together with its end
 
     def mask_cookies(self) -> None:
-        """The cookies that it sets are a session's: what is kept of it has their names alone."""
+        """Masks the cookies that it sets: they belong to a login session, so only their names are kept."""
         self.result = msgspec.structs.replace(self.result, head=without_cookie_values(self.result.head))
         self.head = Head(self.result.head)
 
     @property
     def redirects(self) -> bool:
-        """Whether it leads somewhere else."""
+        """Whether it is a redirect."""
         return self.kind is VerdictKind.REDIRECT and self.head.location is not None

@@ -1,7 +1,8 @@
-"""A crawl's cookies where several processes crawl one site: what one receives, the others send with their next request.
+"""Shares a crawl's cookies between processes that crawl one site: what one receives, the others send with their next
+request.
 
-Each process has a jar; the frontier keeps a copy of each site's part; a lease has the version of the newest.
-A copy is only changed when names or values are: a site that sets the same cookie on every page costs nothing.
+Each process has a jar; the frontier keeps a copy of each site's part; a lease has the version of the newest. A copy is
+only changed when names or values are: a site that sets the same cookie on every page costs nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from weft.fetch.cookies import CookieJar
 from weft.frontier.contract import SitesPart
 from weft.records import Lease
 
-MAX_SHARED_BYTES = 64 * 1024  # of one site's cookies: more than this stays in this process
+MAX_SHARED_BYTES = 64 * 1024  # of one site's cookies: more than this is not shared with other processes
 _KEPT = 50_000
 
 
 class CookieShare:
-    """Keeps one crawl's jar together with those of the other processes. A crawl may have several, by name."""
+    """Keeps one crawl's jar in step with those of the other processes. A crawl may have several, by name."""
 
     def __init__(self, crawl: int, jar: CookieJar, sites: SitesPart, name: str = "") -> None:
         self._crawl = crawl
@@ -39,7 +40,7 @@ class CookieShare:
             self._remember(lease.key, copy[0])
 
     def store(self, url: str, path: str, values: Sequence[str], now: float) -> None:
-        """Stores what a response set, and shares it if names or values have changed."""
+        """Stores the cookies that a response set, and shares them if names or values have changed."""
         host = urls.host_of(url)
         base = urls.domain(host)
         before = self.jar.contents(base)

@@ -1,11 +1,11 @@
 """The loop: one thread that claims what is due, drives the transfers, handles their results and commits in groups.
 
-No asyncio and no thread between the steps: a finished transfer is parsed and stored where it ends, which is what lets
-one core do more than a thousand pages a second. `drain` claims nothing more and lets what is in flight come home; a
-process that is killed instead loses nothing either.
+No asyncio and no thread between the steps: a finished transfer is parsed and stored where it ends, so one core handles
+more than a thousand pages a second. `drain` claims nothing more and waits for the transfers in flight; a process that
+is killed instead loses nothing either.
 
 A loop that is one of several (pods) does not end by itself, since others may still send it work: it reports that it is
-idle, and waits for `drain`. What it has to do between the pages for the others are its chores.
+idle, and waits for `drain`. Its work for the others between pages is done by its periodic tasks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LIMITS = (Stop.MAX_PAGES, Stop.BUDGET, Stop.MAX_DURATION, Stop.CALLBACK_ERRORS,
 
 
 class UrlFeed(Protocol):
-    """What brings the loop URLs from outside, a little at each call."""
+    """A source that adds URLs to the loop from outside, a few at each call."""
 
     is_over: bool
 
@@ -85,8 +85,9 @@ class Loop:
         hands: Hands | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`why_over`: why nothing is left to do, asked while nothing is in flight; an engine whose crawls come and go
-        never says so. `ends_alone`: the loop ends then."""
+        """`why_over`: why nothing is left to do, called while nothing is in flight; an engine whose crawls come and go
+        never returns a reason. `ends_alone`: the loop ends by itself then.
+        """
         self._frontier = frontier
         self._transports = transports
         self._results = results
@@ -111,13 +112,13 @@ class Loop:
         self._held_up = held_up  # why no request can go out, though the crawl is not paused
         self._hands = hands  # workers on other machines, which some crawls may use
         self._leases: dict[int, Lease] = {}
-        self._resolving: list[Lease] = []  # politeness by address: the DNS lookup of their host is not done
-        self._wanted: list[Wanted] = []  # the address is known; a place at it is requested with `claim_slots`
+        self._resolving: list[Lease] = []  # politeness by address: the DNS lookup of their host is not finished
+        self._wanted: list[Wanted] = []  # the address is known; a slot at it is requested with `claim_slots`
         self._reason: Stop | None = None
         self._drain_until = 0.0
         self._polled = clock()
         self._next_commit = self._next_progress = self._next_idle = 0.0
-        self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)  # the last that could be read
+        self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)  # the last statistics that could be read
         self._blocked: DiskFull | ServerAway | ServerFull | None = None  # the condition that has paused it
         if (parsers := results.fileno()) is not None:
             transports.watch(parsers, results.poll)
@@ -133,7 +134,7 @@ class Loop:
         return self._round.touched
 
     def leases_of(self, crawl: int) -> list[Lease]:
-        """What is in flight of a crawl."""
+        """The leases of a crawl that are in flight."""
         return [lease for lease in self._leases.values() if lease.crawl == crawl]
 
     def flush(self) -> bool:
@@ -145,13 +146,13 @@ class Loop:
         return self._committed()
 
     def drain(self, reason: Stop = Stop.INTERRUPTED) -> None:
-        """Claims nothing more, and ends when what is in flight has come home or DRAIN_S are over."""
+        """Claims nothing more, and ends when all transfers in flight have ended or DRAIN_S seconds are over."""
         if self._reason is None:
             self._reason = reason
             self._drain_until = self._clock() + (0.0 if reason is Stop.CANCELLED else DRAIN_S)
 
     def run(self) -> Stop:
-        """Until nothing is left, a limit is reached or `drain` was called."""
+        """Runs until nothing is left, a limit is reached or `drain` was called."""
         while True:
             now = self._clock()
             self._suspects.send_heartbeat()
@@ -206,7 +207,8 @@ class Loop:
                 del self._leases[tag.item]
             self._step("fetched")
             if result.error == "aborted" or tag.crawl not in self._crawls:
-                # Aborted, or its crawl has ended. The request was sent all the same, so the site's delay starts here.
+                # The transfer was aborted, or its crawl has ended. The request was sent all the same, so the site's
+                # delay starts here.
                 self._round.cool(Ended(tag, result.site_free_at, outcome="aborted"))
                 if not result.was_sent:
                     self._round.unsent(tag)
@@ -224,7 +226,7 @@ class Loop:
 
     @property
     def _is_fed(self) -> bool:
-        """Whether more is to come from whoever feeds it."""
+        """Whether its feed may still add URLs."""
         return self._feed is not None and not self._feed.is_over and self._reason is None and self._blocked is None
 
     def _read_feed(self) -> None:
@@ -262,7 +264,9 @@ class Loop:
                 self._pause(why)
 
     def _claim(self) -> None:
-        """Starts as many transfers as there is room for; refusals cost no request, so others take their place."""
+        """Starts as many transfers as there is room for; a refusal costs no request, so another lease is claimed in its
+        stead.
+        """
         while room := self._room():
             try:
                 route = self._hands.router if self._hands is not None else None
@@ -285,7 +289,7 @@ class Loop:
     def _begin(self, lease: Lease, wall: float, address: str | None = None) -> None:
         """Starts a transfer; the lease is released if data that it needs cannot be read now.
 
-        `address`: where it goes, once that is settled.
+        `address`: the server's address, once it is resolved.
         """
         try:
             if address is None:
@@ -298,7 +302,7 @@ class Loop:
             self._pause(why)
 
     def _room(self) -> int:
-        """How many transfers may be begun now."""
+        """How many transfers may be started now."""
         if self._results.is_full:
             return 0
         free = min(self._transports.free - len(self._resolving), self._flight.room(len(self._leases)))
@@ -318,7 +322,7 @@ class Loop:
         if lease.purpose is not Purpose.ROBOTS and not self._allowed(lease, crawl):
             return
         if lease.purpose is Purpose.LOGIN and not (crawl.session is not None and crawl.session.is_current(lease)):
-            self._round.end(lease, End.OTHER)  # of a login that was given up meanwhile
+            self._round.end(lease, End.OTHER)  # of a login that has ended meanwhile
             return
         self._leases[lease.item] = lease
         if self._by_address:
@@ -354,7 +358,9 @@ class Loop:
         )
 
     def _send_once(self, lease: Lease) -> None:
-        """On the disk before its first byte: this request must not be sent again, whatever happens."""
+        """Records on the disk, before the first byte, that this request is sent: it must not be sent again, whatever
+        happens.
+        """
         try:
             self._frontier.leases.sending([lease])
         except BLOCKING:
@@ -363,7 +369,7 @@ class Loop:
         self._step("sending")
 
     def _find_address(self, lease: Lease, now: float) -> None:
-        """Politeness by address: the request waits for its name, then for the address's place."""
+        """Politeness by address: the request waits for the DNS lookup, then for a slot at the address."""
         crawl = self._crawls[lease.crawl]
         address = crawl.transport.address_of(urls.host_of(lease.url))
         if address is None:
@@ -378,7 +384,7 @@ class Loop:
             self._wanted.append(Wanted(lease, address, asks))
 
     def _send_wanted(self, now: float) -> None:
-        """Sends what was granted a place at its address; the frontier has released the other leases."""
+        """Sends the requests that were granted a slot at their address; the frontier has released the other leases."""
         if not self._wanted:
             return
         wanted, self._wanted = self._wanted, []
@@ -423,7 +429,7 @@ class Loop:
         return True
 
     def _wait_s(self, now: float) -> float:
-        """How long nothing needs to be done but the transfers."""
+        """How long the loop may wait for transfers before other work is due."""
         if self._results.is_readable or self._is_fed:
             return 0.0
         wake = min(self._next_commit, self._next_progress, now + IDLE_S)
@@ -436,7 +442,7 @@ class Loop:
         return max(0.0, wake - now)
 
     def _ending(self, now: float) -> Stop | None:
-        """Why the loop is over, or None."""
+        """Why the loop must end, or None."""
         if self._reason is not None:
             at_home = not self._leases and not self._results.unread
             return self._reason if at_home or now >= self._drain_until else None
@@ -452,12 +458,12 @@ class Loop:
         return None if self._is_fed and over is not Stop.MAX_PAGES else over
 
     def _has_untold_rejections(self) -> bool:
-        """Whether the user's code hears of rejections first, and may have more to request."""
+        """Whether the user's code still has to be called for rejections, and may request more then."""
         self.record_rejections()
         return self._results.unread > 0
 
     def _report_idle(self, why: Stop) -> None:
-        """Reports to the orchestrator that nothing is left here; only after a commit."""
+        """Reports to the orchestrator that nothing is left here; called only after a commit."""
         now = self._clock()
         if now >= self._next_idle and self._committed():
             self._next_idle = now + REPORT_IDLE_EVERY_S
@@ -465,9 +471,9 @@ class Loop:
             self._report("running", idle=idle)
 
     def _committed(self, *, wait: bool = False) -> bool:
-        """Commits; a full disk pauses the crawl until there is room again, a server that is away until it is back.
+        """Commits; a full disk pauses the crawl until there is room again, an unreachable server until it is back.
 
-        With `wait` it returns when that is over, or when the crawl must end all the same.
+        With `wait` it returns when that is over, or when the crawl must end in any case.
         """
         while True:
             try:
@@ -476,7 +482,7 @@ class Loop:
             except BLOCKING as why:
                 self._pause(why)
                 if wait:
-                    self._run_periodic_tasks(self._clock())  # one of them says when the process shall end all the same
+                    self._run_periodic_tasks(self._clock())  # one of them may request that the process ends in any case
                 if not wait or self._reason in UNWRITTEN:
                     return False
                 self._suspects.send_heartbeat()
@@ -492,7 +498,7 @@ class Loop:
             return True
 
     def _waiting(self, stats: FrontierStats) -> tuple[str, float | None]:
-        """Why nothing is requested of the one crawl here, and until when (wall clock)."""
+        """Why the only crawl here requests nothing, and until when (wall clock)."""
         if self._blocked is not None or self._leases or not stats.queued or len(self._crawls) != 1:
             return "", None
         try:
@@ -504,7 +510,7 @@ class Loop:
         return waiting.cause, None if waiting.until is None else time.time() + waiting.until - self._frontier.now()
 
     def _paused_why(self) -> str:
-        """Why the crawl is paused, where there is one; of several each has a state of its own."""
+        """Why the crawl is paused, if there is only one; several crawls each have a state of their own."""
         only = next(iter(self._crawls.values())) if len(self._crawls) == 1 else None
         if only is not None:
             self._progress.status.gave_up_at = only.gave_up_at

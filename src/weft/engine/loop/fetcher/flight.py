@@ -1,9 +1,9 @@
-"""How many transfers a loop keeps in flight: memory and descriptors bound it, and the loop's own time decides.
+"""How many transfers a loop keeps in flight: memory and descriptors set the bound, the loop's own load sets the number.
 
-A constant is wrong for most webs: few are enough for hosts that answer at once, and hosts that hang need many. So it
-begins small and grows while sites wait for a slot and the loop has time to spare; when the loop has none, more of them
-would only make answers wait to be read, and it shrinks again. Sites that have never answered may have half of it, slow
-ones a quarter: what is left is out of reach for hosts that hang.
+A constant is wrong for most webs: few transfers are enough for hosts that answer at once, and hosts that hang need
+many. So the number begins small and grows while sites wait for a slot and the loop has time to spare. When the loop has
+none, more transfers would only make answers wait to be read, so the number shrinks again. Sites that have never
+answered may use half of it, slow ones a quarter: hosts that hang can never occupy the rest.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from weft.telemetry import Log
 START = 256
 MOST = 10_000
 POLL_EVERY_S = 0.5
-TRANSFER_BYTES = 512 << 10  # what one takes, with its connection, buffers and TLS; bodies are bounded elsewhere
-MEMORY_SHARE = 1 / 16  # of what can be had: there are other processes, and pages to parse
+TRANSFER_BYTES = 512 << 10  # memory of one transfer, with its connection, buffers and TLS; bodies are bounded elsewhere
+MEMORY_SHARE = 1 / 16  # of the available memory: there are other processes, and pages to parse
 OWN_FILES = 64  # databases, logs, sockets of our own
-_BUSY, _FREE = 0.97, 0.9  # shares of the time from which on the loop has none to spare, and below which it has
-_FEW = 8  # sites that are due at any moment without anything being short
+_BUSY, _FREE = 0.97, 0.9  # shares of the time above which the loop has none to spare, and below which it has
+_FEW = 8  # sites that may be due at any moment although nothing is short
 log = Log("weft.engine.loop.fetcher.flight")
 
 
 def most_in_flight(workers: int | None) -> int:
-    """The bound for one process: the setting, or what its descriptors and the memory allow."""
+    """The bound for one process: the setting, or what its descriptors and memory allow."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    # A transfer has two of them while it runs, and as many connections again are kept open.
+    # A running transfer has two descriptors, and as many connections again are kept open.
     by_files = max(1, (files - OWN_FILES) // 4)
     if workers is not None:
         return min(workers, by_files)
@@ -40,7 +40,7 @@ def most_in_flight(workers: int | None) -> int:
 
 
 def busy_s() -> float:
-    """How long this thread has run or has waited for a core: on a machine with much to do, the second counts too."""
+    """How long this thread has run or has waited for a core: on a loaded machine the wait counts too."""
     try:
         ran, waited, _ = Path("/proc/thread-self/schedstat").read_text().split()
         return (int(ran) + int(waited)) / 1e9
@@ -49,20 +49,20 @@ def busy_s() -> float:
 
 
 class Flight:
-    """The number in flight, and what each class of sites may have of it."""
+    """The number of transfers in flight, and the share of each class of sites."""
 
     def __init__(self, most: int, *, busy: Callable[[], float] = busy_s) -> None:
         self._most = most
         self._busy = busy
-        self._looked: tuple[float, float] | None = None  # when, and how busy the thread had been until then
+        self._looked: tuple[float, float] | None = None  # the last sample's time and busy time
         self._set(min(most, START))
 
     def room(self, in_flight: int) -> int:
-        """How many more may be begun."""
+        """How many more transfers may be started."""
         return max(0, self.target - in_flight)
 
     def poll(self, now: float, due: int, in_flight: int) -> None:
-        """To be called now and then. `due`: sites that could be asked now, and are not."""
+        """Adjusts the number; called periodically. `due`: sites that could be asked now, and are not."""
         busy = self._busy()
         if self._looked is None:
             self._looked = (now, busy)

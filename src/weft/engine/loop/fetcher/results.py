@@ -1,12 +1,12 @@
-"""What is done with each transfer that has ended: the fetcher's half.
+"""Handles each transfer that has ended: the fetcher's half.
 
-It needs no look into a page: the site's clock, cookies, robots.txt, failures that are tried again or recorded; but for
-logins, where a form is read, and pages show whether one is logged in.
-What must be read (pages, redirects, sitemaps) goes on to `onward`: to the parsing half in the same process, or into a
-spool from which a parser process takes it.
+It does not look into pages: it sets the site's clock, stores cookies, handles robots.txt, and retries or records
+failures. Logins are the exception: a form is read, and pages reveal whether the user is logged in. What must be read
+(pages, redirects, sitemaps) is passed to `onward`: to the parsing half in the same process, or into a spool that a
+parser process reads.
 
-Reading takes much longer than fetching, and a wave of answers must not make the sites behind it wait: their clocks are
-set at once, what came waits to be read, and is read in slices between which the transfers get on.
+Reading takes much longer than fetching, and a wave of answers must not delay the sites behind it: their clocks are set
+at once, and the answers are read in slices, between which transfers continue.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from weft.frontier.contract import End, Ended, Item, Rejection
 from weft.records import FetchResult, Found, Lease, Purpose, Reason, Rendered
 from weft.telemetry import Log
 
-UNREAD_BYTES = 16 << 20  # more than this is not kept waiting
-UNREAD_ANSWERS = 400  # nor so many: the last of them, another crawl's perhaps, would wait for long
-USUAL_BYTES = 256 << 10  # a larger body takes long without its site being slow
+UNREAD_BYTES = 16 << 20  # more than this does not wait to be read
+UNREAD_ANSWERS = 400  # nor more answers than this: the last of them, perhaps of another crawl, would wait too long
+USUAL_BYTES = 256 << 10  # a larger body takes long even from a fast site
 MOST_AT_ONCE = 32  # answers that are read together: a page of 42 KB costs 4 % less than with AT_ONCE of them
-BYTES_AT_ONCE = 1 << 20  # with this many, those read together are enough: large ones take long
+BYTES_AT_ONCE = 1 << 20  # a group of answers with this many bytes is large enough: large ones take long
 _AT_ONCE = (Purpose.ROBOTS, Purpose.LOGIN)
-LOGGED_OUT = "logged_out"  # the error of a page that was sent as to somebody who is not logged in, twice
+LOGGED_OUT = "logged_out"  # the error of a page that was sent twice as to a user who is not logged in
 log = Log("weft.engine.loop.fetcher.results")
 
 
 class ResultHandler:
-    """Handles results, and ends what needs no parsing."""
+    """Handles results, and ends those that need no parsing."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ResultHandler:
         self._wall = wall
         self._chance = chance
         self._unread: deque[EndedTransfer] = deque()
-        self._untold: deque[Rejection] = deque()  # that the user's code hears of before their rows are made
+        self._untold: deque[Rejection] = deque()  # the user's code is called for these before their rows are made
         self._ended: list[int] = []  # rejected items whose rows are made
         self._unread_bytes = 0
         self._turn_s = 0.0
@@ -80,7 +80,7 @@ class ResultHandler:
 
     @property
     def unread(self) -> int:
-        """How many answers wait to be read, those with parser children included."""
+        """How many answers wait to be read, including those at parser children."""
         return len(self._unread) + len(self._untold) + (self._parsing.sent if self._parsing is not None else 0)
 
     @property
@@ -100,7 +100,7 @@ class ResultHandler:
         )
 
     def fileno(self) -> int | None:
-        """Readable when `look` has something to do; None where there are no parser children."""
+        """Readable when `poll` has something to do; None if there are no parser children."""
         return None if self._parsing is None else self._parsing.fileno()
 
     def poll(self) -> None:
@@ -114,7 +114,9 @@ class ResultHandler:
         self._parsing.call(message, ended)
 
     def wait(self) -> None:
-        """When the loop has ended: until something has come from the user's code, or a moment has passed."""
+        """Called when the loop has ended: waits until the user's code has returned something, or a moment has
+        passed.
+        """
         assert self._parsing is not None
         self._parsing.wait()
 
@@ -124,16 +126,16 @@ class ResultHandler:
             self._parsing.close()
 
     def handle(self, ended: Iterable[tuple[Lease, FetchResult]]) -> None:
-        """Transfers that have ended: their sites' clocks; what came is for `read`.
+        """Handles transfers that have ended: sets their sites' clocks; `read` continues with the answers.
 
-        What is handed to a parser takes the end of its transfer along.
+        An answer that is handed to a parser takes the end of its transfer along.
         """
         answers = [self._answer(lease, result) for lease, result in ended]
         if self._parsing is not None:
             for answer in answers:
                 self._cool(answer)
             self.round.cooled()
-            # They are short, and all pages of a site wait for them: not behind those of other crawls.
+            # They are short, and all pages of a site wait for them: they must not queue behind those of other crawls.
             self._handle([answer for answer in answers if answer.lease.purpose in _AT_ONCE])
             pages = [answer for answer in answers if answer.lease.purpose not in _AT_ONCE]
             self._unread_bytes += sum(held_bytes(answer.result.body) for answer in pages)
@@ -145,7 +147,7 @@ class ResultHandler:
                 self._cool(answer)
 
     def read(self, slice_s: float) -> None:
-        """Reads what came, for so long; and on, while too much would be left."""
+        """Reads answers for `slice_s` seconds; longer while too much would be left."""
         parsing, unread = self._parsing, self._unread
         assert parsing is not None
         until = time.monotonic() + slice_s
@@ -168,7 +170,7 @@ class ResultHandler:
             self._at_once = at_once(len(answers), time.monotonic() - began, slice_s)
 
     def drop(self, crawl: int) -> None:
-        """A crawl is over: its answers that wait to be read, by parser children too, are dropped; their leases end."""
+        """Drops the answers of an ended crawl that wait to be read, also at parser children; their leases end."""
         self.round.drop(crawl)
         dropped = [answer for answer in self._unread if answer.lease.crawl == crawl]
         self._untold = deque(one for one in self._untold if one.crawl != crawl)
@@ -177,14 +179,14 @@ class ResultHandler:
             self._unread_bytes -= sum(held_bytes(answer.result.body) for answer in dropped)
         sent = self._parsing.drop(crawl) if self._parsing is not None else []
         for lease in (*sent, *(answer.lease for answer in dropped)):
-            self.round.end(lease, End.OTHER)  # one of them may be a robots.txt that others wait for
+            self.round.end(lease, End.OTHER)  # one of them may be a robots.txt that other crawls wait for
 
     def turned(self, seconds: float) -> None:
-        """The loop was away from its transfers for so long: answers of that time seem late, and are not."""
+        """Called when the loop was busy elsewhere for some seconds: answers of that time look late, and are not."""
         self._turn_s = max(seconds, 0.9 * self._turn_s)
 
     def _took_s(self, result: FetchResult) -> float | None:
-        """How long a site took to answer, as far as that is its own doing; None: it did not."""
+        """How long a site took to answer, as far as the site is responsible; None if the time is not its own."""
         if not result.status:
             return None
         took_s = max(0.0, result.ended - result.started - self._turn_s)
@@ -226,11 +228,11 @@ class ResultHandler:
         if result.rendered is not None:
             self._handle_rendered(answer, result.rendered, wall)
         if crawl.session is not None and crawl.session.covers(lease.url):
-            answer.mask_cookies()  # nobody who comes after this needs their values
+            answer.mask_cookies()  # no later step needs their values
         return answer
 
     def _handle_rendered(self, answer: EndedTransfer, rendered: Rendered, wall: float) -> None:
-        """What a browser has done besides reading the page: requests of its parts, cookies that scripts have set."""
+        """Handles what a browser did besides reading the page: requests of its parts, and cookies that scripts set."""
         crawl, lease = answer.crawl, answer.lease
         self.round.asked(lease, rendered.parts)
         crawl.keep_cookies(lease.url, rendered.cookies, wall, answer.asked_at, lease)
@@ -247,7 +249,7 @@ class ResultHandler:
         self._onward([answer for answer in answers if not self._is_settled(answer)])
 
     def _is_settled(self, answer: EndedTransfer) -> bool:
-        """Ends an answer for which nothing must be read; False for the others."""
+        """Ends an answer that need not be read; False for the others."""
         crawl, lease, result, kind = answer.crawl, answer.lease, answer.result, answer.kind
         before = crawl.revisits.known(lease) if crawl.revisits is not None else None
         if crawl.session is not None and self._handle_session(crawl.session, answer):
@@ -281,7 +283,7 @@ class ResultHandler:
         return True
 
     def _handle_session(self, session: LoginSession, answer: EndedTransfer) -> bool:
-        """A step of a login, or a page that shows that nobody is logged in: whether it has ended here."""
+        """Handles a step of a login, or a page for a user who is not logged in; True if it has ended here."""
         crawl, lease, result = answer.crawl, answer.lease, answer.result
         if lease.purpose is Purpose.LOGIN:
             assert self._parsing is not None
@@ -299,7 +301,7 @@ class ResultHandler:
         return repeat is not PageOfSession.NO
 
     def _is_out(self, session: LoginSession, answer: EndedTransfer) -> bool:
-        """Whether an answer is that to somebody who is not logged in."""
+        """Whether an answer is one for a user who is not logged in."""
         lease, css = answer.lease, session.login.logged_out
         if answer.redirects:
             try:
@@ -311,7 +313,9 @@ class ResultHandler:
         return self._parsing.selects(answer, css)
 
     def _handle_sent_once(self, answer: EndedTransfer) -> bool:
-        """A request that must not be sent twice: whether it has ended here. What was not sent may be sent again."""
+        """Handles a request that must not be sent twice; True if it has ended here. One that was not sent may be sent
+        again.
+        """
         lease, result = answer.lease, answer.result
         if not result.was_sent or result.status == 401:
             self.round.unsent(lease)
@@ -328,7 +332,7 @@ class ResultHandler:
         return False
 
     def _fail(self, answer: EndedTransfer, error: str, *, stored: bool = True) -> None:
-        """Records an answer that is no page, or that there was none; the user's code may hear of it first."""
+        """Records a failed request, with or without an answer; the user's code may be called first."""
         spider = answer.crawl.spider
         if spider is not None and spider.description.hears_failures and self._parsing is not None:
             self._parsing.fail(answer, error, stored=stored)
@@ -353,7 +357,7 @@ class ResultHandler:
         self.round.row(lease, End.OTHER)
 
     def reject(self, rejection: Rejection) -> None:
-        """Records an item that the frontier took out of its queue, or did not let into it."""
+        """Records an item that the frontier removed from its queue, or did not admit to it."""
         self._count_refusal(rejection.item, rejection.crawl, rejection.reason, rejection.detail)
         session = self._crawls[rejection.crawl].session
         if rejection.item.purpose is Purpose.LOGIN and session is not None:
@@ -369,12 +373,12 @@ class ResultHandler:
         self._ended.append(rejection.item.item)
 
     def ended_rejections(self) -> list[int]:
-        """The rejected items whose rows are made since the last call."""
+        """The rejected items whose rows were made since the last call."""
         ended, self._ended = self._ended, []
         return ended
 
     def _tell(self, rejection: Rejection) -> None:
-        """Calls the user's code for an item that was rejected; its row is made when that has ended."""
+        """Calls the user's code for a rejected item; its row is made when the call has ended."""
         item, crawl = rejection.item, self._crawls[rejection.crawl]
         lease = Lease(
             item.item, rejection.crawl, item.url, "", item.depth, item.parent, item.hops, item.purpose, item.about,
@@ -387,7 +391,7 @@ class ResultHandler:
         progress = self._crawls[crawl].progress
         progress.refused[reason] += 1
         if item.purpose is Purpose.PAGE:
-            progress.statuses["0"] += 1  # its row has none
+            progress.statuses["0"] += 1  # its row has no status
             progress.kinds[0, end_kind(f"{reason}: {detail}" if detail else str(reason))] += 1
         if self._debugs:
             log.debug("turned away", url=item.url, purpose=item.purpose, reason=reason, detail=detail)
@@ -446,6 +450,6 @@ class ResultHandler:
 
 
 def at_once(read: int, spent_s: float, slice_s: float) -> int:
-    """How many answers are read together next: as many as fit into a slice of time, going by those read last."""
+    """How many answers are read together next: as many as fit into a slice of time, judged by those read last."""
     fitting = int(read * slice_s / max(spent_s, 1e-6))
     return max(AT_ONCE, min(MOST_AT_ONCE, fitting))

@@ -1,10 +1,11 @@
-"""Pages that are visited again: what to ask so that an unchanged one costs little, and how to tell one.
+"""Visits pages again so that an unchanged page costs little: conditional requests, and the comparison of bodies.
 
-What is known of a page says what its server called it (ETag, Last-Modified) and what it held (digest). A 304, or a body
-with the same digest, becomes a revisit record and a row with status 304: the old copy stays the page.
+An earlier visit is known by the validators of its response (ETag, Last-Modified) and the digest of its body. A 304, or
+a body with the same digest, becomes a revisit record and a row with status 304; the old copy remains the stored page.
 
-It is known from the stored pages themselves (a recrawl), or was given with the URLs by whoever keeps it (a site's run).
-It is looked up for all leases of a claim at once (`foresee`): a look-up for each page took longer than fetching it.
+Earlier visits come from the stored pages themselves (a recrawl), or are given with the URLs by the caller that keeps
+them (a site's run). They are looked up for all leases of a claim at once (`foresee`): one lookup per page took longer
+than fetching it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Earlier(NamedTuple):
-    """A page as it was found before: the row of that visit, and its validators."""
+    """A page as an earlier visit found it: the row of that visit, and its validators."""
 
     row: Row
     etag: str | None
@@ -30,32 +31,32 @@ class Earlier(NamedTuple):
 
 
 class Visits(Protocol):
-    """Where it is known what was found at a URL before."""
+    """A source of earlier visits, by URL."""
 
     def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, Earlier]:
-        """Those of the URLs at which there was a whole page."""
+        """The earlier visits of those URLs at which there was a whole page."""
 
 
 class StoredVisits:
-    """The pages that are stored when this is made."""
+    """Earlier visits from the pages that are stored when this object is made."""
 
     def __init__(self, store: PageStore) -> None:
         self._pages = store.known()
 
     def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, Earlier]:
-        """Those of the URLs at which there was a whole page."""
+        """The earlier visits of those URLs at which there was a whole page."""
         heads = ((url, page.row, Head(page.head)) for url, page in self._pages.find(urls, crawl).items())
         return {url: Earlier(row, head.etag, head.last_modified) for url, row, head in heads}
 
 
 class GivenVisits:
-    """What was given with the URLs of a crawl (`PageStore.keep_visited`)."""
+    """Earlier visits that were given with the URLs of a crawl (`PageStore.keep_visited`)."""
 
     def __init__(self, store: PageStore) -> None:
         self._store = store
 
     def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, Earlier]:
-        """Those of the URLs at which there was a whole page."""
+        """The earlier visits of those URLs at which there was a whole page."""
         found = self._store.visited(crawl, urls).items()
         return {url: Earlier(_row(visit, crawl), visit.etag, visit.last_modified) for url, visit in found}
 
@@ -65,7 +66,7 @@ def _row(visit: PastVisit, crawl: int) -> Row:
 
 
 class Revisits:
-    """The known pages among what is in flight."""
+    """The earlier visits of the pages that are in flight."""
 
     def __init__(self, visits: Visits) -> None:
         self._visits = visits
@@ -73,7 +74,7 @@ class Revisits:
         self._known: dict[int, Row] = {}
 
     def foresee(self, leases: Sequence[Lease]) -> None:
-        """Looks up what `conditions` will be asked for."""
+        """Looks up the earlier visits that `conditions` will be asked for."""
         pages = [lease for lease in leases if lease.purpose is Purpose.PAGE]
         if not pages:
             return
@@ -92,19 +93,19 @@ class Revisits:
         return [(name, value) for name, value in headers if value]
 
     def known(self, lease: Lease) -> Row | None:
-        """The page's row of the last visit; asked once, when the result is there."""
+        """The row of a page's last visit; read once, when the result has arrived."""
         return self._known.pop(lease.item, None)
 
 
 def foresee(crawls: Mapping[int, RunningCrawl], leases: Sequence[Lease]) -> None:
-    """Looks up the known pages among the leases of a claim, for the crawls that visit pages again."""
+    """Looks up earlier visits for the leases of a claim, of crawls that visit pages again."""
     for number in {lease.crawl for lease in leases}:
         if (revisits := crawls[number].revisits) is not None:
             revisits.foresee([lease for lease in leases if lease.crawl == number])
 
 
 def is_unchanged(before: Row, result: FetchResult) -> bool:
-    """Whether the answer says, or shows, that the page is as it was."""
+    """Whether the answer states, or its body proves, that the page is unchanged."""
     if result.error:
         return False
     return result.status == 304 or (200 <= result.status < 300 and payload_digest(result.body) == before.digest)

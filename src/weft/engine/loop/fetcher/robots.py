@@ -1,4 +1,4 @@
-"""What robots.txt says, as the engine asks it: parsed once and kept, from the records that the frontier holds.
+"""The robots.txt rules that the engine applies: parsed once and cached, from the records that the frontier holds.
 
 An origin's robots.txt is a request like any other; the frontier hands it out before the origin's pages. Here its result
 becomes a record: 2xx is read, 4xx allows all, 5xx and network failures allow nothing for a while (RFC 9309 §2.3). Until
@@ -21,12 +21,12 @@ from weft.fetch.robots import MAX_BODY_BYTES, Robots, product_token
 from weft.frontier.contract import RobotsRecord, SitesPart
 from weft.records import FetchResult, Reason
 
-ROBOTS_BYTES = MAX_BODY_BYTES + 1  # one more than `Robots.parse` uses: by it that sees that the file was cut
-TRIES = 3  # at least; all there are where nobody answers
-MOST_TRIES = 50  # however short the waits are
+ROBOTS_BYTES = MAX_BODY_BYTES + 1  # one more than `Robots.parse` reads: so it sees that the file was cut
+TRIES = 3  # at least; no more than these if nothing answers
+MOST_TRIES = 50  # the most, however short the waits are
 MAX_HOPS = 5
 ASK_AGAIN_S = 600.0  # an unreachable robots.txt is requested again after this
-SEED_AGAIN_S = 5.0  # ... and after this for somebody who gives a seed there: it may be well again
+SEED_AGAIN_S = 5.0  # ... or after this if a user gives a seed there: the site may have recovered
 _KEPT = 10_000
 
 
@@ -45,7 +45,7 @@ class RobotsBook:
         self._parsed: OrderedDict[str, tuple[RobotsRecord, Robots]] = OrderedDict()
 
     def of(self, origin: str) -> tuple[RobotsRecord, Robots]:
-        """The origin's record and its rules; the frontier has it, or would not have given out a page."""
+        """The origin's record and its rules; the frontier has the record, or would not have leased a page."""
         entry = self._parsed.get(origin)
         record = self._sites.robots(self._trust + origin)
         if record is None:
@@ -57,12 +57,12 @@ class RobotsBook:
         return entry
 
     def is_known(self, origin: str, wall: float) -> bool:
-        """Whether there is a record for an origin that is in force: `of` has an answer without a request."""
+        """Whether there is a valid record for an origin: `of` can answer without a request."""
         record = self._sites.robots(self.about(origin))
         return record is not None and record.expires > wall
 
     def about(self, origin: str) -> str:
-        """An origin as `learn` and leases name it: with the trust of the crawls that share its robots.txt."""
+        """An origin as `learn` and leases name it: prefixed with the trust of the crawls that share its robots.txt."""
         return self._trust + origin
 
     def was_known(self, about: str) -> bool:
@@ -71,19 +71,19 @@ class RobotsBook:
         return record is not None and record.status in ("ok", "allow")
 
     def may_be_well_again(self, origin: str, wall: float) -> bool:
-        """Whether an origin's robots.txt could not be had, and long enough ago to ask for it once more for a seed."""
+        """Whether an origin's robots.txt was unreachable, and long enough ago to request it once more for a seed."""
         record = self._sites.robots(self._trust + origin)
         return record is not None and record.status in REFUSALS and wall >= record.expires - ASK_AGAIN_S + SEED_AGAIN_S
 
     def rule_against(self, url: str, robots: Robots) -> str:
-        """The rule that forbids a URL, with its line; nothing where it is allowed."""
+        """The rule that forbids a URL, with its line; empty if it is allowed."""
         if robots.allows(self.agent, url):
             return ""
         verdict = robots.verdict(self.agent, url)
         return f"{verdict.rule} (line {verdict.line})"
 
     def forbids(self, record: RobotsRecord, origin: str, found: Sequence[str]) -> dict[str, str]:
-        """The same for URLs that were just found, if the rules are cached; else they are checked at the claim."""
+        """The rules that forbid newly found URLs, if the origin's rules are cached; others are checked at the claim."""
         entry = self._parsed.get(origin)
         if entry is None or entry[0] is not record or record.status != "ok":
             return {}
@@ -105,7 +105,7 @@ class RobotsBook:
 
 
 def record_of(result: FetchResult, wall: float, ttl_s: float) -> RobotsRecord | None:
-    """What a result says, or None if it should be tried again."""
+    """The record that a result makes, or None if the request should be tried again."""
     if result.error == "address":
         return RobotsRecord("address", b"", wall + ASK_AGAIN_S, result.detail)
     endless = result.error == "too_large" and result.body
@@ -120,10 +120,10 @@ def record_of(result: FetchResult, wall: float, ttl_s: float) -> RobotsRecord | 
 
 
 def is_worth_another(result: FetchResult, attempt: int, section: PolitenessSection, *, known: bool) -> bool:
-    """Whether a robots.txt that failed is tried again.
+    """Whether a robots.txt request that failed is tried again.
 
-    A server that answers with a fault will be well again, and one whose file was read before too: for as long as the
-    patience lasts, by the waits between the tries. A site that nobody has ever had an answer from is more likely dead.
+    A server that answers with an error is likely to recover, and so is one whose file was read before: these are tried
+    for as long as the retry settings allow. A site that has never answered is more likely dead.
     """
     if attempt + 1 < TRIES:
         return True
@@ -135,7 +135,7 @@ def unreachable(result: FetchResult, wall: float) -> RobotsRecord:
     """The record of an origin whose robots.txt is unreachable."""
     detail = f"{result.error}: {result.detail}" if result.error else f"HTTP {result.status}"
     if result.error and result.body:
-        # What came so far says nothing of what would have followed, which may forbid everything (RFC 9309 §2.3.1.4).
+        # The part received reveals nothing of the rest, which may forbid everything (RFC 9309 §2.3.1.4).
         detail += f", after {len(result.body)} bytes"
     return RobotsRecord("unreachable", b"", wall + ASK_AGAIN_S, detail)
 
@@ -147,5 +147,5 @@ def rules_of(record: RobotsRecord) -> Robots:
 
 
 UNREACHABLE = RobotsRecord("unreachable", b"", 0.0, "not asked")
-# Why an origin's pages are refused whose robots.txt was never read.
+# Reasons for refusing pages of an origin whose robots.txt was never read.
 REFUSALS = {"unreachable": Reason.ROBOTS_UNREACHABLE, "address": Reason.ADDRESS}

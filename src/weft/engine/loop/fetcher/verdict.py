@@ -1,4 +1,4 @@
-"""What a transfer's result means: pure."""
+"""The meaning of a transfer's result. Pure."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class VerdictKind(StrEnum):
 
     PAGE = "page"
     REDIRECT = "redirect"
-    SLOW_DOWN = "slow-down"  # 429, 503: the site asks for less; tried again
+    SLOW_DOWN = "slow-down"  # 429, 503: the site wants fewer requests; tried again
     RETRY = "retry"
-    AGAIN = "again"  # the site was not asked, and is not at fault: asked again when the delay has passed
-    ANSWER = "answer"  # a response that is no page: 404 and the like
+    AGAIN = "again"  # the site was not asked, and is not at fault: tried again after the delay
+    ANSWER = "answer"  # a response that is not a page: 404 and the like
     FAILED = "failed"  # no usable response
 
 
 def kind_of(result: FetchResult) -> VerdictKind:
-    """What to do with it."""
+    """The kind of a result."""
     if result.error in UNASKED:
         return VerdictKind.AGAIN
     if result.error:
@@ -46,7 +46,7 @@ def kind_of(result: FetchResult) -> VerdictKind:
 
 
 def site_health(result: FetchResult) -> bool | None:
-    """For the breaker: True if the site is well, False if it failed, None if the result does not tell."""
+    """For the breaker: True if the site is healthy, False if it failed, None if the result does not show it."""
     if result.error:
         return False if result.error in SITE_FAILURES else True if result.error == Reason.CONTENT_TYPE else None
     if result.status in (502, 503, 504):
@@ -55,9 +55,9 @@ def site_health(result: FetchResult) -> bool | None:
 
 
 def failure_of(status: int, error: str) -> str:
-    """The kind of failure that an ended item counts as, from its row; empty for one that is none.
+    """The kind of failure that an ended item counts as, from its row; empty if it is none.
 
-    What was turned away unasked is no failure: it counts under its reason (`refusal_of`).
+    A URL that was rejected without a request is no failure: it counts under its reason (`refusal_of`).
     """
     if not error:
         return f"http_{status // 100}xx" if status >= 400 else ""
@@ -65,11 +65,11 @@ def failure_of(status: int, error: str) -> str:
 
 
 def refusal_of(status: int, error: str) -> str:
-    """The reason for which an item was turned away, unasked or at the head of its answer; empty for any other."""
+    """The reason why an item was rejected, without a request or at the head of its answer; empty for any other."""
     kind = error.partition(":")[0]
     return kind if kind in _REASONS and (not status or kind == Reason.CONTENT_TYPE) else ""
 
 
 def backoff_s(first_s: float, attempt: int, chance: float) -> float:
-    """The wait before a retry: doubling from the first, at most a minute, jittered by up to half."""
+    """The wait before a retry: doubles from the first, at most a minute, with jitter of up to half."""
     return float(min(LONGEST_BACKOFF_S, first_s * 2 ** min(attempt, 64))) * (0.5 + chance / 2)

@@ -1,8 +1,8 @@
-"""What answers lead to, kept where a depth limit may want it again.
+"""The links that answers led to, kept where a depth limit may need them again.
 
-A page found by a shorter way than the one it was fetched by is nearer than it was known to be, and so is everything
-behind it: its links, cut off or queued as too deep, are let in once more. They are read from memory until the page is
-in the store, and from there later.
+A page found by a shorter path than the one it was fetched by is nearer than recorded, and so is everything behind it:
+its links, cut off or queued as too deep, are admitted again. They are read from memory until the page is in the store,
+and from there later.
 """
 
 from __future__ import annotations
@@ -28,52 +28,54 @@ log = Log("weft.engine.loop.parser.discovered_links")
 
 
 class _Lead:
-    """What an answer leads to: links, or where it redirects."""
+    """The links of an answer, or its redirect target."""
 
     __slots__ = ("depth", "links", "redirect", "unkept")
 
     def __init__(self, links: list[str], redirect: str = "", depth: int = 0) -> None:
         self.links = links
         self.redirect = redirect
-        self.depth = depth  # at which they were let in
-        self.unkept = False  # the answer is not in the store
+        self.depth = depth  # at which they were admitted
+        self.unkept = False  # the answer will not be stored
 
 
 class DiscoveredLinks:
-    """The leads of crawls that have a depth limit."""
+    """The discovered links of crawls that have a depth limit."""
 
     def __init__(self, frontier: Frontier, store: PageStore) -> None:
         self._frontier = frontier
         self._store = store
         self._discovered_links: dict[int, _Lead] = {}  # by item
-        self._later: list[tuple[RunningCrawl, tuple[int, str, int]]] = []  # whose answers are not in the store yet
+        self._later: list[tuple[RunningCrawl, tuple[int, str, int]]] = []  # their answers are not in the store yet
 
     def __len__(self) -> int:
         return len(self._discovered_links) + len(self._later)
 
     def near(self, lease: Lease, links: list[str], redirect: str = "") -> Lease:
-        """Keeps what an answer leads to; gives the lease as near as its URL is known to be by now."""
+        """Records the discovered links of an answer; returns the lease with the smallest depth known for its URL."""
         try:
             depth = self._frontier.leases.depth_of(lease)
         except ServerAway:
-            depth = lease.depth  # it is asked again when the item has ended
+            depth = lease.depth  # its depth is checked again when the item has ended
         self._discovered_links[lease.item] = _Lead(links, redirect, depth)
         return lease if depth == lease.depth else msgspec.structs.replace(lease, depth=depth)
 
     def unkept(self, item: int) -> None:
-        """The store will not have this answer."""
+        """Records that the store will not have this answer."""
         if item in self._discovered_links:
             self._discovered_links[item].unkept = True
 
     def committed(self) -> None:
-        """What was taken so far is in the store, and can be read there; what is not kept stays in memory."""
+        """Called after a commit: answers so far can be read from the store; those that are not stored remain in
+        memory.
+        """
         self._discovered_links = {item: lead for item, lead in self._discovered_links.items() if lead.unkept}
         later, self._later = self._later, []
         for crawl, known in later:
             self.expand_readable(crawl, [known])
 
     def nearer(self, crawls: Mapping[int, RunningCrawl], leases: Iterable[Lease]) -> None:
-        """Expands those of the ended items that turned out to be nearer while they were being read."""
+        """Expands those of the ended items for which a shorter path was found while they were read."""
         for lease in leases:
             lead = self._discovered_links.get(lease.item)
             if lead is not None and (depth := self._frontier.leases.depth_of(lease)) < lead.depth:
@@ -82,7 +84,7 @@ class DiscoveredLinks:
     def expand_readable(
         self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]], hops: Mapping[int, int] | None = None
     ) -> None:
-        """`expand`, for those who can do nothing about a stored page that is damaged: its links stay as they were."""
+        """Calls `expand` and tolerates a damaged stored page: its links are left as they were."""
         try:
             self.expand(crawl, known, hops)
         except UnreadableData as error:
@@ -91,9 +93,9 @@ class DiscoveredLinks:
     def expand(
         self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]], hops: Mapping[int, int] | None = None
     ) -> None:
-        """Lets in once more what pages lead to that were fetched at a greater depth and turned out to be nearer.
+        """Admits again the links of pages that were fetched at a greater depth than the one now known.
 
-        `hops`: how many redirects had led to some of them. Unreadable, when all others are expanded: a stored page is
+        `hops`: how many redirects had led to some of them. Unreadable, after all others are expanded: a stored page is
         damaged.
         """
         waiting = list(known)
@@ -107,7 +109,7 @@ class DiscoveredLinks:
                 damaged = error
                 continue
             if lead is None:
-                # Another process has read it, and is about to commit it.
+                # Another process has read the page, and is about to commit it.
                 self._later.append((crawl, (item, url, depth)))
                 continue
             lead.depth = depth
@@ -119,7 +121,7 @@ class DiscoveredLinks:
             raise damaged
 
     def _let_in(self, crawl: RunningCrawl, near: Lease, lead: _Lead) -> Iterable[tuple[int, str, int]]:
-        """Lets in what one page leads to; gives what is to be expanded in turn."""
+        """Admits the links of one page; returns what must be expanded in turn."""
         if lead.redirect:
             if near.hops >= crawl.fetch.max_redirects:
                 return ()
@@ -136,7 +138,7 @@ class DiscoveredLinks:
         return again.expand
 
     def _stored(self, url: str, crawl: RunningCrawl) -> _Lead | None:
-        """What a stored answer leads to; None where there is none."""
+        """The discovered links of a stored answer; None if there is none."""
         stored = self._store.get(url, crawl.number)
         if stored is None:
             return None

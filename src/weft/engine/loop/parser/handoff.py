@@ -1,7 +1,7 @@
-"""The fetcher's end of the way to the parsers: answers into the spool, then their references to the frontier.
+"""The fetcher's side of the spool: writes answers into it, then gives their references to the frontier.
 
-The fetchers of a pod write to its spool; its parsers read, sweep now and then, and once more when they end: the last to
-go leaves nothing.
+The fetchers of a pod write to its spool; its parsers read and periodically sweep it, and sweep once more when they end,
+so that the last process leaves no files.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from weft.frontier.contract import Handed, ParseQueuePart, SharedFrontier
 from weft.telemetry import Log, Slot
 
 GATHER_S = (
-    0.005  # ended transfers wait so long for others: a round trip to the frontier costs more than spooling a page
+    0.005  # ended transfers wait this long for others: a round trip to the frontier costs more than spooling a page
 )
 log = Log("weft.engine.loop.parser.handoff")
 
 
 class Handoff:
-    """Takes answers that must be read; `flush` gives them away, all in one call."""
+    """Accepts answers that must be read; `flush` hands them over in one call."""
 
     def __init__(
         self,
@@ -39,7 +39,9 @@ class Handoff:
         self._handed: list[Handed] = []
 
     def put(self, answers: Iterable[EndedTransfer]) -> None:
-        """The ends of the transfers go with them: a site's place is free when the page is handed over."""
+        """Adds answers together with the ends of their transfers: a site's slot is free when the page is handed
+        over.
+        """
         for answer in answers:
             assert answer.ended is not None
             body = answer.result.body
@@ -49,7 +51,7 @@ class Handoff:
             answer.handed = True
 
     def flush(self) -> None:
-        """First the bytes, then the references. A call that fails is to be made again."""
+        """Writes the bytes first, then hands over the references. After an error, call it again."""
         if not self._handed:
             return
         self._spool.flush()
@@ -63,7 +65,7 @@ class Handoff:
 
 
 class Outlet:
-    """What a fetcher that does not parse has in addition."""
+    """What a fetcher that does not parse needs in addition."""
 
     def __init__(
         self,

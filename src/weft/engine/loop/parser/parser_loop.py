@@ -1,8 +1,8 @@
 """The parser's loop: leases fetched pages from the frontier, reads them from the spool, parses, commits in groups.
 
 It sleeps when there is nothing to lease, and leases in batches: links and ends of a batch are reported to the frontier
-in one call each. `drain` goes on until nothing waits any more or its time is over; what is left then is leased by the
-next process. A page whose entry cannot be read is fetched again.
+in one call each. `drain` continues until nothing waits any more or its time is over; the next process leases what is
+left. A page whose entry cannot be read is fetched again.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from weft.errors import WeftError
 from weft.frontier.contract import End, FrontierStats, LeasedPage, SharedFrontier
 from weft.telemetry import Log
 
-CLAIM_EVERY_S = 0.02  # while fewer than a batch wait: a round trip for each page would cost more than its parsing
+CLAIM_EVERY_S = 0.02  # while fewer than a batch wait: one round trip per page would cost more than parsing it
 IDLE_S = 0.05
 log = Log("weft.engine.loop.parser.parser_loop")
 
 
 class ParserLoop:
-    """Parses until `drain`."""
+    """Parses pages until `drain` ends it."""
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class ParserLoop:
         self._debugs = log.debugs
 
     def drain(self) -> None:
-        """Ends when nothing waits any more, or DRAIN_S are over."""
+        """Ends the loop when nothing waits any more, or DRAIN_S seconds are over."""
         if self._drain_until is None:
             self._drain_until = self._clock() + DRAIN_S
 
     def run(self) -> None:
-        """Until `drain`."""
+        """Runs until `drain` ends it."""
         while True:
             now = self._clock()
             self._suspects.send_heartbeat()

@@ -1,10 +1,10 @@
-"""What is done with each answer that must be read: the parser's half.
+"""Processes each answer that must be read: the parser's half.
 
 Pages, redirects and sitemaps become rows and links. Every page that was admitted ends here or in the fetcher's half, in
-exactly one row; a sitemap, which is no page, in none.
+exactly one row; a sitemap, which is not a page, has none.
 
-Pages are parsed here, or by parser children: then `take` sends them, and `finish` continues with those that have come
-back. Until then their leases last, and a process that is killed has them fetched again.
+Pages are parsed here, or by parser children: then `handle` sends them, and `finish` continues with those that were
+returned. Until then their leases last, and after a kill of this process they are fetched again.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ SITEMAP_NESTING = 3  # sitemaps.org has one index above the files; one more, and
 AT_ONCE = 8  # answers that `take` should be given at a time, at least
 MOST_LOGGED = 4000  # characters of what a user's code prints for one page
 log = Log("weft.engine.loop.parser.parsing")
-MOST_SENT, MOST_SENT_BYTES = 64, 8 << 20  # to parser children, not come back
+MOST_SENT, MOST_SENT_BYTES = 64, 8 << 20  # pages at parser children that are not returned yet
 
 
 class _Read(NamedTuple):
-    """A page that was read, and what is still to be done with it."""
+    """A page that was read, and the work left on it."""
 
     answer: EndedTransfer
     page: ParsedPage | Extracted
@@ -61,7 +61,7 @@ class _Read(NamedTuple):
     noindex: bool
     nofollow: bool
     fields: str
-    called: CallResult | None = None  # what the user's code has made of it
+    called: CallResult | None = None  # the result of the user's code
 
 
 class _Sent(NamedTuple):
@@ -73,11 +73,11 @@ class _Sent(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """A failure that the user's code is called for before it is recorded."""
+    """A failure for which the user's code is called before it is recorded."""
 
     crawl: RunningCrawl
     lease: Lease
-    record: Callable[[RowOutput, str], None]  # with why the code has failed; it counts where nothing else has
+    record: Callable[[RowOutput, str], None]  # called with the error of the code, which counts if there is no other
     body_bytes: int = 0
 
 
@@ -85,7 +85,7 @@ Ended = Callable[[CallResult], None]
 
 
 class Parsing:
-    """Reads answers."""
+    """Reads answers and makes their rows and links."""
 
     def __init__(
         self,
@@ -99,8 +99,9 @@ class Parsing:
         sends_all: bool,
         keeps_text: bool = False,
     ) -> None:
-        """`parsers`: what parses pages in the place of this process; unless it `sends_all`, only those of crawls that
-        have rules, which may take any time."""
+        """`parsers`: parser children that parse pages for this process; unless it `sends_all`, only those of crawls
+        with rules, which may take any time.
+        """
         self._round = round_
         self._rows = rows
         self._discovered_links = discovered_links
@@ -110,8 +111,8 @@ class Parsing:
         self._marks = FaultMarks()
         self._parsers = parsers
         self._sends_all = sends_all
-        self._sent: dict[int, _Sent | _Failure] = {}  # by the number of the request
-        self._calls: dict[int, Ended] = {}  # of the user's code, about no page
+        self._sent: dict[int, _Sent | _Failure] = {}  # by request number
+        self._calls: dict[int, Ended] = {}  # of the user's code, without a page
         self._sent_bytes = 0
         self._came: list[Pending] = []
         parsers.on_done = self._came.append
@@ -120,8 +121,8 @@ class Parsing:
         """Pages, redirects, and any answers for sitemaps.
 
         All pages are parsed, then the links of all are followed, then all are stored: one step for several pages finds
-        its code and data in the processor's caches, which all steps for each page in turn do not (6 % of a page with
-        eight, 4 % more with 32).
+        its code and data in the processor's caches, which is faster than all steps for each page in turn (6 % of a page
+        with eight, 4 % more with 32).
         """
         pages = list[_Read]()
         for answer in answers:
@@ -143,14 +144,16 @@ class Parsing:
             self._record(read)
 
     def document_of(self, answer: EndedTransfer) -> ParsedPage | None:
-        """The page of an answer, parsed here; None where its body cannot be decoded."""
+        """The page of an answer, parsed here; None if its body cannot be decoded."""
         decoded = _decoded(answer.result.body, answer.head.content_encoding, answer.crawl.fetch.max_body_bytes)
         if decoded.error or (decoded.truncated and not decoded.body):
             return None
         return extract(decoded.body, answer.lease.url, answer.head.get("content-type"), references=False)
 
     def selects(self, answer: EndedTransfer, css: str) -> bool:
-        """Whether something on a page matches, which is checked as the other pages are: one may kill its parser."""
+        """Whether an element of a page matches the selector. The page is guarded like any other: parsing it may kill
+        the process.
+        """
         item = answer.lease.item
         if self._suspects.is_poison(item):
             return False
@@ -164,12 +167,12 @@ class Parsing:
 
     @property
     def sent(self) -> int:
-        """Pages that are with parser children, or have come back and are not finished."""
+        """The number of pages that are at parser children, or returned and not finished."""
         return len(self._sent)
 
     @property
     def has_room(self) -> bool:
-        """Whether `take` may be called; always where pages are parsed here."""
+        """Whether `handle` may be called; always True if pages are parsed here."""
         return len(self._sent) < MOST_SENT and self._sent_bytes < MOST_SENT_BYTES
 
     @property
@@ -178,16 +181,16 @@ class Parsing:
         return bool(self._came)
 
     def fileno(self) -> int:
-        """Readable when `look` has something to do."""
+        """Readable when `poll` has something to do."""
         return self._parsers.fileno()
 
     def poll(self) -> None:
-        """Sends and receives what can be; called now and then, too, so that a page that takes too long is noticed."""
+        """Sends and receives what can be; also called periodically, so that a page that takes too long is noticed."""
         if self._sent or self._calls:
             self._parsers.turn()
 
     def finish(self) -> None:
-        """Goes on with the pages that have come back."""
+        """Continues with the pages that parser children have returned."""
         came, pages = self._came.copy(), list[_Read]()
         self._came.clear()
         for pending in came:
@@ -196,7 +199,7 @@ class Parsing:
                 continue
             sent = self._sent.pop(pending.position, None)
             if sent is None:
-                continue  # nobody waits for it any more
+                continue  # its crawl has been dropped
             self._sent_bytes -= sent.body_bytes
             if isinstance(sent, _Failure):
                 self._end_failure(sent, _result_of(pending))
@@ -212,19 +215,19 @@ class Parsing:
         self._finish(pages)
 
     def finish_all(self, alive: Callable[[], None]) -> None:
-        """Waits for the pages that are with parser children, and finishes them."""
+        """Waits for the pages at parser children, and finishes them."""
         while self._sent:
             alive()
             self._parsers.turn(POLL_EVERY_S)
             self.finish()
 
     def wait(self) -> None:
-        """Until something has come back, or a moment has passed; finishes it."""
+        """Waits until a page is returned, or a moment has passed; finishes it."""
         self._parsers.turn(POLL_EVERY_S)
         self.finish()
 
     def drop(self, crawl: int) -> list[Lease]:
-        """Forgets the pages of a crawl that are with children; gives their leases."""
+        """Forgets the pages of a crawl that are at parser children; returns their leases."""
         dropped = {number: sent for number, sent in self._sent.items() if _lease_of(sent).crawl == crawl}
         for number, sent in dropped.items():
             del self._sent[number]
@@ -232,7 +235,7 @@ class Parsing:
         return [_lease_of(sent) for sent in dropped.values()]
 
     def close(self) -> None:
-        """Ends the children."""
+        """Ends the parser children."""
         self._parsers.close()
 
     def _send(
@@ -256,12 +259,12 @@ class Parsing:
     # ── the user's code ────────────────────────────────────────────────────────────────────────────────────────────
 
     def call(self, message: bytes, ended: Ended) -> None:
-        """Calls the user's code about no page; `ended` gets the result in `finish`."""
+        """Calls the user's code without a page; `ended` gets the result in `finish`."""
         pending = self._parsers.submit(b"", "", None, (), call=message)
         self._calls[pending.position] = ended
 
     def fail(self, answer: EndedTransfer, error: str, *, stored: bool) -> None:
-        """Calls the user's code for an answer that is no page, or for none, and then records it."""
+        """Calls the user's code for a failed request, with or without an answer, and then records the failure."""
         spider, result, lease = answer.crawl.spider, answer.result, answer.lease
         assert spider is not None
         body = _decoded(result.body, answer.head.content_encoding, answer.crawl.fetch.max_body_bytes).body
@@ -279,7 +282,9 @@ class Parsing:
         self._sent_bytes += len(body)
 
     def refuse(self, crawl: RunningCrawl, lease: Lease, reason: Reason, detail: str, ended: Callable[[], None]) -> None:
-        """Calls the user's code for what was refused before it was asked for, and then records it; `ended` ends it."""
+        """Calls the user's code for a URL that was refused before the request, and then records it; `ended` ends its
+        lease.
+        """
         spider = crawl.spider
         assert spider is not None
         message = spider.call(calls.FAILURE, lease, 0, b"", time.time(), str(reason), detail)
@@ -306,7 +311,7 @@ class Parsing:
         return result
 
     def _handle_result(self, crawl: RunningCrawl, lease: Lease, result: CallResult) -> None:
-        """What a call has changed and printed, and whether it failed."""
+        """Applies the state and output of a call, and counts its failure."""
         assert crawl.spider is not None
         crawl.spider.keep_state(result)
         crawl.progress.status.items += len(result.items)
@@ -317,7 +322,7 @@ class Parsing:
             log.warning("the callback failed", url=lease.url, error=result.error)
 
     def _request(self, crawl: RunningCrawl, lease: Lease, result: CallResult) -> None:
-        """Queues what a call has requested."""
+        """Queues the requests of a call."""
         assert crawl.spider is not None
         if result.requests:
             refuse = partial(crawl.refused_request, parent=lease.item)
@@ -326,7 +331,7 @@ class Parsing:
     # ── pages ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _read_page(self, answer: EndedTransfer) -> _Read | None:
-        """The page, its tree let go; None where it has ended here, or was sent to a parser child."""
+        """The page, without its tree; None if it has ended here, or was sent to a parser child."""
         crawl, lease, head = answer.crawl, answer.lease, answer.head
         most = MAX_BYTES + 1 if crawl.spider is None else crawl.fetch.max_body_bytes  # the user's code has all of it
         decoded = _decoded(answer.result.body, head.content_encoding, crawl.fetch.max_body_bytes, most)
@@ -364,7 +369,7 @@ class Parsing:
         fields: str,
         called: CallResult | None = None,
     ) -> _Read:
-        """What is to be done with a page that was parsed."""
+        """Decides the work left on a parsed page."""
         crawl, lease, head = answer.crawl, answer.lease, answer.head
         noindex, nofollow = page.noindex, page.nofollow
         if answer.result.rendered is not None:
@@ -402,7 +407,7 @@ class Parsing:
         began = time.perf_counter()
         page = extract(body, lease.url, content_type)
         if self._keeps_text:
-            _ = page.text  # computed here, where a crash is known to be this page's
+            _ = page.text  # computed here, where a crash is attributed to this page
         self._metrics.parse_s.observe(time.perf_counter() - began)
         self._suspects.parsed()
         return page
@@ -471,7 +476,7 @@ class Parsing:
         self._round.end(lease, End.OTHER)
 
     def _parse_sitemap(self, answer: EndedTransfer) -> sitemaps.Sitemap:
-        """What it lists; nothing, if reading it has killed a process before."""
+        """The parsed sitemap; an empty one if reading it has killed a process before."""
         item, encoding = answer.lease.item, answer.head.content_encoding
         body = first_of(answer.result.body, sitemaps.MAX_BYTES)
         if self._suspects.is_poison(item):
@@ -483,7 +488,7 @@ class Parsing:
 
 
 def _is_still_shell(page: ParsedPage | Extracted) -> bool:
-    """Whether there is nothing to read even after a browser had it."""
+    """Whether a rendered page still has nothing to read."""
     return isinstance(page, ParsedPage) and is_shell(page)
 
 
@@ -492,7 +497,7 @@ def _lease_of(sent: _Sent | _Failure) -> Lease:
 
 
 def _result_of(pending: Pending) -> CallResult:
-    """What came of a call; an error where there was no answer to it."""
+    """The result of a call; an error if it was not answered."""
     if pending.page is not None and not isinstance(called := pending.page.asked.called, UnsetType):
         return calls.decode_result(called)
     error = pending.code_error or (str(pending.error).partition(": ")[2] if pending.error is not None else "no answer")
@@ -500,16 +505,16 @@ def _result_of(pending: Pending) -> CallResult:
 
 
 def _decoded(body: Body, encoding: str, limit: int, most: int = MAX_BYTES + 1) -> DecodedBody:
-    """A body without its codings; of one in a file no more than is needed."""
+    """A body without its content codings; of one in a file, no more than is needed."""
     if isinstance(body, FileBody):
         return decode_file(body, encoding, limit, most)
     return decode(body, encoding, limit) if encoding else DecodedBody(body)
 
 
 def _words(page: ParsedPage | Extracted) -> frozenset[str]:
-    """The words of a page, numbers left out: what tells it from its neighbours.
+    """The words of a page without numbers: they distinguish it from similar pages.
 
-    None of one that was sent to a parser child before its neighbours were known: it looks like none of them.
+    Empty for a page that was sent to a parser child before similar pages were known: it resembles none of them.
     """
     if isinstance(page, Extracted) and isinstance(page.asked.text, UnsetType):
         return frozenset()

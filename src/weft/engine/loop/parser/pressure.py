@@ -12,12 +12,12 @@ from enum import StrEnum
 from weft.telemetry import Log
 
 POLL_EVERY_S = 0.1
-CALM_S = 5.0  # the level must have been lower for this long before that is logged: a queue may swing around it
+CALM_S = 5.0  # the level must have been lower for this long before that is logged: a queue may oscillate around it
 log = Log("weft.engine.loop.parser.pressure")
 
 
 class Level(StrEnum):
-    """How hard it is."""
+    """The level of back-pressure."""
 
     NONE = "none"
     SOFT = "soft"
@@ -28,7 +28,7 @@ _RANK = {Level.NONE: 0, Level.SOFT: 1, Level.HARD: 2}
 
 
 class Pressure:
-    """Watches the queue. `waiting` gives its length."""
+    """Watches the parse queue. `waiting` gives its length."""
 
     def __init__(self, waiting: Callable[[], int], soft: int, hard: int, *, every_s: float = POLL_EVERY_S) -> None:
         self._waiting = waiting
@@ -41,10 +41,10 @@ class Pressure:
         self.level = Level.NONE
         self._logged = Level.NONE  # the level that was logged last
         self._calm_since: float | None = None
-        self.events: dict[str, int] = {Level.SOFT: 0, Level.HARD: 0}  # how often it came to this
+        self.events: dict[str, int] = {Level.SOFT: 0, Level.HARD: 0}  # how often each level was reached
 
     def share(self, now: float) -> float:
-        """How much of its transfers a fetcher may have in flight now, from none to all."""
+        """The share of its transfers that a fetcher may have in flight now, between none and all."""
         if now >= self._next:
             self._next = now + self._every_s
             self._measure(self._waiting())
@@ -52,11 +52,11 @@ class Pressure:
         return self._share
 
     def grew(self, pages: int) -> None:
-        """This process has handed over so many pages; what the parsers have leased is read at the next look."""
+        """Adds pages that this process has handed over; what the parsers have leased is read at the next check."""
         self._measure(self._estimate + pages)
 
     def _log_change(self, now: float) -> None:
-        """Logs what became worse at once, what became better when it has stayed so."""
+        """Logs a higher level at once, a lower one when it has lasted."""
         if _RANK[self.level] >= _RANK[self._logged]:
             self._calm_since = None
         elif self._calm_since is None:

@@ -36,11 +36,11 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 SWEEP_EVERY_S = 2.0
 ASKED_AT_A_TIME = 500
 OPEN_SEGMENTS = 64
-_HEAD = struct.Struct("<IQq")  # length of what follows, its checksum, the item
+_HEAD = struct.Struct("<IQq")  # length of the rest, its checksum, the item
 
 
 class UnreadableEntry(Exception):
-    """An entry that is not what was written: its page must be fetched again."""
+    """An entry that differs from what was written: its page must be fetched again."""
 
 
 class Spooled(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -61,7 +61,7 @@ class Spooled(msgspec.Struct, frozen=True, array_like=True, gc=False):
     rendered: Rendered | None = None
 
     def result(self, url: str, large: FileBody | None = None) -> FetchResult:
-        """The result again; of its times only the difference is left."""
+        """The result as it was spooled; of its times only the difference is left."""
         body: Body = self.body if large is None else large
         return FetchResult(
             url, self.status, self.head, body, self.error, self.detail, 0.0, self.spent_s, self.ip,
@@ -70,7 +70,7 @@ class Spooled(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def spooled(result: FetchResult, asked_at: float) -> Spooled:
-    """A result on its way into the spool; a body in a file goes there beside it."""
+    """Prepares a result for the spool; a body in a file is spooled beside it."""
     large = result.body if isinstance(result.body, FileBody) else None
     body = b"" if isinstance(result.body, FileBody) else result.body
     return Spooled(
@@ -99,13 +99,13 @@ class SpoolWriter:
         self._fd_lock = threading.Lock()
         self._fd = -1
         self._name = ""
-        self._size = 0  # written
-        self._end = 0  # with what waits to be
+        self._size = 0  # bytes written
+        self._end = 0  # offset behind the entries that are not written yet
         self._waiting: list[Body] = []
         self._is_referenced = True  # the frontier has the references of all entries
 
     def add(self, item: int, entry: Spooled, large: FileBody | None = None) -> bytes:
-        """Takes an entry, and the body that goes with it; its reference may be given away after the next `flush`."""
+        """Adds an entry and its large body; its reference may be handed over after the next `flush`."""
         if self._fd < 0 or (self._size >= self._segment_bytes and self._is_referenced):
             self._next_segment()
         self._is_referenced = False
@@ -117,7 +117,7 @@ class SpoolWriter:
         return reference
 
     def flush(self) -> None:
-        """Hands everything to the operating system: a kill cannot undo it. DiskFull: call it again."""
+        """Writes everything to the operating system: a kill cannot undo it. DiskFull: call it again."""
         if not self._waiting:
             return
         with writing(self._folder / self._name):
@@ -132,17 +132,17 @@ class SpoolWriter:
         self._waiting.clear()
 
     def referenced(self) -> None:
-        """The frontier has the reference of every entry: a full segment may be closed, and swept by others."""
+        """The frontier has the reference of every entry: a full segment may be closed, and swept by other processes."""
         self._is_referenced = not self._waiting
 
     def sync(self) -> None:
-        """Hands everything to the disk."""
+        """Syncs everything to the disk."""
         with self._fd_lock:
             if self._fd >= 0:
                 os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Flushes, and lets others sweep the segment."""
+        """Flushes, and releases the segment to sweepers."""
         self.flush()
         with self._fd_lock:
             if self._fd >= 0:
@@ -152,7 +152,8 @@ class SpoolWriter:
     def _next_segment(self) -> None:
         name = f"{self._slot}-{time.time_ns() // 1000:014x}.spool"
         with writing(self._folder / name):
-            # A sweeper may delete the new file before it is locked: it is empty, so no entry of it is awaited.
+            # A sweeper may delete the new file before it is locked: it is empty, so the frontier waits for no entry of
+            # it.
             fd = open_locked(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
         with self._fd_lock:
             if self._fd >= 0:
@@ -163,7 +164,7 @@ class SpoolWriter:
 
 
 def _together(parts: list[Body]) -> Iterator[bytes]:
-    """What waits, joined; a large body comes in chunks between."""
+    """The unwritten data in pieces; a large body comes in chunks."""
     waiting: list[bytes] = []
     for part in parts:
         if isinstance(part, bytes):
@@ -184,7 +185,7 @@ class SpoolReader:
         self._decoder = msgspec.msgpack.Decoder(Spooled)
 
     def read(self, reference: bytes, item: int) -> Spooled:
-        """The entry, if it is whole and the item's."""
+        """The entry of a reference, if it is whole and belongs to the item."""
         try:
             name, offset, length = reference.decode().split(" ")
             data = os.pread(self._fd(name), int(length), int(offset))
@@ -200,7 +201,7 @@ class SpoolReader:
         return found
 
     def large(self, reference: bytes, entry: Spooled) -> FileBody | None:
-        """The body that lies behind an entry, if it has one and that is whole."""
+        """The large body behind an entry, if it has one and that is whole."""
         if not entry.large_bytes:
             return None
         name, offset, length = reference.decode().split(" ")
@@ -228,7 +229,9 @@ class SpoolReader:
 
 
 class Sweeper:
-    """Deletes what has been read. `awaited` tells for each of some items whether the frontier waits for its parsing."""
+    """Deletes segments that have been read. `awaited` returns for each of some items whether the frontier waits for its
+    parsing.
+    """
 
     def __init__(
         self,
@@ -243,13 +246,13 @@ class Sweeper:
         self._next = 0.0
 
     def __call__(self, now: float) -> None:
-        """The chore: now and then."""
+        """Sweeps if it is time: the periodic task."""
         if now >= self._next:
             self._next = now + self._every_s
             self.sweep()
 
     def sweep(self) -> int:
-        """Looks at all segments, the oldest first; gives how many it deleted."""
+        """Checks all segments, the oldest first; returns how many it deleted."""
         gone = 0
         for path in sorted(self._folder.glob("*.spool"), key=lambda path: path.name.rpartition("-")[2]):
             gone += self._try(path)
@@ -263,13 +266,13 @@ class Sweeper:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             items = list(_items(fd))
-            # The last are read last, so most answers are no after one question.
+            # The last entries are read last, so one question is usually enough.
             for end in range(len(items), 0, -ASKED_AT_A_TIME):
                 if any(self._awaited(items[max(0, end - ASKED_AT_A_TIME) : end])):
                     return False
             path.unlink(missing_ok=True)
         except BlockingIOError:
-            return False  # it is being written, or swept
+            return False  # it is being written, or another process sweeps it
         finally:
             os.close(fd)
         return True

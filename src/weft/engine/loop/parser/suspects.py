@@ -1,10 +1,10 @@
 """Pages that kill the process that parses them.
 
-Before a page is parsed its item is written into a small shared file, and taken out after: a killed process's memory is
-gone, its shared pages are not. The next process that opens the file sees which page it was. Two deaths on one page,
-and it is stored unparsed. A death together with whoever started the process (a kill of everything, a power cut) says
-little about the page, which was merely under way: it counts as half of one. The same file (`Pulse`) carries the
-heartbeat by which a supervisor detects a process stuck in native code.
+Before a page is parsed, its item is written into a small shared file, and cleared afterwards: a killed process loses
+its memory, but not its shared pages. The next process that opens the file sees which page it was. After two deaths the
+page is stored unparsed. If the process that started it died too (a kill of everything, a power cut), the page is
+probably not the cause: such a death counts as half. The same file (`Heartbeat`) carries the heartbeat by which a
+supervisor detects a process stuck in native code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from weft.files import replace_file
 
 MAX_DEATHS = 2
-_LAYOUT = struct.Struct("<QQQ")  # beats, the item that is being parsed (0: none), steps of long work since the start
+_LAYOUT = struct.Struct("<QQQ")  # heartbeats, the item being parsed (0: none), steps of long work since the start
 _COUNT, _ITEM, _STEPS = 0, 8, 16  # offsets
 _put, _get = struct.Struct("<Q").pack_into, struct.Struct("<Q").unpack_from
 
@@ -30,7 +30,7 @@ class Heartbeat:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "pulse"
         size = path.stat().st_size if path.exists() else 0
-        if size < _LAYOUT.size:  # a new file, or one whose maker died on the way
+        if size < _LAYOUT.size:  # a new file, or its maker died while creating it
             with path.open("ab") as file:
                 file.write(bytes(_LAYOUT.size - size))
         with path.open("r+b") as file:
@@ -38,39 +38,41 @@ class Heartbeat:
 
     @property
     def item(self) -> int:
-        """The page that is being parsed; 0: none is."""
+        """The item being parsed; 0: none."""
         return int(_get(self._map, _ITEM)[0])
 
     @property
     def steps(self) -> int:
-        """How many steps of long work were done since the process has started its loop."""
+        """How many steps of long work were done since the process started its loop."""
         return 0 if self._map.closed else int(_get(self._map, _STEPS)[0])
 
     def send_heartbeat(self) -> None:
-        """The process is alive."""
+        """Records that the process is alive."""
         if not self._map.closed:
             _put(self._map, _COUNT, _get(self._map, _COUNT)[0] + 1)
 
     def step(self) -> None:
-        """Long work has made progress, after the start; this is a heartbeat as well."""
+        """Records progress of long work after the start; counts as a heartbeat."""
         if not self._map.closed:
             _put(self._map, _STEPS, _get(self._map, _STEPS)[0] + 1)
             self.send_heartbeat()
 
     def mark(self, item: int) -> None:
-        """This page is being parsed; 0: none is."""
+        """Records the item being parsed; 0: none."""
         _put(self._map, _ITEM, item)
 
     def close(self) -> None:
-        """Unmaps the file; heartbeats after this are not seen."""
+        """Unmaps the file; later heartbeats have no effect."""
         self._map.close()
 
 
 class Suspects:
-    """The pages that have killed, for the one process that parses."""
+    """The pages that have killed parsers, for the one process that parses."""
 
     def __init__(self, heartbeat: Heartbeat, *, died_with_its_starter: bool = False) -> None:
-        """`died_with_its_starter`: the process that had the file before, if it has died."""
+        """`died_with_its_starter`: the previous process of this file, if it has died, died together with the one that
+        started it.
+        """
         self._heartbeat = heartbeat
         self._deaths_path = heartbeat.folder / "deaths.json"
         self._deaths: dict[str, float] = _read_json(self._deaths_path)
@@ -86,40 +88,40 @@ class Suspects:
         return bool(self._deaths) and self._deaths.get(str(item), 0) >= MAX_DEATHS
 
     def set_deaths(self, item: int, deaths: int) -> None:
-        """Sets the count that came with a page from the frontier: deaths of other parsers are in it."""
+        """Sets the count that came with a page from the frontier: it includes deaths of other parsers."""
         if deaths:
             self._deaths[str(item)] = deaths
 
     def forget(self, item: int) -> None:
-        """The page has ended."""
+        """Forgets a page that has ended."""
         if self._deaths:
             self._deaths.pop(str(item), None)
 
     def parsing(self, item: int) -> None:
-        """This page is being parsed from now on."""
+        """Marks a page as being parsed."""
         self._heartbeat.mark(item)
 
     def parsed(self) -> None:
-        """The parser has survived the page."""
+        """Clears the mark: the parser has survived the page."""
         self._heartbeat.mark(0)
 
     def send_heartbeat(self) -> None:
-        """The loop is alive."""
+        """Records that the loop is alive."""
         self._heartbeat.send_heartbeat()
 
     def close(self) -> None:
-        """Lets the file go."""
+        """Closes the file."""
         self._heartbeat.close()
 
 
 def read_heartbeat(folder: Path) -> tuple[int, int]:
-    """Heartbeats and suspect page from the file, for the supervising process."""
+    """The heartbeat count and the suspect page in the file, for the supervising process."""
     heartbeats, item, _ = _read(folder)
     return heartbeats, item
 
 
 def steps_of(folder: Path) -> int:
-    """Changes while a process that was asked to stop makes progress with that."""
+    """A counter that changes while a process that was asked to stop makes progress."""
     return _read(folder)[2]
 
 

@@ -1,9 +1,9 @@
-"""Politeness by address, over all pods: the slots of addresses that this process holds, and those to be given back.
+"""Politeness by address, over all pods: the address slots that this process holds, and those it must release.
 
-The places of an address are kept in the pod that `md5(address)` names (lua/address.lua), for all pods that have hosts
-there. One is taken after the claim and before the request, and given back with the age of the transfer's end; each is
-one call for each pod and round. Invariants: no request is sent without its place; a place whose pod did not answer is
-not held (it is given back once the pod answers, or expires there); giving one back late makes the address due later.
+The slots of an address are kept in the pod that `md5(address)` names (lua/address.lua), for all pods that have hosts
+there. A slot is claimed after the lease and before the request, and released with the age of the transfer's end; each
+is one call per pod and round. Invariants: no request is sent without its slot; a slot whose pod did not answer is not
+held (it is released when the pod answers, or expires there); a late release makes the address due later.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ log = Log("weft.frontier.redis.parts.address_slots")
 
 
 class _Held:
-    """A place that this process holds."""
+    """A slot that this process holds."""
 
     __slots__ = ("address", "asks_s", "delay_s", "ended", "number", "origin")
 
     def __init__(self, address: str, number: int, origin: str, delay_s: float) -> None:
         self.address = address
         self.number = number
-        self.delay_s = delay_s  # the asking crawl's
+        self.delay_s = delay_s  # that of the crawl
         self.origin = origin  # whose robots.txt is fetched; else empty
         self.asks_s = 0.0  # the Crawl-delay in that robots.txt
         self.ended: Ended | None = None
 
 
 class AddressSlots:
-    """The slots of one process; `ask` calls a pod's script, and raises ServerAway where the pod is unavailable."""
+    """The address slots of one process; `ask` calls a pod's script, and raises ServerAway if the pod is unavailable."""
 
     def __init__(
         self,
@@ -58,17 +58,17 @@ class AddressSlots:
         self._now = now
         self._places_of = places_of  # how many requests the crawl of a lease may have in flight
         self._number = 0
-        self._unsettled: set[int] = set()  # pods where an earlier process of this slot may hold places
+        self._unsettled: set[int] = set()  # pods where an earlier process of this slot may hold slots
         self._held: dict[int, _Held] = {}  # by item
-        self._owed: dict[int, list[_Held]] = {}  # by pod: to be given back
+        self._owed: dict[int, list[_Held]] = {}  # by pod: to be released
 
     def settle(self) -> None:
-        """Releases the places of earlier processes of this slot: free a full delay from now."""
+        """Releases the slots of earlier processes: they are free after a full delay from now."""
         self._unsettled = set(range(self._pods))
         self._give_back()
 
     def claim(self, wanted: Sequence[Wanted]) -> list[Wait | None]:
-        """For each, None if it has its place now, else how long it must wait."""
+        """For each request, None if it has its slot now, otherwise how long it must wait."""
         self._give_back()
         waits: list[Wait | None] = [AWAY_WAIT] * len(wanted)
         by_pod: dict[int, list[int]] = {}
@@ -82,7 +82,7 @@ class AddressSlots:
         return waits
 
     def ended(self, ended: Iterable[Ended]) -> None:
-        """Transfers have ended. A robots.txt keeps its place until it is parsed: it may raise the address's delay."""
+        """Transfers have ended. A robots.txt keeps its slot until it is parsed: it may raise the address's delay."""
         for one in ended:
             held = self._held.get(one.lease.item)
             if held is not None and held.ended is None:
@@ -99,7 +99,7 @@ class AddressSlots:
                     held.asks_s = crawl_delay_s
 
     def finished(self, items: Iterable[int]) -> None:
-        """Leases have ended: gives back their places, also of requests that were not sent."""
+        """Leases have ended: releases their slots, also of requests that were not sent."""
         for item in items:
             self._owe(item)
         self._give_back()
@@ -164,12 +164,12 @@ def _end_of(ended: Ended | None, now: float) -> list[Argument]:
 
 
 def slow_of(ended: Ended) -> int:
-    """Whether the site asked for fewer requests, as the same scripts read it: by a limit (1), by a fault (2)."""
+    """Whether the site asked for fewer requests, encoded for the scripts: by a limit (1), by a fault (2)."""
     return 0 if not ended.slow_down else 2 if ended.in_trouble else 1
 
 
 def took_of(ended: Ended) -> Argument:
-    """How long an answer took, as lua/cool.lua and lua/address.lua read it."""
+    """How long an answer took, encoded for lua/cool.lua and lua/address.lua."""
     if ended.took_s is not None:
         return int(ended.took_s * 1e6)
     if ended.ok is None:

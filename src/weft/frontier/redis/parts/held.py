@@ -1,4 +1,4 @@
-"""The leases that one process holds, with the slots that their requests take."""
+"""The leases that one process holds, and the slots of their requests."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class HeldLease:
         self.stamp = stamp
         self.cooled = cooled
         self.places = places  # requests that its crawl may have in flight there
-        self.rank = rank  # whose slot it has; None: its request is over
+        self.rank = rank  # the class whose slot it uses; None: its request is over
 
 
 class HeldLeases:
-    """By item, in the order of their deadlines."""
+    """The held leases by item, in the order of their deadlines."""
 
     def __init__(self, link: OwnPodLink, owner: str, requests: RequestLog) -> None:
         self._link = link
@@ -38,7 +38,7 @@ class HeldLeases:
         self.by_item: dict[int, HeldLease] = {}
 
     def lease_of(self, fields: list[Any], owner: str, deadline: float, delay_s: float) -> Lease:
-        """A lease as a script replies it."""
+        """A lease from a script's reply."""
         number, _, crawl, site, depth, hops, letter, attempt, about, rest = fields[:10]
         key = site.decode()
         origin, path, parent, offsite = unpacked(rest, key)
@@ -50,7 +50,7 @@ class HeldLeases:
         )  # fmt: skip
 
     def add(self, held: HeldLease) -> None:
-        """A lease that was claimed or taken; an earlier one of its item has expired."""
+        """Adds a lease; an earlier one of its item has expired."""
         self.by_item.pop(held.lease.item, None)  # the order is that of the deadlines
         self.by_item[held.lease.item] = held
         if held.rank is not None:
@@ -58,7 +58,7 @@ class HeldLeases:
         self._link.worked = True
 
     def valid(self, lease: Lease) -> HeldLease | None:
-        """What this process holds of a lease; None: it has ended."""
+        """The held state of a lease; None: it has ended."""
         held = self.by_item.get(lease.item)
         return held if held is not None and (held.lease is lease or held.lease == lease) else None
 
@@ -67,12 +67,12 @@ class HeldLeases:
         return self.by_item[lease.item].places
 
     def end_unasked(self, held: HeldLease) -> None:
-        """Nothing was sent for a lease: its place is free."""
+        """Frees the slot of a lease for which nothing was sent."""
         self._requests.end(held.lease.item, self._link.now(), UNASKED)
         self.free_slot(held)
 
     def free_slot(self, held: HeldLease) -> None:
-        """A request is over. What waited for a slot of its class may be claimed now."""
+        """Frees the slot of a request that is over. Items that waited for a slot of its class may be claimed now."""
         if held.rank is not None:
             if not self.slots.has_room(held.rank):
                 self._link.next_claim.after(0.0)
@@ -88,6 +88,6 @@ class HeldLeases:
             self.free_slot(held)
 
     def log_expired(self, numbers: Iterable[bytes]) -> None:
-        """The server has ended leases whose requests were in flight."""
+        """Logs that the server has ended leases whose requests were in flight."""
         for number in numbers:
             self._requests.end(self._link.item(int(number)), self._link.sent_at, "expired")

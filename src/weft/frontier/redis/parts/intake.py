@@ -1,4 +1,4 @@
-"""Admits URLs into one pod: of its own processes, and the batches that processes of other pods send.
+"""Admits URLs into one pod: from its own processes, and in batches from processes of other pods.
 
 A batch from an outbox is numbered by its sender: a repeated one changes nothing, and one that comes too early is
 refused (`Behind`).
@@ -21,7 +21,7 @@ from weft.frontier.redis.scripts import Argument
 from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found, Purpose
 
-# Why lua/admit.lua refuses a batch: an earlier one is missing; the pod recovers from a loss; there is no such crawl.
+# Why lua/admit.lua refuses a batch: an earlier one is missing; the pod recovers from a loss; the crawl is unknown.
 _BEHIND, _EARLY, _GONE = 2, 3, 4
 
 
@@ -30,24 +30,25 @@ class CrawlGone(Exception):
 
 
 class PodIntake:
-    """See above."""
+    """Admits URLs into one pod; see the module."""
 
     def __init__(
         self, link: PodLink, *, is_afar: bool = False, refused: Callable[[int, Found], None] | None = None
     ) -> None:
-        """`is_afar`: the pod's pages lie on another node, which expands them where they are found at a smaller depth.
-        `refused` is called with a URL that is over the budget of its site."""
+        """`is_afar`: the pod's pages lie on another node, which expands pages that are found at a smaller depth.
+        `refused` is called with a URL over the budget of its site.
+        """
         self._link = link
         self._mode = "afar" if is_afar else ""
         self._refused = refused
         self._checks_assignment = checks_pod_assignment() and link.pods > 1  # debug: each URL must belong to this pod
 
     def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
-        """Those that this process has not found to be seen; `admit` asks the server about the rest."""
+        """The URLs that this process does not know as seen; `admit` asks the server about these."""
         return self._link.crawls[crawl].known.unknown(candidates)
 
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
-        """Queues what is new; redirect targets, robots.txt and sitemaps before the rest."""
+        """Queues new URLs; redirect targets, robots.txt and sitemaps before the rest."""
         return self._admit(crawl, found, mode=self._mode)
 
     def admit_again(self, crawl: int, found: Sequence[Found], then: tuple[str, str] = ("", "")) -> None:

@@ -138,7 +138,7 @@ class Lead:
             self._used.pop(0)[1].unlink(missing_ok=True)
 
     def _sweep(self) -> None:
-        """Deletes files that an earlier lead wrote and did not register, or used and did not delete."""
+        """Deletes files that an earlier lead wrote without registering them, or used without deleting them."""
         if not self._folder.exists():
             return
         known = {
@@ -152,17 +152,17 @@ class Lead:
         old = time.time() - SWEEP_AGE_S
         for path in self._folder.glob("*/*.seg"):
             self._alive()
-            with suppress(FileNotFoundError):  # another lead has deleted it meanwhile
+            with suppress(FileNotFoundError):  # another lead deleted it meanwhile
                 if f"{path.parent.name}/{path.name}" not in known and path.stat().st_mtime < old:
                     path.unlink()
         for folder in self._folder.iterdir():
             self._alive()
-            with suppress(OSError):  # something is in it, perhaps only since another lead has spilled
+            with suppress(OSError):  # the folder is not empty, perhaps only since another lead has spilled
                 folder.rmdir()
 
 
 def _created(path: Path) -> BinaryIO:
-    """A new file in a folder that is made if need be; another lead may delete an empty folder at any moment."""
+    """A new file, in a folder that is created if necessary; another lead may delete an empty folder at any moment."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -42,7 +42,7 @@ class PodPermits:
         return 0, 0, -1
 
     def lower_permits(self, crawl: int, wanted: int) -> int:
-        """Before pod 0 is told: gives up permits that are unused; returns what is left."""
+        """Called before pod 0 lowers its record: gives up unused permits; returns what is left."""
         return int(self._link.call("permits", ["lower", crawl, wanted])[0])
 
     def give_permits(self, crawl: int, pod: int, wanted: int) -> int:

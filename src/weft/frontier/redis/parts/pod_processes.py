@@ -1,4 +1,4 @@
-"""The processes of a pod on Redis, as its orchestrator keeps them: which there are, and what the dead held."""
+"""The processes of a pod on Redis, as its orchestrator registers them: which exist, and what dead ones held."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.frontier.requests import RequestLog
 
 
 class PodProcesses:
-    """See above."""
+    """The registry of a pod's processes; see the module."""
 
     def __init__(self, link: OwnPodLink, held: HeldLeases, requests: RequestLog) -> None:
         self._link = link
@@ -20,7 +20,7 @@ class PodProcesses:
     def assign(self, slots: Iterable[str]) -> None:
         """Sets the slots that this pod has from now on; recovery does not wait for others.
 
-        Where this opening has found a loss, all of them have to report: the server may have lost which they are.
+        If this opening has detected a loss, all of them have to report: the server may have lost the list.
         """
         self._link.ask("DEL", "crew")
         self._link.ask("SADD", "crew", *slots)
@@ -37,5 +37,5 @@ class PodProcesses:
         return len(in_flight)
 
     def report_again(self) -> None:
-        """Has every process of the pod restart, and report all that its store has, with the links of those pages."""
+        """Makes every process of the pod restart, and report everything in its store, with the links of those pages."""
         self._link.renew_claim()

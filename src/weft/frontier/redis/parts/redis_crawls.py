@@ -1,8 +1,8 @@
 """The crawls of a pod on Redis: opened, changed, paused. Keys: lua/common.lua; why: decision 0019.
 
 A crawl is known by its name, and has a number in this pod that is never used twice. Its settings lie in Redis: a change
-is in force for all processes with their next script. Nothing of a crawl is deleted while the database is in use: a
-crawl of pods is the only one in its databases, and `fresh=True` empties them.
+applies to all processes from their next script on. Nothing of a crawl is deleted while the database is in use: a crawl
+of pods is the only one in its databases, and `fresh=True` empties them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from weft.frontier.redis import bloom
 from weft.frontier.redis.link import CrawlFacts, PodLink, section_text
 from weft.frontier.requests import RequestLog
 
-_SITES = 500  # that one script is about
-_LINES = ("unknown", "slow", "due")  # of sites that wait, by what they have shown
+_SITES = 500  # sites per call of a script
+_LINES = ("unknown", "slow", "due")  # of waiting sites, by their responsiveness
 
 
 class RedisCrawls:
@@ -30,7 +30,7 @@ class RedisCrawls:
         self._requests = requests
         self._bloom = bloom_filter
         self.by_name: dict[str, int] = {}
-        self.shortest_delay_s = 0.0  # after which a crawl may ask again, as far as this process knows
+        self.shortest_delay_s = 0.0  # the shortest time after which a crawl may ask again, as far as this process knows
 
     def open_crawl(
         self, name: str, limits: CrawlLimits, section: PolitenessSection | None = None, weight: float = 1.0
@@ -45,16 +45,16 @@ class RedisCrawls:
         return self._set_crawl(name, "", limits, section, weight, wanted)
 
     def change_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
-        """Holds a crawl to other settings from now on, in all processes."""
+        """Applies other settings to a crawl, in all processes."""
         self._set_crawl("", crawl, limits, section, weight)
 
     def follow(self, crawl: int, revision: int, trust: str = "") -> None:
-        """See the contract. It is on record before the settings change, which they do for all processes at once."""
+        """See the contract. The log records it before the settings change, which happens for all processes at once."""
         self._requests.crawl(self._link.now(), crawl, revision, trust)
         self._requests.flush()
 
     def pause(self, crawl: int, paused: bool = True) -> None:
-        """Nothing of a paused crawl is claimed."""
+        """Pauses or continues a crawl."""
         self._link.call("pause", [crawl, int(paused)])
         self._link.next_claim.after(0.0)
 
@@ -105,15 +105,18 @@ class RedisCrawls:
         self.shortest_delay_s = delay_s if len(self._link.crawls) == 1 else min(self.shortest_delay_s, delay_s)
 
     def _schedule_all(self, crawl: int) -> None:
-        """After a change of the delay; where a kill interrupts it, the next process that opens the crawl does it."""
+        """Reschedules all sites after a change of the delay; if a kill interrupts it, the next process that opens the
+        crawl does it.
+        """
         for sites in sites_of(self._link, crawl):
             self._link.call("schedule", [crawl, *sites])
         self._link.call("schedule", [crawl])
 
 
 def sites_of(link: PodLink, crawl: int) -> Iterator[list[bytes]]:
-    """All sites of a crawl, and one that moves to another line meanwhile perhaps twice: they are read in the direction
-    in which a site that answers moves, and then the other way."""
+    """All sites of a crawl. A site that changes its queue meanwhile may come twice: the queues are read in the
+    direction in which a responsive site moves, and then in the other direction.
+    """
     for line in (*_LINES, *reversed(_LINES[:-1])):
         cursor: Any = 0
         while True:

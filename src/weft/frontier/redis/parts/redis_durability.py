@@ -1,4 +1,4 @@
-"""What is safe of a process of a pod on Redis, and against what. The server syncs its own file every second."""
+"""Durability of a process of a pod on Redis. The server syncs its own file every second."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class RedisDurability:
             self._sync_outbox()
 
     def acknowledge(self, batch: int) -> None:
-        """The store's batches up to this one are durable: what was prepared for them has ended."""
+        """The store's batches up to this one are durable: their prepared items have ended."""
         self.acknowledged = batch
         self._link.scripts.later("acknowledge", lambda: [self._slot, batch])
 
     def knows_finished(self) -> Callable[[int], bool] | None:
-        """Nothing: the server forgets what is finished."""
+        """None: the server forgets finished items."""
         return None

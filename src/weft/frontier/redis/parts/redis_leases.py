@@ -1,4 +1,4 @@
-"""Leases of a pod's frontier on Redis: what is due is claimed, and what was claimed ends.
+"""Leases of a pod's frontier on Redis: claims items that are due, and ends leases.
 
 A claim is in this slot's request log before it is returned, and the end of a request before another process may send
 one to its site.
@@ -42,7 +42,7 @@ class RedisLeases:
         places: AddressSlots | None,
         idle_s: float,
     ) -> None:
-        """`places`: for politeness by address. `idle_s`: a claim that got nothing is not repeated sooner."""
+        """`places`: for politeness by address. `idle_s`: a claim without result is not repeated sooner."""
         self._link = link
         self._slot = slot
         self._held = held
@@ -62,7 +62,7 @@ class RedisLeases:
     ) -> list[Lease]:
         """Leases for what is due, in the request log before it returns.
 
-        What sites have shown is known to all processes; the slots that it gives them are this process's own.
+        The responsiveness of sites is shared by all processes; the slots per class are this process's own.
         """
         link, held, next_claim = self._link, self._held, self._link.next_claim
         held.slots.limit(slots)
@@ -117,7 +117,7 @@ class RedisLeases:
         return granted
 
     def depth_of(self, lease: Lease) -> int:
-        """From the server's known depths, which are kept where there is a `max_depth`; else the lease's own."""
+        """From the server's known depths, which exist with a `max_depth`; otherwise the lease's own."""
         crawl = self._link.crawls.get(lease.crawl)
         if crawl is None or not crawl.has_depths:
             return lease.depth
@@ -157,7 +157,7 @@ class RedisLeases:
             self._places.ended(ended)
 
     def sending(self, leases: Sequence[Lease]) -> None:  # noqa: ARG002
-        """Not kept on Redis yet: the process that starts a crawl refuses what needs it."""
+        """Not supported on Redis yet: the process that starts a crawl refuses crawls that need it."""
         raise BadInput("pods on Redis do not keep requests with a body yet: run the crawl without `pods`")
 
     def not_sent(self, lease: Lease) -> None:
@@ -194,7 +194,7 @@ class RedisLeases:
         return [held is not None and next(answers) == _YES for held in helds]
 
     def exclude(self, leases: Iterable[Lease]) -> None:
-        """Takes items out that an edit has excluded, until `take_back`; nothing was asked for them."""
+        """Excludes items that an edit no longer admits, until `restore_excluded`; no request was sent for them."""
         arguments: list[Argument] = ["out"]
         for lease in leases:
             held = self._held.valid(lease)
@@ -229,7 +229,7 @@ class RedisLeases:
         return [lease for lease in leases if lease.item in self._held.by_item]
 
     def _is_limited(self, crawl: int) -> bool:
-        """Whether the end of a lease may let the crawl claim something else."""
+        """Whether the end of a lease may allow the crawl another claim."""
         facts = self._link.crawls.get(crawl)
         return facts is not None and not (
             facts.limits.max_pages is None

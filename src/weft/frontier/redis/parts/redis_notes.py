@@ -1,4 +1,4 @@
-"""Strings that are kept with a pod, and where redirects of seeds have extended the scope."""
+"""Named strings that are stored with a pod, and scope extensions by redirects of seeds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RedisNotes:
         self._elsewhere = elsewhere
 
     def note(self, name: str, value: str | None = None) -> str:
-        """A string kept with the pod; given a value, it is changed, or deleted where that is empty."""
+        """A string by name; a given value is stored, and an empty one deletes it."""
         if value is None:
             kept: Any = self._link.ask("HGET", "meta", name)
             return kept.decode() if kept else ""
@@ -30,7 +30,7 @@ class RedisNotes:
         return value
 
     def scope_extended(self, crawl: int, url: str) -> None:
-        """Kept with the crawl in every pod, for all processes."""
+        """Recorded with the crawl in every pod, for all processes."""
         self._link.ask("SADD", f"scope:{crawl}", url)
         if self._shelf is not None:
             self._shelf.keep_scope(crawl, self.scope_extensions(crawl))

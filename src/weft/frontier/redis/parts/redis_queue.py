@@ -1,4 +1,4 @@
-"""The queue of a pod on Redis: URLs come in, each in the pod that it belongs to, and set-aside items come back."""
+"""The queue of a pod on Redis: admits URLs, each in the pod that it belongs to, and restores excluded items."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class RedisQueue:
         self._lead = lead
 
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
-        """Queues what is new, each in its pod; redirect targets, robots.txt and sitemaps before the rest."""
+        """Queues new URLs, each in its pod; redirect targets, robots.txt and sitemaps before the rest."""
         return self._intake.admit(crawl, found)
 
     def admit_links(self, crawl: int, links: Sequence[PageLinks]) -> Admission:
-        """The same for what pages link to: one call for all of it."""
+        """Queues the new links of pages with a single call."""
         return self._intake.admit(crawl, [one for some in links for one in some.found()])
 
     def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
-        """Those that this process has not found to be seen in their pods; `admit` asks the servers about the rest."""
+        """The URLs that this process does not know as seen in their pods; `admit` asks the servers about these."""
         return self._intake.unseen(crawl, candidates)
 
     def restore_excluded(self, crawl: int, wanted: Callable[[Item], bool]) -> int:
-        """Queues those set-aside items again that are `wanted` now; how many that are."""
+        """Queues again those excluded items that are `wanted` now; returns how many."""
         cursor: Any = 0
         back = 0
         while True:
@@ -51,7 +51,7 @@ class RedisQueue:
                 return back
 
     def items(self, crawl: int) -> Iterator[Item]:
-        """Everything that is queued for a crawl, one kind after the other; spilled items only on the lead's node."""
+        """Everything queued for a crawl, one kind after the other; spilled items only on the lead's node."""
         link, depths = self._link, self._link.crawls[crawl].has_depths
         for kind in ("r", "u", "m"):
             for keys in link.scan(f"{kind}:{crawl}:*"):
@@ -71,7 +71,7 @@ class RedisQueue:
                         yield Item(number, origin + path, int(depth), parent, offsite=offsite)
 
     def drop(self, crawl: int) -> None:
-        """Rejects everything that is queued for a crawl: a row for each. Whether it is paused does not change."""
+        """Rejects everything queued for a crawl, with a row for each item. A paused crawl remains paused."""
         for sites in sites_of(self._link, crawl):
             self._link.call("drop", [crawl, *sites])
 

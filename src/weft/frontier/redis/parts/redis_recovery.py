@@ -1,4 +1,4 @@
-"""What an earlier process of a slot left in the pod's Redis, and what the server has lost."""
+"""Resolves what an earlier process of a slot left in the pod's Redis, and what the server has lost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RedisRecovery:
         numbers = [item & NUMBER_MASK for item in done if item > 0 and item >> POD_BITS == link.pod]
         stored = [count for pair in (pages or {}).items() for count in pair]
         if batch:
-            # Links for other pods must be on the disk before the pages that they are from are acknowledged.
+            # Links for other pods must be on the disk before their pages are acknowledged.
             self._durability.sync()
         in_flight, unsure = link.call(
             "recover", [self._slot, int(link.is_rebooted), batch, len(stored) // 2, *stored, *numbers]
@@ -81,7 +81,7 @@ class RedisRecovery:
         return figures(link).stats().queued
 
     def restore_stored(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None:
-        """The pages of `lost_ends` (URL, depth, item): if the server has forgotten them, it knows them again."""
+        """Restores the pages of `lost_ends` (URL, depth, item) that the server has forgotten."""
         self._intake.restore(crawl, rows)
         self._link.ask("SREM", "settling", self._slot)
 

@@ -38,11 +38,11 @@ class RedisRejected:
         self._stamps: dict[int, int] = {}  # of items that are rejected, and whose rows are not stored
 
     def refused(self, crawl: int, reason: Reason, url: str, parent: int) -> None:
-        """On disk, for `weft explain`."""
+        """Recorded on disk, for `weft explain`."""
         self._shelf.refuse(crawl, reason, url, parent)
 
     def left_sitemaps(self, crawl: int) -> list[Found]:
-        """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""
+        """The sitemaps over the limit, up to a bound: for a crawl whose limit is raised."""
         return self._shelf.left(crawl)
 
     def rejections(self) -> list[Rejection]:
@@ -77,7 +77,9 @@ class RedisRejected:
             self._link.call("finish", arguments)
 
     def _give_up_robots(self, item: Item, reason: Reason) -> None:
-        """A redirect has led to what was given up: the robots.txt of the origin that it came from cannot be had."""
+        """A redirect has led to an origin that was given up: the robots.txt of the redirecting origin is
+        unavailable.
+        """
         until = self._wall() + UNREACHABLE_S
         record = RobotsRecord("unreachable", b"", until, f"{reason} at {item.url}")
         self._sites.robots_known(item.about, record, None)

@@ -1,4 +1,4 @@
-"""Known URLs of a pod on Redis that are queued once more. How far that has come is noted in the call that queues."""
+"""Known URLs of a pod on Redis that are queued once more. The position is noted in the call that queues them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ class RedisRevisits:
         self._intake.admit_again(crawl, [found])
 
     def readmit_once(self, crawl: int, name: str, what: str, stored: Stored) -> Iterator[None]:
-        """Queues URLs once more, those of which the note `name` does not say that they (`what`) are already."""
+        """Queues URLs once more, unless the note `name` says that these (`what`) are queued already."""
         walk = Walk.of(self._notes.note(name), what, continues=False)
         if not walk.is_over:
             yield from self._readmit_all(crawl, name, walk, stored)
 
     def walk(self, crawl: int, name: str, run: str, stored: Stored, begin: Callable[[int], None]) -> Iterator[None]:
-        """Queues known URLs again, once for each run; `begin` is called with the last item before. One that was cut
-        off, in whichever run, continues where it was."""
+        """Queues known URLs again, once for each run; `begin` is called with the last item before. An interrupted walk
+        of any run is continued.
+        """
         note = self._notes.note(name)
         walk = Walk.of(note, run, continues=True)
         if walk.is_over:
@@ -51,7 +52,7 @@ class RedisRevisits:
         yield from self._readmit_all(crawl, name, walk, stored)
 
     def _readmit_all(self, crawl: int, name: str, walk: Walk, stored: Stored) -> Iterator[None]:
-        """In steps, each with its position: a kill costs one step."""
+        """Queues them in steps, each with its position: a kill costs one step."""
         left = iter(stored(walk.after))
         while some := list(islice(left, STEP)):
             again = [found for _, found in some if found is not None]

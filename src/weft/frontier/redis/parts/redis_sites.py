@@ -1,7 +1,7 @@
-"""What is known of the sites of a pod on Redis: robots.txt, cookies, politeness keys.
+"""Facts about the sites of a pod on Redis: robots.txt, cookies, politeness keys.
 
-A lease tells which robots.txt and which cookies of its site are the newest, so a process reads them only when another
-one has learnt something.
+A lease names the newest versions of its site's robots.txt and cookies, so a process reads them only after a change by
+another process.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class RedisSites:
         return self._link.key_of(url)
 
     def newest(self, lease: Lease, robots: int, cookies: int) -> None:
-        """The newest versions of what a claimed lease needs."""
+        """Records the newest versions of what a claimed lease needs."""
         if lease.purpose is not Purpose.ROBOTS:
             self._robots_wanted[lease.url[: lease.url.index("/", 8)]] = robots
         if cookies > 0:
             self._cookies_wanted[lease.crawl, lease.key] = cookies
 
     def robots(self, origin: str) -> RobotsRecord | None:
-        """From memory, or from the disk where the last claim named a newer version."""
+        """From memory, or from the disk if the last claim named a newer version."""
         known = self._robots.get(origin)
         wanted = self._robots_wanted.get(origin, 0)
         if known is None or known[0] < wanted:
@@ -73,7 +73,7 @@ class RedisSites:
         return known[1]
 
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
-        """Remembers an origin's robots.txt in its pod; its Crawl-delay raises the site's delay."""
+        """Records an origin's robots.txt in its pod; its Crawl-delay raises the site's delay."""
         if self._elsewhere is not None and self._elsewhere(origin, record, crawl_delay_s):
             return
         version = self._shelf.keep(origin, record, self._wall(), self._requests.deleted_until)
@@ -95,18 +95,18 @@ class RedisSites:
             self.forget_robots(origin)
 
     def forget_robots(self, origin: str) -> None:
-        """It is fetched before the next page of its origin."""
+        """Forgets a robots.txt: it is fetched before the next page of its origin."""
         key, code = self._link.keys.of(origin)
         self._link.scripts.later("robots", lambda: [key, code, "-", 0, 0])
 
     def held(self, crawl: int, url: str) -> str:
-        """As the pod knows it; the site of another pod is that one's, and held up by nothing here."""
+        """Judged by this pod's state; the site of another pod is never held here."""
         key, code = self._link.keys.of(url[: url.index("/", 8)])
         (why,) = self._link.scripts.call("held", [key, code, crawl])
         return bytes(why).decode()
 
     def asked(self, crawl: int, parts: Sequence[RenderedPart]) -> None:
-        """Deferred, as `cool` is."""
+        """Deferred like `cool`."""
         last: dict[str, float] = {}
         for part in parts:
             key = self.key_of(part.url)

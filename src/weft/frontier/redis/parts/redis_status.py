@@ -1,4 +1,4 @@
-"""The numbers of a pod on Redis, and what a crawl waits for. Nothing here changes anything."""
+"""The statistics of a pod on Redis, and why a crawl waits. Nothing here changes anything."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.frontier.contract import CAUSES, CrawlCounts, FrontierStats, WaitReaso
 from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.parts.redis_crawls import sites_of
 
-# What may keep a crawl from being over, in the order of lua/stats.lua.
+# Reasons why a crawl may not be over, in the order of lua/stats.lua.
 WAITS = ("outboxes", "scheduled", "blocked", "rejects", "mail", "seeded", "spilled")
 
 
@@ -23,7 +23,7 @@ class StatsReply(NamedTuple):
     waits: list[int]
 
     def stats(self) -> FrontierStats:
-        """As the contract has them."""
+        """The reply in the contract's form."""
         queued, sites, admitted, finished, received, _ = self.counters
         return FrontierStats(
             queued=queued,
@@ -40,7 +40,7 @@ class StatsReply(NamedTuple):
 
 
 def figures(link: PodLink) -> StatsReply:
-    """Read by one script."""
+    """Reads the statistics with one script."""
     return StatsReply(*link.call("stats", []))
 
 
@@ -55,20 +55,22 @@ class RedisStatus:
         return figures(self._link).stats()
 
     def facts(self) -> tuple[FrontierStats, dict[str, int]]:
-        """For the decision that a crawl is over: the figures, and how much waits where (`WAITS`). One script reads
-        both: an item that moved between two calls would be counted in neither place, and the crawl end without it."""
+        """For the decision that a crawl is over: the statistics, and how much waits for each reason (`WAITS`). One
+        script reads both: two calls could both miss an item that moved between them, and the crawl would end without
+        it.
+        """
         now = figures(self._link)
         return now.stats(), dict(zip(WAITS, now.waits, strict=True))
 
     def crawl_counts(self, crawl: int) -> CrawlCounts:
-        """Where one crawl stands, from what is counted."""
+        """The counts of one crawl."""
         is_open, *counts = self._link.call("standing", [crawl])
         if not is_open:
             raise KeyError(crawl)
         return CrawlCounts(*counts)
 
     def waits_for(self, crawl: int) -> WaitReason | None:
-        """What a crawl waits for that has URLs queued; None while it does not."""
+        """Why a crawl with queued URLs waits; None while it does not."""
         cause, about, until = self._link.call("waiting", [crawl])
         if not cause:
             return None
@@ -77,7 +79,7 @@ class RedisStatus:
         )
 
     def has_work(self, crawl: int) -> bool:
-        """Whether something that is queued of a crawl may still be claimed; a look at all its sites."""
+        """Whether a queued item of a crawl may still be claimed; checks all of its sites."""
         if not self.crawl_counts(crawl).queued:
             return False
         if self._link.crawls[crawl].limits.max_pages_per_domain is None:

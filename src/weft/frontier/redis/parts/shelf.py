@@ -39,7 +39,7 @@ MOST_REFUSALS = 100_000
 
 
 class Shelf:
-    """The file; see above."""
+    """The shared file; see the module."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ class Shelf:
         self._kept = 0
 
     def keep(self, origin: str, record: RobotsRecord, wall: float, deleted_until: float = 0.0) -> int:
-        """Saves a robots.txt; returns its version. What was in force only for requests until `deleted_until` goes."""
+        """Saves a robots.txt; returns its version. Records in force only before `deleted_until` are deleted."""
         data = msgspec.msgpack.encode(record)
         with writing(self._path):
             self._db.execute("BEGIN IMMEDIATE")
@@ -93,17 +93,17 @@ class Shelf:
             self._refusals[crawl, reason, url] = parent
 
     def leave(self, crawl: int, sitemap: Found) -> None:
-        """Remembers a sitemap for which there was no room, up to a bound; `commit` writes it."""
+        """Records a sitemap over the limit, up to a bound; `commit` writes it."""
         if self._kept < MOST_REFUSALS:
             self._left[sitemap.url] = (crawl, sitemap.depth, sitemap.hops, sitemap.about)
 
     def left(self, crawl: int) -> list[Found]:
-        """Those that are written."""
+        """The recorded sitemaps."""
         rows = self._db.execute("SELECT url, depth, hops, about FROM left_sitemaps WHERE crawl = ?", (crawl,))
         return [Found(url, depth, 0, hops, Purpose.SITEMAP, about) for url, depth, hops, about in rows]
 
     def commit(self) -> None:
-        """Writes the refusals."""
+        """Writes the recorded refusals and sitemaps."""
         if not (self._refusals or self._left):
             return
         with writing(self._path):
@@ -126,6 +126,6 @@ class Shelf:
         sync_log(self._path)
 
     def close(self) -> None:
-        """Writes the rest and closes."""
+        """Commits and closes the file."""
         self.commit()
         self._db.close()

@@ -1,1 +1,1 @@
-"""Several pods on Redis: each as the others see it, and what goes between them."""
+"""Several pods on Redis: each as other pods use it, and the messages between them."""

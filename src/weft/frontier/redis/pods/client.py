@@ -1,4 +1,4 @@
-"""A pod as processes of all pods use it: URLs are admitted, notes and figures read, permits and ownership kept."""
+"""A pod as processes of all pods use it: admits URLs, reads notes and statistics, manages permits and ownership."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PodClient:
         self.link.ask("RPUSH", "told", notice)
 
     def places(self, arguments: Sequence[Argument]) -> list[bytes]:
-        """Takes or gives back slots of the addresses that this pod keeps (see lua/address.lua)."""
+        """Claims or releases slots of the addresses that this pod keeps (see lua/address.lua)."""
         answers: list[bytes] = self.link.call("address", arguments)[0]
         return answers
 
@@ -69,7 +69,9 @@ class PodClient:
             raise Busy(f"{self.link.where}: pod {self.link.pod} is run by node {where}; stop it there first")
 
     def decide(self, node: str, ttl_s: float) -> bool:
-        """Whether this node is elected, for a time, to decide when the crawl is over. A time of 0 resigns."""
+        """Elects this node, for a time, to decide when the crawl is over; whether it is elected. A time of 0
+        resigns.
+        """
         return self._hold("decider", node, ttl_s) == node
 
     def _hold(self, key: str, node: str, ttl_s: float) -> str:

@@ -19,14 +19,14 @@ AT_ONCE = 100
 
 
 class PodMail:
-    """See above."""
+    """The mail of a pod."""
 
     def __init__(self, link: PodLink, sites: RedisSites) -> None:
         self._link = link
         self._sites = sites
 
     def deliver(self, expand: Callable[[Sequence[tuple[int, str, int]]], None]) -> None:
-        """Handles what has come; called by one process of the pod. Repeated after a kill."""
+        """Handles new mail; called by one process of the pod. Repeated after a kill."""
         notices = self._link.ask("LRANGE", "told", 0, AT_ONCE - 1)
         for entry in notices:
             notice = msgspec.msgpack.decode(entry, type=RobotsNotice)

@@ -1,4 +1,4 @@
-"""Another pod, which may be down: messages are delivered to it, and its answers are not waited for."""
+"""Another pod, which may be down: delivers messages to it, and never waits for its answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.frontier.redis.pods.client import NotOpened, PodClient
 from weft.records import Found
 from weft.telemetry import Log
 
-AWAY_S = 1.0  # how long a pod that did not answer is left alone
+AWAY_S = 1.0  # how long a pod that did not answer is not called
 ABSENT = (ServerAway, ServerFull)
 T = TypeVar("T")
 log = Log("weft.frontier.redis.pods.pod_routing")
@@ -39,7 +39,7 @@ class OtherPod:
         self._client = client
         self._shelf_path = shelf
         self._shelf: Shelf | None = None
-        self._numbers: dict[str, int] = {}  # of crawls, by name: each pod numbers its own
+        self._numbers: dict[str, int] = {}  # of crawls, by name: each pod assigns its own numbers
         self._here = threading.Event()
         self._here.set()
         self._kept: dict[str, RecentlySent] = {}  # by crawl: URLs that wait for it in the outbox
@@ -59,21 +59,21 @@ class OtherPod:
             if isinstance(why, NotOpened) and self._numbers:
                 raise  # it works on other crawls
             if isinstance(why, Emptied):
-                self._numbers.clear()  # it is another database, in which they are given again
+                self._numbers.clear()  # another database assigns other numbers
             self._here.clear()
             threading.Thread(target=self._wait, name=f"pod {self.pod}", daemon=True).start()
             log.warning("another pod does not answer", pod=self.pod, why=why)
             raise
 
     def _wait(self) -> None:
-        """Polls until it answers. A full server does answer, and is tried again."""
+        """Polls until it answers. A full server answers, and is called again."""
         time.sleep(AWAY_S)
         while not self._client.link.answers():
             time.sleep(AWAY_S)
         self._here.set()
 
     def number_of(self, crawl: str) -> int:
-        """The number that it has for a crawl; ServerAway where it has not opened it."""
+        """The pod's number of a crawl; ServerAway if the pod has not opened it."""
         if crawl not in self._numbers:
             self._numbers[crawl] = self.ask(lambda client: client.find_crawl(crawl))
         return self._numbers[crawl]
@@ -90,12 +90,12 @@ class OtherPod:
         try:
             return self.ask(lambda client: client.intake.deliver(at, sender, number, found, after))
         except CrawlGone:
-            # The pod has lost it, and may have it again under another number.
+            # The pod has lost the crawl, and may assign it another number.
             del self._numbers[crawl]
             raise NotOpened(f"pod {self.pod} has lost crawl {crawl}") from None
 
     def skip(self, sender: str, number: int, after: int) -> Admission:
-        """A message without URLs: its number arrives, and nothing else."""
+        """Delivers a message without URLs: only its number is recorded."""
         return self.ask(lambda client: client.intake.deliver(0, sender, number, (), after))
 
     def scope_extended(self, url: str, crawl: str) -> None:
@@ -104,13 +104,13 @@ class OtherPod:
         self.ask(lambda client: client.notes.scope_extended(at, url))
 
     def unseen(self, candidates: list[str], crawl: str) -> list[str]:
-        """Those that this process has not found to be seen there, and that do not wait in the outbox."""
+        """The URLs that this process does not know as seen there, and that do not wait in the outbox."""
         new = self.kept(crawl).unknown(candidates)
         at = self._numbers.get(crawl)
         return self._client.intake.unseen(at, new) if at is not None else new
 
     def tell_robots(self, notice: RobotsNotice, wall: float) -> None:
-        """Gives an origin's robots.txt to its pod: first the body on disk, then its version."""
+        """Sends an origin's robots.txt to its pod: first the body to disk, then its version."""
         if self._shelf_path is None:
             self.ask(lambda client: client.mail_robots(msgspec.msgpack.encode(notice)))
             return

@@ -38,7 +38,7 @@ KEEP_S = 5.0  # a server syncs every second, two at most
 
 
 class Behind(Exception):
-    """The pod has lost a message that was delivered: all since must be delivered again."""
+    """The pod has lost a delivered message: all messages since must be delivered again."""
 
 
 class Arrived(NamedTuple):
@@ -51,7 +51,7 @@ class Arrived(NamedTuple):
 
 
 class Sent:
-    """How far the messages to one pod are delivered and safe."""
+    """The state of the messages to one pod: which are delivered, and which are safe."""
 
     def __init__(self, kept: list[int]) -> None:
         self._kept = deque(kept)
@@ -64,7 +64,7 @@ class Sent:
 
     @property
     def waits(self) -> bool:
-        """Whether something must still be delivered."""
+        """Whether a message must still be delivered."""
         return bool(self._kept) and self._kept[-1] > self._delivered
 
     @property
@@ -79,7 +79,7 @@ class Sent:
 
     @property
     def after(self) -> int:
-        """The message that must have arrived before the next; 0: none in particular."""
+        """The number of the message that must have arrived before the next; 0: none."""
         return self._delivered if self._kept and self._kept[0] <= self._delivered else 0
 
     def is_due(self, now: float) -> bool:
@@ -146,7 +146,7 @@ def _undamaged(path: Path) -> Iterator[None]:
 
 
 class FileOutbox:
-    """The file of messages. A kill loses nothing that was put; `sync` makes it safe against a power cut, too."""
+    """The file of messages. A kill loses no saved message; `sync` makes them safe against a power cut, too."""
 
     def __init__(self, path: Path, wall: Callable[[], float] = time.time) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -206,7 +206,7 @@ class FileOutbox:
                 self._db.execute("DELETE FROM waiting WHERE pod = ? AND number <= ?", (pod, number))
 
     def sync(self) -> None:
-        """Makes what was put safe against a power cut; may be called from any thread."""
+        """Makes saved messages safe against a power cut; may be called from any thread."""
         sync_log(self._path)
 
     def __len__(self) -> int:

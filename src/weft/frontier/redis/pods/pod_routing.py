@@ -1,4 +1,4 @@
-"""Among several pods on Redis: what belongs to another pod goes there.
+"""Routes URLs among several pods on Redis: those of another pod are sent there.
 
 A message to another pod goes into this slot's outbox, a file, before the page is finished, and is then delivered to
 that pod's frontier at once, or later where its Redis is down or full. It is kept until that Redis has it in its
@@ -33,7 +33,7 @@ log = Log("weft.frontier.redis.pods.pod_routing")
 
 
 class Outgoing:
-    """This slot's messages to other pods: the file, and how far each pod has received them."""
+    """This slot's messages to other pods: the file, and the state of their delivery to each pod."""
 
     def __init__(self, link: PodLink, slot: str, outbox: Path, wall: Callable[[], float]) -> None:
         self._link = link
@@ -67,7 +67,7 @@ class Outgoing:
         return self._box.next(pod, sent.after) if sent.waits else None
 
     def rewind(self, pod: int) -> None:
-        """Makes every message that is kept for a pod undelivered."""
+        """Makes every stored message to a pod undelivered."""
         log.warning("another pod has lost what was sent to it: it is sent again", pod=pod)
         self.by_pod[pod].rewind()
 
@@ -96,7 +96,7 @@ class Outgoing:
         self._box.sync()
 
     def close(self) -> None:
-        """The file stays, for the next process of this slot."""
+        """Closes the file, which remains for the next process of this slot."""
         self._box.close()
 
     def _report(self, *, at_once: bool = False) -> None:
@@ -108,7 +108,9 @@ class Outgoing:
 
 
 class PodRouter:
-    """See above. `home` is this process's own pod, `by_name` has the crawls that it has opened."""
+    """Routes URLs to pods; see the module. `home` is this process's own pod, `by_name` has the crawls that it has
+    opened.
+    """
 
     def __init__(
         self,
@@ -147,7 +149,7 @@ class PodRouter:
         return self.pod_of(url) == self._pod
 
     def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
-        """Those that this process has not found to be seen in their pods."""
+        """The URLs that this process does not know as seen in their pods."""
         by_pod: dict[int, list[str]] = {}
         for url in candidates:
             by_pod.setdefault(self.pod_of(url), []).append(url)
@@ -157,7 +159,7 @@ class PodRouter:
         return new
 
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
-        """Queues what is new, each in its pod."""
+        """Queues new URLs, each in its pod."""
         by_pod: dict[int, list[Found]] = {}
         for one in found:
             by_pod.setdefault(self.pod_of(one.url), []).append(one)
@@ -174,12 +176,12 @@ class PodRouter:
         )
 
     def extend_scope(self, crawl: int, url: str) -> None:
-        """In every other pod."""
+        """Extends a crawl's scope in every other pod."""
         names = {crawl: self._link.crawls[crawl].name}
         self._post({pod: PodMessage([], [], [(crawl, url)], [], names) for pod in self._others})
 
     def send_robots(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> bool:
-        """Sends an origin's robots.txt to its pod; False: that is this one."""
+        """Sends an origin's robots.txt to its pod; False if that is this pod."""
         pod = self.pod_of(origin + "/")
         if pod == self._pod:
             return False
@@ -187,7 +189,7 @@ class PodRouter:
         return True
 
     def places(self, pod: int, arguments: Sequence[Argument]) -> list[bytes]:
-        """Takes or gives back slots of the addresses that a pod keeps."""
+        """Claims or releases slots of the addresses that a pod keeps."""
         if pod == self._pod:
             return self._home.places(arguments)
         return self._others[pod].ask(lambda client: client.places(arguments))
@@ -261,7 +263,7 @@ class PodRouter:
         return came
 
     def _send(self, crawl: int, by_pod: Mapping[int, Sequence[Found]]) -> list[Admission]:
-        """Posts URLs to other pods, or to this one if its queue was full."""
+        """Sends URLs to other pods, or to this one if its queue was full."""
         going = {pod: self._not_waiting(crawl, pod, found) for pod, found in by_pod.items()}
         name = self._link.crawls[crawl].name
         messages = {pod: _message(crawl, name, found) for pod, found in going.items() if found}
@@ -298,7 +300,7 @@ class PodRouter:
         return came
 
     def _not_waiting(self, crawl: int, pod: int, found: Sequence[Found]) -> Sequence[Found]:
-        """The URLs without those that wait for this pod in the outbox already."""
+        """The URLs that do not wait for this pod in the outbox already."""
         if pod == self._pod or not (self._others[pod].is_away or self.outgoing.by_pod[pod].waits):
             return found
         kept = self._others[pod].kept(self._link.crawls[crawl].name)

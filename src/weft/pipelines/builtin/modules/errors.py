@@ -11,7 +11,7 @@ from weft.errors import WeftError
 
 
 class RefusedRepository(WeftError):
-    """A repository that is not taken, and why."""
+    """A repository that is refused, and why."""
 
 
 class GitFailed(WeftError):

@@ -41,7 +41,7 @@ def ranked(sizes: Mapping[str, int], mentioned: Iterable[str]) -> list[str]:
 
 
 def thumbnail(data: bytes, width: int, height: int) -> bytes | None:
-    """A WebP that fits into width x height; None if these bytes are no picture that can be shown."""
+    """A WebP that fits into width x height; None if these bytes are no displayable picture."""
     from PIL import Image, ImageOps
 
     try:

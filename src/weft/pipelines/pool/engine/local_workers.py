@@ -268,7 +268,7 @@ class LocalWorkers:
             pool_slot.end_by_force(reason)
 
     def flush(self) -> None:
-        """Hands on what was read, then lets the workers overwrite it."""
+        """Passes on the results read so far, then lets the workers overwrite them."""
         self._delivery.flush()
         for pool_slot in self._drained:
             if pool_slot.worker is not None:

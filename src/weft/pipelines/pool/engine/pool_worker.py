@@ -134,7 +134,7 @@ class PoolSlot(WorkerSlot[PoolWorker]):
         self.enqueue(batch_frame(first, batch[0].tries + 1, ring, [task.payload for task in batch]))
 
     def frames_ended(self) -> int:
-        """How many batches the worker has ended; to be asked before its results are taken."""
+        """How many batches the worker has ended; must be called before its results are read."""
         return self.worker.slot.words[FRAMES] if self.worker is not None else 0
 
     def close_frames(self, ended: int) -> list[PoolTask]:

@@ -72,7 +72,7 @@ class TaskSource(Protocol):
     exhausted: bool
 
     def take(self, looks: int, wanted: int) -> Intaken:
-        """At most `wanted` tasks, for which it looks at no more than `looks` items."""
+        """At most `wanted` tasks, for which it reads at most `looks` items."""
 
 
 class Intake:
@@ -155,7 +155,7 @@ def _refused(name: str | int, why: str) -> Result:
 
 
 def _no_item(position: int, thing: Any) -> Result:
-    """An item that has no id is called by its place."""
+    """The result of an item without an id, which is named by its position."""
     if isinstance(thing, BadItem):
         return _refused(thing.name, thing.error)
     return _refused(f"#{position}", f"an item must be a mapping with an id, this is {type(thing).__name__}")

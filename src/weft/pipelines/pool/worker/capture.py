@@ -63,7 +63,7 @@ class OutputFile:
 
 
 class PrintStream(io.TextIOBase):
-    """Stands in for sys.stdout and sys.stderr; a whole line is an entry of the item's log."""
+    """Replaces sys.stdout and sys.stderr; a whole line is an entry of the item's log."""
 
     encoding = "utf-8"
     errors = "backslashreplace"

@@ -230,7 +230,7 @@ class ItemLog:
         self.add("ERROR", message, data)
 
     def add(self, level: str, message: str, data: dict[str, Any] | None = None, phase: str | None = None) -> None:
-        """An entry of any level, after whatever the item's subprocesses have printed until now."""
+        """Adds an entry of any level, after the output of the item's subprocesses until now."""
         if self._file is None:
             return
         with self._lock:

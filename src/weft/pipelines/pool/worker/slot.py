@@ -70,7 +70,7 @@ class SharedSlot:
         self.words = memoryview(self.memory)[:4096].cast("Q")
 
     def close(self) -> None:
-        """Lets go of the memory; the slot is not used after this."""
+        """Releases the memory; the slot is not used after this."""
         self.words.release()
         self.memory.close()
 

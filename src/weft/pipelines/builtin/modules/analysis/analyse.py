@@ -37,7 +37,7 @@ def tools(item: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:  # noqa:
 
 
 def _eslint(tree: Tree, javascript: Any, settings: Mapping[str, Any], context: StageContext) -> dict[str, Any] | None:
-    """None where there is no JavaScript to look at."""
+    """None if there is no JavaScript to check."""
     if not javascript or not javascript["files"]:
         return None
     timeout_s, left_s = float(settings["eslint_timeout_s"]), context.remaining_s()

@@ -39,7 +39,7 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
 )
 _PATTERNS = tuple((verdict, re.compile(pattern)) for verdict, pattern in _FAMILIES)
 
-# What people write instead of an identifier, with everything but letters, digits and + taken out.
+# Aliases of an identifier, with everything but letters, digits and + removed.
 _ALIASES = {
     **dict.fromkeys(("mitlicense", "themitlicense", "mitlicence", "expat", "mitx11", "themitlicensemit"), "MIT"),
     **dict.fromkeys(

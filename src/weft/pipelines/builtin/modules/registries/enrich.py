@@ -15,7 +15,7 @@ from weft.pipelines.stage import StageContext
 DEFAULTS: dict[str, Any] = {"thumbnail_width": 320, "thumbnail_height": 240}
 _README = re.compile(r"readme(?:\.(?:md|markdown|mdown|rst|txt|adoc))?", re.IGNORECASE)
 _LICENCE = re.compile(r"(?:un)?licen[cs]e(?:[-.].*)?|copying(?:[-.].*)?", re.IGNORECASE)
-_SUFFIXES = (".md", ".markdown", ".rst", ".txt", "")  # of two READMEs the first of these is taken
+_SUFFIXES = (".md", ".markdown", ".rst", ".txt", "")  # of two READMEs the first of these is used
 
 
 def enrich(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def newest(candidates: Iterable[str], read: Callable[[str], Version | None]) -> 
 
 
 def behind(wanted: Version, latest: Version) -> str:
-    """In which place two versions differ."""
+    """The component in which two versions differ."""
     return MAJOR if latest.major != wanted.major else MINOR if latest.minor != wanted.minor else PATCH
 
 
@@ -150,7 +150,7 @@ def _bounds(operator: str, parts: list[str | None], pre: str | None) -> list[tup
 
 
 def _bumped(low: Version, place: int) -> Version:
-    """The first version that differs in this place, below all of its pre-releases: the upper bound of a range."""
+    """The first version that differs in this component, below all of its pre-releases: the upper bound of a range."""
     major, minor, patch = low.major, low.minor, low.patch
     numbers = ((major + 1, 0, 0), (major, minor + 1, 0), (major, minor, patch + 1))
     return Version(*numbers[place], pre=_BELOW_ALL)

@@ -42,7 +42,7 @@ _asked = LastAnswer()
 
 
 def clone(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
-    """Has the repository's newest commit in its place."""
+    """Updates or creates the copy of the repository's newest commit."""
     settings = {**DEFAULTS, **context.settings}
     git = git_for(settings, context.remaining_s())
     place = clone_folder_of(item["id"], context)

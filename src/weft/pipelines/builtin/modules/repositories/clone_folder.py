@@ -29,7 +29,7 @@ def folder_of(item_id: str | int, context: StageContext) -> str:
 
 
 def clone_folder_of(item_id: str | int, context: StageContext) -> CloneFolder:
-    """The place of an item's copy."""
+    """The folder of an item's copy."""
     return CloneFolder(context.files.path(folder_of(item_id, context)))
 
 
@@ -88,7 +88,7 @@ class CloneFolder:
         return packs.is_dir() and len(list(packs.glob("*.pack"))) < _MAX_PACKS
 
     def replace(self, new: Path) -> None:
-        """Puts a new tree in place of the old one."""
+        """Replaces the old tree by a new one."""
         old = self.folder / f"old-{os.getpid()}"
         if self.tree.exists():
             self.tree.rename(old)

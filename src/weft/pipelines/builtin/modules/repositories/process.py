@@ -43,7 +43,7 @@ def run(
     max_file_bytes: int | None = None,
     max_output_bytes: int = 64 * 1024 * 1024,
 ) -> FinishedProgram:
-    """Runs a program to its end. What it prints goes to files: a pipe would let it fill the memory."""
+    """Runs a program to its end. Its output goes to files: through a pipe it could fill the memory."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as error:
         with _file_limit(max_file_bytes):
             process = subprocess.Popen(  # noqa: S603
