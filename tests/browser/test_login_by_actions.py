@@ -91,7 +91,7 @@ def test_what_a_script_keeps_of_a_login_is_there_for_the_pages_of_its_host_alone
             "action 3 (click): no element matches '#none'",
         ),
         (
-            {"actions": [{"type": "write", "selector": "[type]", "text": "plain"}]},
+            {"actions": [{"type": "write", "selector": "input[type]:not([type=hidden])", "text": "plain"}]},
             "a password, and is given as plain text",
         ),
         ({"success": "css:.nowhere"}, "does not show the element '.nowhere'"),
