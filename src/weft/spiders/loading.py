@@ -31,7 +31,7 @@ def load_module(source: str) -> ModuleType:
         raise
     except BaseException as error:  # whatever a user's module does when it is imported
         raise BadInput(
-            f"{source} cannot be imported: {type(error).__name__}: {error}{_where(error, source)}"
+            f"{source} cannot be imported: {type(error).__name__}: {error}{_where(error, source)}{_form(error, source)}"
         ) from error
 
 
@@ -140,6 +140,14 @@ def _has_scrapys(module: ModuleType) -> bool:
     """Whether there is a spider for Scrapy, which the module itself has imported then."""
     base = getattr(sys.modules.get("scrapy"), "Spider", None)
     return base is not None and any(isinstance(one, type) and issubclass(one, base) for one in vars(module).values())
+
+
+def _form(error: BaseException, source: str) -> str:
+    """How a file is named, where a name that is none of a file's is no module's either."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name or source.endswith(".py"):
+        return ""
+    is_own = f"{source}.".startswith(f"{error.name}.")
+    return ". Name FILE.py, or a module that can be imported" if is_own else ""
 
 
 def _where(error: BaseException, source: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,14 @@ def test_what_cannot_be_run_is_named(tmp_path: Path, text: str, message: str) ->
 def test_names_of_code(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="there is no such file"):
         code_of(str(tmp_path / "nothing.py"))
+    (tmp_path / "rules.yaml").touch()
+    with (
+        contextlib.chdir(tmp_path),
+        pytest.raises(BadInput, match=r"rules.yaml: is no Python file: name FILE.py\[:CLASS"),
+    ):
+        code_of("rules.yaml")
+    with pytest.raises(BadInput, match=r"No module named 'missing'\. Name FILE.py, or a module"):
+        describe(code_of("missing.yaml"))
     with pytest.raises(BadInput, match="name the function behind a colon"):
         code_of("module", is_function=True)
     with pytest.raises(BadInput, match="is no spider"):
