@@ -132,6 +132,24 @@ def test_a_cluster_has_one_brain_and_its_epochs_only_grow(start_server: StartSer
     assert broker.hold("two", "{}", "0").epoch
 
 
+def test_a_hand_outlives_a_queue_that_is_none_and_a_broker_that_is_read_only(
+    start_server: StartServer, start_hand: StartHand, key_file: Path
+) -> None:
+    server = start_server()
+    cluster = Cluster(server.url, read_key(key_file))
+    hand = start_hand(server.url, key_file).wait_ready()
+    client, queue = cluster.broker.client, queue_of(cluster.key.cluster_id, "heartbeat")
+    client.set(queue.name, "no queue")
+    wait_until(lambda: not client.exists(queue.name), "the queue is not usable again")
+    assert cluster.heartbeat(30.0) == hand.name
+    client.replicaof("127.0.0.1", 1)
+    wait_until(lambda: "read only" in hand.output, "the hand did not notice")
+    client.replicaof("NO", "ONE")
+    assert cluster.heartbeat(30.0) == hand.name
+    assert hand.popen.poll() is None
+    assert "Traceback" not in hand.output
+
+
 def test_what_a_stranger_writes_into_the_clusters_keys_is_not_read(start_server: StartServer) -> None:
     cluster = Cluster(start_server().url, KEY)
     broker, client = cluster.broker, cluster.broker.client

@@ -271,6 +271,11 @@ class Broker:
             return BadInput(f"{self.where}: wants another password: write it into the broker's address (WEFT_BROKER)")
         if isinstance(error, wrong.InvalidResponse):
             return BadInput(f"{self.where}: is no Redis or Valkey: its answers are not in their protocol")
+        if "WRONGTYPE" in str(error):
+            return BadInput(
+                f"{self.where}: another program writes to this cluster's keys (WRONGTYPE): give the cluster a database "
+                "of its own, and delete the keys that begin with `weft:` in this one"
+            )
         kind = {Trouble.AWAY: ServerAway, Trouble.FULL: ServerFull}.get(classify(error), BadInput)
         return kind(f"{self.where}: {_for_a_cluster(describe(error))}")
 

@@ -7,7 +7,9 @@ Whether a message is signed is decided by the process that would run it (`runnin
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from contextlib import suppress
 from queue import Empty
 from typing import Any
 
@@ -21,6 +23,7 @@ try:
 except (ImportError, AttributeError):  # the second is how it fails without the client for Redis
     raise Missing.of_extra("Celery with its client for Redis", "cluster") from None
 
+AGAIN_S = 1.0
 log = Log("weft.cluster.tolerant")
 REFUSED: Counter[str] = Counter()  # by reason, since the process started
 _NAMES = frozenset(map(task_name, KINDS))
@@ -59,12 +62,35 @@ class TolerantChannel(redis.Channel):  # type: ignore[misc]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             _refuse("malformed", error)
             raise Empty from None
+        except self.ResponseError as error:  # else it ends the worker, also where a broker is read-only for a moment
+            if "WRONGTYPE" in str(error):
+                self._drop_foreign_keys()
+            raise OSError(f"the broker answers: {error}") from None
+
+    def _drop_foreign_keys(self) -> None:
+        """Deletes what has the name of a queue and is none: nothing can be sent there until it is gone."""
+        names = [self._q_for_pri(queue, step) for queue in self.active_queues for step in self.priority_steps]
+        with suppress(self.ResponseError, OSError), self.conn_or_acquire() as client:
+            for name in names:
+                if client.type(name) not in (b"list", b"none"):
+                    client.delete(name)
+                    _refuse("wrong_type")
 
 
 class TolerantTransport(redis.Transport):  # type: ignore[misc]
     """Hands messages on, of which some are dropped."""
 
     Channel = TolerantChannel
+    # What the server refuses, as a read-only one does, is as a lost connection: tried again, and no worker's end.
+    connection_errors = (*redis.Transport.connection_errors, *redis.Transport.channel_errors)
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        """As its base does; what the server refuses is asked for again a second later, which Celery does at once."""
+        try:
+            super().register_with_event_loop(connection, loop)
+        except redis.Transport.channel_errors:
+            time.sleep(AGAIN_S)
+            raise
 
     def _deliver(self, message: Any, queue: str) -> None:
         # Of a queue; what goes to all (`ping`) is read by Celery alone, and is JSON as well.

@@ -84,7 +84,7 @@ def start(
         click.echo(f"weft: {as_flags(text)}", err=True)
 
     announcements: list[str] = []
-    typed = Typed(urls, flags, config_file)
+    typed = Typed(urls, flags, config_file, out)
     try:
         prepared = prepare(urls, typed.flags, config_file, complain=say, announce=announcements.append)
     except Occupied as taken:
@@ -277,7 +277,7 @@ def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlO
     """The most likely next commands, complete; several are on lines of their own for copying."""
     folder = prepared.folder
     if code in (3, 130) and status.state != CANCELLED:
-        return f" Continue: {_resume(prepared, status)}"
+        return f" Continue: {_resume(prepared, typed, status)}"
     if not outcome.is_nothing:
         return f" See: {shlex.join(['weft', 'stats', str(folder.home)])}"
     seeds, first = folder.seeds(), outcome.causes[0]
@@ -308,10 +308,11 @@ def _repair(repair: tuple[str, int]) -> str:
     return REPAIRS.get(name, name.replace("_", " ") + " {:,}").format(count)
 
 
-def _resume(prepared: Prepared, status: CrawlStatus) -> str:
+def _resume(prepared: Prepared, typed: Typed, status: CrawlStatus) -> str:
     """The command that continues a crawl, with a higher limit if a limit has stopped it."""
     limits = prepared.loaded.config.limits
-    command = resume(prepared.folder.data_dirs)
+    out = typed.out if typed.out != "-" else None
+    command = resume(prepared.folder.data_dirs, f"-o {shlex.quote(out)}" if out else "")
     if status.note == "max_pages":
         command += f" --max-pages {2 * (limits.max_pages or 1)}"
     if status.note == "callback_errors":

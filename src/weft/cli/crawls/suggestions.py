@@ -22,6 +22,7 @@ class Typed:
     urls: Sequence[str] = ()
     flags: Mapping[str, Any] = field(default_factory=dict)
     config_file: str | None = None
+    out: str | None = None  # the file for items
 
     @classmethod
     def of_resumed(cls, seeds: Sequence[str], settings: Mapping[str, Any]) -> Typed:
