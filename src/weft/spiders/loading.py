@@ -84,6 +84,17 @@ def check_selectors(thing: Any) -> None:
             raise BadInput(f"{file}:{lines[1] + node.lineno - 1}: {kind}: {error}") from None
 
 
+def check_start(spider: Spider) -> None:
+    """Refuses a spider whose `start` is no method: Weft calls it for the first requests."""
+    start: object = spider.start
+    if not callable(start):
+        name = type(spider).__name__
+        raise BadInput(
+            f"{name}.start is a {type(start).__name__}, not a method: write the first URLs as `start_urls = [...]`, or "
+            "define start(self), which yields requests"
+        )
+
+
 def _searches(tree: ast.AST) -> Iterator[tuple[ast.Call, str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SEARCHES:

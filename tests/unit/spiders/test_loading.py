@@ -48,6 +48,10 @@ def test_a_spider_says_what_it_is(tmp_path: Path) -> None:
         (SPIDER.format(name="A", css="p[["), "mine.py:7: css: .* is not understood"),
         ("import os\nos._exit(3)", "its import ended the process: exit code 3"),
         ("import weft\nclass A(weft.Spider):\n    start_urls = 7\n", "start_urls: 7 is not accepted"),
+        (
+            "import weft\nclass A(weft.Spider):\n    start = ['http://h.test/']\n",
+            r"A.start is a list, .* `start_urls = ",
+        ),
         ("import weft\nclass A(weft.Spider):\n    settings = [1]\n", r"settings: \[1\] is not accepted"),
         ("import weft\nclass A(weft.Spider):\n    def __init__(self): 1 / 0\n", "ZeroDivisionError"),
         ("import weft\nclass A(weft.Spider): pass\nnext(weft.run(A))", "if __name__ == '__main__'"),
