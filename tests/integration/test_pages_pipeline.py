@@ -13,12 +13,18 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from crawling import environment
+from crawling import environment, weft_here
 from exporting import make_crawl, url_of
+from exporting import page as stored_page
+from msgspec.structs import replace
 from pace import patience
 from planted_duplicates import NEIGHBOUR, ORIGINAL, judge, plant
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
+
+from weft.crawl.folder import CrawlFolder
+from weft.records import Rendered
+from weft.store.pages import PageStore
 
 HEADERS = [("Content-Type", "text/html; charset=utf-8")]
 # The planted texts are made of invented words: what the rules say of such texts is not what is tested here.
@@ -147,6 +153,32 @@ def test_a_crawl_is_read_from_all_of_its_data_dirs(tmp_path: Path) -> None:
     refused, moved = 9, 11
     assert {row["url"] for row in rows} == {url_of(number) for number in range(1, 13) if number not in (refused, moved)}
     assert len(rows) == 10
+
+
+def rendered_crawl(folder: Path, pages: list[tuple[bytes, bytes]]) -> None:
+    """A crawl of responses, each with what a browser has made of it, or nothing."""
+    dirs = make_crawl(folder, 0, data_dirs=1)
+    store = PageStore.open(dirs, crawl_id=CrawlFolder(dirs).open_existing().id)
+    for number, (body, drawn) in enumerate(pages, 1):
+        row, result = stored_page(number)
+        assert result is not None
+        store.add(row, replace(result, body=body, rendered=Rendered(html=drawn) if drawn else None))
+    store.close()
+
+
+@pytest.mark.parametrize("source", ["data0", "data0/warc"])
+def test_of_a_page_that_a_browser_has_drawn_the_drawn_form_is_read(tmp_path: Path, source: str) -> None:
+    shell, texts = b"<script src=app.js></script>", [one.text for one in plant(6, seed=7, words=(80, 120))[:2]]
+    rendered_crawl(tmp_path, [(shell, page(texts[0])), (page(texts[1]), b""), (shell, b"")])
+    off = [word for name in WITHOUT_RULES for word in ("--set", f"collect.{name}=null")]
+    weft(tmp_path, "run", "pages", "--set", f"items.from={source}", "--out", "out", *off)
+    rows = [json.loads(line) for line in (tmp_path / "out" / "shard-00000.jsonl").read_text().splitlines()]
+    assert [(row["url"], row["truncated"]) for row in rows] == [(url_of(1), False), (url_of(2), False)]
+    for row, text in zip(rows, texts, strict=True):
+        assert text[:60] in row["text"]
+        got = weft_here("get", tmp_path / "data0", row["url"], "--main-text").stdout
+        assert got.rstrip("\n") == row["text"].rstrip("\n")
+    assert [row["url"] for row in removed(tmp_path / "out")] == [url_of(3)]
 
 
 def test_files_that_are_cut_plain_or_of_one_gzip_member_give_what_is_in_them(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from weft.errors import BadInput
 from weft.extract.page import ParsedPage
 from weft.fetch.headers import Head
 from weft.logins import FormLogin, absolute
-from weft.spiders.loading import check_selectors, digest_of, find
+from weft.spiders.loading import check_selectors, check_start, digest_of, find
 from weft.spiders.running_code import run_code
 from weft.spiders.spider import RequestFailure, Spider
 
@@ -44,7 +44,9 @@ def make(code: Code) -> SpiderRunner:
     found = find(code)
     check_selectors(found)
     if isinstance(found, type):
-        return SpiderRunner(found(), code)
+        spider = found()
+        check_start(spider)
+        return SpiderRunner(spider, code)
     return SpiderRunner(_function_spider(found), code)
 
 

@@ -31,7 +31,7 @@ def load_module(source: str) -> ModuleType:
         raise
     except BaseException as error:  # whatever a user's module does when it is imported
         raise BadInput(
-            f"{source} cannot be imported: {type(error).__name__}: {error}{_where(error, source)}"
+            f"{source} cannot be imported: {type(error).__name__}: {error}{_where(error, source)}{_form(error, source)}"
         ) from error
 
 
@@ -82,6 +82,17 @@ def check_selectors(thing: Any) -> None:
             _SEARCHES[kind](_bare(text) if kind != "xpath" else text)
         except BadSelector as error:
             raise BadInput(f"{file}:{lines[1] + node.lineno - 1}: {kind}: {error}") from None
+
+
+def check_start(spider: Spider) -> None:
+    """Refuses a spider whose `start` is no method: Weft calls it for the first requests."""
+    start: object = spider.start
+    if not callable(start):
+        name = type(spider).__name__
+        raise BadInput(
+            f"{name}.start is a {type(start).__name__}, not a method: write the first URLs as `start_urls = [...]`, or "
+            "define start(self), which yields requests"
+        )
 
 
 def _searches(tree: ast.AST) -> Iterator[tuple[ast.Call, str, str]]:
@@ -140,6 +151,14 @@ def _has_scrapys(module: ModuleType) -> bool:
     """Whether there is a spider for Scrapy, which the module itself has imported then."""
     base = getattr(sys.modules.get("scrapy"), "Spider", None)
     return base is not None and any(isinstance(one, type) and issubclass(one, base) for one in vars(module).values())
+
+
+def _form(error: BaseException, source: str) -> str:
+    """How a file is named, where a name that is none of a file's is no module's either."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name or source.endswith(".py"):
+        return ""
+    is_own = f"{source}.".startswith(f"{error.name}.")
+    return ". Name FILE.py, or a module that can be imported" if is_own else ""
 
 
 def _where(error: BaseException, source: str) -> str:

@@ -13,6 +13,7 @@ from weft.engine.user_code.page import Page
 from weft.engine.user_code.request import Request
 from weft.errors import BadInput, BadUrl
 from weft.spiders.child import encode_item, is_async, is_item
+from weft.spiders.loading import check_start
 from weft.spiders.spider import Spider
 
 MOST_PAGES = 10_000
@@ -42,6 +43,7 @@ def try_spider(spider: type[Spider] | Spider, pages: Mapping[str, str | bytes | 
     """
     given = {urls.seed(url): page for url, page in pages.items()}
     one = spider() if isinstance(spider, type) else spider
+    check_start(one)
     tried, queue, known = Tried(), deque[tuple[Request, int, str | None]](), set[tuple[str, str, bytes | None]]()
     queue.extend((_checked(request), 0, None) for request in one.start())
     while queue and len(tried.visited) < MOST_PAGES:

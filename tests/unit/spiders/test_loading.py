@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,10 @@ def test_a_spider_says_what_it_is(tmp_path: Path) -> None:
         (SPIDER.format(name="A", css="p[["), "mine.py:7: css: .* is not understood"),
         ("import os\nos._exit(3)", "its import ended the process: exit code 3"),
         ("import weft\nclass A(weft.Spider):\n    start_urls = 7\n", "start_urls: 7 is not accepted"),
+        (
+            "import weft\nclass A(weft.Spider):\n    start = ['http://h.test/']\n",
+            r"A.start is a list, .* `start_urls = ",
+        ),
         ("import weft\nclass A(weft.Spider):\n    settings = [1]\n", r"settings: \[1\] is not accepted"),
         ("import weft\nclass A(weft.Spider):\n    def __init__(self): 1 / 0\n", "ZeroDivisionError"),
         ("import weft\nclass A(weft.Spider): pass\nnext(weft.run(A))", "if __name__ == '__main__'"),
@@ -61,6 +66,14 @@ def test_what_cannot_be_run_is_named(tmp_path: Path, text: str, message: str) ->
 def test_names_of_code(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="there is no such file"):
         code_of(str(tmp_path / "nothing.py"))
+    (tmp_path / "rules.yaml").touch()
+    with (
+        contextlib.chdir(tmp_path),
+        pytest.raises(BadInput, match=r"rules.yaml: is no Python file: name FILE.py\[:CLASS"),
+    ):
+        code_of("rules.yaml")
+    with pytest.raises(BadInput, match=r"No module named 'missing'\. Name FILE.py, or a module"):
+        describe(code_of("missing.yaml"))
     with pytest.raises(BadInput, match="name the function behind a colon"):
         code_of("module", is_function=True)
     with pytest.raises(BadInput, match="is no spider"):

@@ -72,6 +72,14 @@ def test_what_a_callback_may_not_yield_is_named() -> None:
         weft.try_spider(Wrong, PAGES)
 
 
+def test_a_start_that_is_no_method_is_refused() -> None:
+    class Wrong(weft.Spider):
+        start = "http://h.test/"  # type: ignore[assignment]
+
+    with pytest.raises(BadInput, match=r"Wrong\.start is a str, not a method: write the first URLs as `start_urls"):
+        weft.try_spider(Wrong, PAGES)
+
+
 def test_an_item_that_cannot_be_kept_names_its_field() -> None:
     class Wrong(weft.Spider):
         start_urls = ("http://h.test/",)

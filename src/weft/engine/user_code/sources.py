@@ -42,13 +42,14 @@ def code_of(text: str, *, is_function: bool = False) -> Code:
     source, _, name = text.rpartition(":")
     if not source or "/" in name or name.endswith(".py"):
         source, name = text, ""
-    if source.endswith(".py") or "/" in source:
-        found = Path(source)
-        if not found.is_file():
+    file = Path(source)
+    if source.endswith(".py") or "/" in source or file.is_file():
+        if not file.is_file():
             raise BadInput(f"{source}: there is no such file")
-        if found.suffix != ".py":
-            raise BadInput(f"{source}: is no Python file (.py)")
-        source = str(found.resolve())
+        if file.suffix != ".py":
+            wanted = "FILE.py:FUNCTION" if is_function else "FILE.py[:CLASS]"
+            raise BadInput(f"{source}: is no Python file: name {wanted}")
+        source = str(file.resolve())
     if is_function and not name:
         raise BadInput(f"{text}: name the function behind a colon, as MODULE:FUNCTION or FILE.py:FUNCTION")
     return Code(MAKER, source, name, is_function)

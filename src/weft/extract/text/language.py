@@ -29,6 +29,13 @@ _KNOWN = dict(
 )
 _CODES = frozenset(_KNOWN.values())
 _OLD = {"iw": "he", "in": "id", "ji": "yi", "nb": "no", "nn": "no", "fil": "tl", "cmn": "zh", "mo": "ro", "sh": "sr"}
+_TWO_LETTERS = frozenset(  # ISO 639-1
+    "aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo "
+    "es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka "
+    "kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nd ne ng nl "
+    "no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw "
+    "ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu".split()
+)
 _TAG = re.compile(r"\s*([A-Za-z]{2,3})(?:[-_,;\s]|$)").match
 
 
@@ -39,6 +46,21 @@ def language(document: Document | None, text: str) -> str | None:
         return declared
     found = _detected(text, SURE if declared is not None else LIKELY)
     return found or declared or _detected(text, 0.0)  # a guess is better than nothing: pages are filtered by it
+
+
+def is_code(code: str) -> bool:
+    """Whether a page's language may be written so: two letters of ISO 639-1, or three of one that has no two."""
+    if len(code) == 3 and code.isascii() and code.isalpha() and code.islower():
+        return code not in _KNOWN and code not in _OLD
+    return code in _TWO_LETTERS and code not in _OLD
+
+
+def nearest_code(text: str) -> str | None:
+    """The code of a language that is written in another form: `EN`, `en-US`, `eng`, `nb`."""
+    match = _TAG(text)
+    code = match[1].lower() if match else ""
+    code = _KNOWN.get(code) or _OLD.get(code, code)
+    return code if is_code(code) else None
 
 
 def _declared(document: Document) -> str | None:

@@ -95,6 +95,12 @@ def test_languages_and_stated_preferences() -> None:
         ({"max_lorem_ipsum": True}, "collect.max_lorem_ipsum: write a number"),
         ({"near_duplicates": 0.2}, "between 0.5 and 1"),
         ({"languages": "en"}, "write a list"),
+        ({"languages": [False]}, "write a list.*'no' needs quotes"),
+        ({"languages": ["en", "english"]}, r"collect.languages: 'english' is no .*like \[en"),
+        ({"languages": ["xx"]}, "'xx' is no language's code"),
+        ({"languages": ["eng"]}, "did you mean 'en'"),
+        ({"languages": ["en-US"]}, "did you mean 'en'"),
+        ({"languages": ["nb"]}, "did you mean 'no'"),
         ({"exact_duplicates": "no"}, "write true or false"),
         ({"min_words": float("nan")}, "write a number"),
     ],
@@ -109,6 +115,7 @@ def test_every_problem_is_said_at_once_and_the_shipped_settings_have_none() -> N
         check_settings({"min_words": "x", "sampel": 3})
     assert len(caught.value.problems) == 2
     check_settings(DEFAULTS)
+    check_settings({"languages": ["en", "zh", "no", "gsw"]})
     assert {rule.name for rule in RULES} < set(DEFAULTS)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from weft.errors import BadConfig
+from weft.extract.text.language import is_code, nearest_code
 from weft.names import nearest
 
 ENGLISH = ("en", None)  # or unknown: Gopher's list of words is English
@@ -84,8 +85,7 @@ def _problem(key: str, value: Any) -> str | None:
     if value is None:
         return None
     if key == "languages":
-        is_good = isinstance(value, list) and all(isinstance(code, str) for code in value)
-        return None if is_good else f"{key}: write a list of languages like [en, de]"
+        return _language_problem(value)
     if key in ("require_ai_training", "exact_duplicates"):
         return None if isinstance(value, bool) else f"{key}: write true or false"
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
@@ -93,3 +93,14 @@ def _problem(key: str, value: Any) -> str | None:
     if key == "near_duplicates" and not 0.5 <= value <= 1:
         return f"{key}: write a similarity between 0.5 and 1, or null to keep near duplicates; this is {value!r}"
     return None
+
+
+def _language_problem(value: Any) -> str | None:
+    if not isinstance(value, list) or not all(isinstance(code, str) for code in value):
+        return "languages: write a list of languages like [en, de]; in YAML 'no' needs quotes"
+    wrong = next((code for code in value if not is_code(code)), None)
+    if wrong is None:
+        return None
+    near = nearest_code(wrong)
+    hint = f"; did you mean {near!r}?" if near else ""
+    return f"languages: {wrong!r} is no language's code: write those of ISO 639-1, like [en, de]{hint}"

@@ -1,8 +1,9 @@
 """The items of `pages`: the place of each stored page, of a Weft crawl, of WARC files, or of folders of them.
 
-An item is small: the worker reads the page itself. `mark` is what the record is known by (its id or digest), so that
-a cached result is not used for another record at the same place. A stretch of a file that cannot be read is an item,
-too, and fails with what is wrong there: so it is counted and named like every other failure.
+An item is small: the worker reads the page itself; `rendered` is where a browser's form of it is. `mark` is what the
+record is known by (its id or digest), so that a cached result is not used for another record at the same place. A
+stretch of a file that cannot be read is an item, too, and fails with what is wrong there: so it is counted and named
+like every other failure.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from typing import Any, TypeAlias
 import msgspec
 
 from weft.errors import BadInput
+from weft.records import Row
 from weft.store.errors import StoreError
 from weft.store.export.source import ExportSource
 from weft.store.warc.foreign_warc import FoundRecord, UnreadableStretch, find_records
 from weft.store.warc.warc_content import content_of
+from weft.store.warc.warc_records import RENDERED
 
 Item: TypeAlias = dict[str, Any]
+Stretch: TypeAlias = FoundRecord | UnreadableStretch
 
 WARC_SUFFIXES = (".warc", ".warc.gz")
 _TOGETHER = 1000
@@ -128,9 +132,19 @@ def _of_crawl(data_dirs: list[Path], prefix: str) -> Iterator[Item]:
                     yield {
                         "id": f"{prefix}{row.warc_file}:{row.warc_offset}",
                         "path": str(path), "offset": row.warc_offset, "inside": 0, "mark": row.digest,
+                        **_rendering(row),
                     }  # fmt: skip
     finally:
         source.close()
+
+
+def _rendering(row: Row) -> Item:
+    """The position of a page's rendering, behind its response; the mark has its time, too: the response's digest says
+    nothing about what scripts have drawn.
+    """
+    if not row.rendered:
+        return {}
+    return {"rendered": [row.warc_offset + row.warc_length, 0], "mark": f"{row.digest} {row.fetched_at}"}
 
 
 def _of_file(path: Path, name: str) -> Iterator[Item]:
@@ -143,7 +157,7 @@ def _of_file(path: Path, name: str) -> Iterator[Item]:
 
 
 def _of_records(path: Path, name: str) -> Iterator[Item]:
-    for record in find_records(path):
+    for record, following in _with_next(find_records(path)):
         if isinstance(record, UnreadableStretch):
             yield {"id": f"{name}:{record.offset}:damage", "path": str(path), "damage": record.detail}
         elif _is_page(record):
@@ -151,7 +165,33 @@ def _of_records(path: Path, name: str) -> Iterator[Item]:
             yield {
                 "id": f"{name}:{place.offset}" + (f"+{place.inside}" if place.inside else ""),
                 "path": str(path), "offset": place.offset, "inside": place.inside, "mark": _mark(record),
+                **_rendering_in(following, record),
             }  # fmt: skip
+
+
+def _with_next(records: Iterable[Stretch]) -> Iterator[tuple[Stretch, Stretch | None]]:
+    """Each record with the one after it. An error comes after all records that were found before it."""
+    held: Stretch | None = None
+    try:
+        for record in records:
+            if held is not None:
+                yield held, record
+            held = record
+    except StoreError:
+        if held is not None:
+            yield held, None
+        raise
+    if held is not None:
+        yield held, None
+
+
+def _rendering_in(following: Stretch | None, response: FoundRecord) -> Item:
+    """The position of the response's rendering, if the record behind it is one."""
+    if not isinstance(following, FoundRecord) or not following.headers.get("warc-target-uri", "").startswith(RENDERED):
+        return {}
+    if following.headers.get("warc-concurrent-to") != response.headers.get("warc-record-id"):
+        return {}
+    return {"rendered": [following.place.offset, following.place.inside]}
 
 
 def _is_page(record: FoundRecord) -> bool:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from weft.engine.user_code.page import Page
 from weft.extract.kind import BodyKind
 from weft.extract.page import MAX_BYTES, ParsedPage, extract
 from weft.extract.preferences import Preferences, preferences
@@ -34,11 +35,16 @@ def text(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
         raise UnreadableData(Path(item["path"]), str(item["damage"]))
     place = ContentPosition(item["offset"], item["inside"])
     record, is_cut = _reader().read(Path(item["path"]), place, BLOCK_BYTES)
+    rendered = b""
+    if item.get("rendered"):
+        rendering, is_cut = _reader().read(Path(item["path"]), ContentPosition(*item["rendered"]), BLOCK_BYTES)
+        rendered = rendering.block
     http = _message(record)
     url = record.headers.get("warc-target-uri", "").strip("<>")
     content_type = http.get("content-type")
-    page = extract(_body(http), url, content_type, references=False)
-    if not _has_prose(page, content_type):
+    stored = Page(url, b"" if rendered else _body(http), headers=http.headers, rendered=rendered)
+    page = extract(stored.readable, url, stored.readable_type, references=False)
+    if not _has_prose(page, stored.readable_type):
         context.skip(f"no page: {(content_type or page.kind.value).partition(';')[0].strip()[:80]}")
     stated = preferences(http.headers, page.document)
     return {
