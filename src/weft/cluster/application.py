@@ -1,6 +1,6 @@
 """The Celery application of a cluster: its settings, queues and tasks, the same for brains and hands.
 
-Nothing but JSON is accepted. `fetch`, `render` and `heartbeat` are acknowledged on receipt and never delivered twice
+Nothing but JSON is accepted. `fetch` and `heartbeat` are acknowledged on receipt and never delivered twice
 by Celery; `batches` and `proxies` are acknowledged when they have ended, so that another hand has them when one dies.
 No wall clock of another machine decides anything: a message's end is in its signed part, not in Celery's `expires`.
 """

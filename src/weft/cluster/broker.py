@@ -11,7 +11,7 @@
     pool               string   there while a pool's run has this cluster's hands; written by its brain
     counts             hash     `queue:word` -> how often: tasks done and failed, messages refused; both sides add
     counts:{hand}      hash     the same of one hand; expires
-    fetch:{hand}, render:{hand}, batches, proxies, heartbeat   lists: Celery's queues
+    fetch:{hand}, batches, proxies, heartbeat   lists: Celery's queues
     unacked…           Celery's messages that a hand has and has not acknowledged
 
 Beside them, for all clusters of a database: `weft:brains` (zset, cluster ids with a brain by the end of its hold) and

@@ -41,14 +41,13 @@ KINDS = {
     kind.name: kind
     for kind in (
         TaskKind("fetch", "weft.cluster.fetch_task:run", 330.0, own_queue=True),
-        TaskKind("render", "weft.cluster.render_task:run", 120.0, own_queue=True),
         TaskKind("batches", "weft.cluster.batch_task:run", 3000.0, tries=3),
         TaskKind("proxies", "weft.cluster.refresh.proxy_task:run", 120.0, tries=3),
         TaskKind(SYSTEM, "weft.cluster.refresh.system_task:run", 120.0, tries=3, after=("proxies",)),
         TaskKind("heartbeat", "weft.cluster.heartbeat_task:run", 5.0),
     )
 }
-CHOSEN = ("fetch", "render", "batches", "proxies")  # what `--queues` may name; every hand answers heartbeats
+CHOSEN = ("fetch", "batches", "proxies")  # what `--queues` may name; every hand answers heartbeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,6 @@ def load(kind: TaskKind) -> TaskFunction:
     try:
         module: Any = import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name == module_name:
-            raise BadInput(f"queue {kind.name!r}: this version of Weft has no such tasks yet") from None
         raise Missing.of_extra(f"{error.name}, for queue {kind.name!r},", "cluster") from None
     if (trouble := getattr(module, "trouble", None)) is not None and (why := trouble()):
         raise BadInput(f"queue {kind.name!r}: {why}")

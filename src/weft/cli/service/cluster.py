@@ -21,7 +21,7 @@ _key_file = click.option("--key-file", metavar="FILE", help="File with the clust
 
 @click.group()
 def cluster() -> None:
-    """Have other machines fetch, render and compute for the crawls of this one.
+    """Have other machines fetch and compute for the crawls of this one.
 
     One machine decides, and keeps everything; any number of workers carry out short tasks. They meet at a broker, a
     Redis or Valkey, and know each other by a key.
@@ -86,7 +86,7 @@ def status(config_file: str | None, broker: str | None, key_file: str | None, as
 @_config_file
 @_broker
 @_key_file
-@click.option("--queues", metavar="NAMES", default="", help="Of fetch, render, batches, proxies; default: all it can.")
+@click.option("--queues", metavar="NAMES", default="", help="Of fetch, batches, proxies; default: all it can.")
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 1000),
