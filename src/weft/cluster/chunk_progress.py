@@ -98,9 +98,11 @@ class RedisProgress:
                 batch.expire(f"{kind}:{job_id}:{name}", self._ttl_s)
             batch.execute()
 
-    def end(self, kind: str, job_id: str, status: str, result_count: int) -> None:
-        """It is over."""
-        self.put(kind, job_id, {"status": status, "result_count": result_count, "completed_at": now()})
+    def end(self, kind: str, job_id: str, status: str, result_count: int, chunks: int | None = None) -> None:
+        """It is over. `chunks`: how many are complete, where that is known better than by counting: a worker that dies
+        between keeping a chunk and counting it leaves the count one short."""
+        values = {"status": status, "result_count": result_count, "completed_at": now()}
+        self.put(kind, job_id, values if chunks is None else values | {"completed_chunks": chunks})
 
     def read(self, kind: str, job_id: str) -> ChunkProgress | None:
         """How far it is; None where nothing is known of it, or what is there can be no progress."""

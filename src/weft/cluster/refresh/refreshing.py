@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -37,6 +38,7 @@ STEP_S = 3600.0  # until when a step counts
 LONGEST_CHUNK_S = 100.0  # a task has 120 s
 BROKER_TRIES, BROKER_PAUSE_S = 20, 0.5
 PARALLEL = 25  # tests at a time of one chunk: several chunks share a machine
+T = TypeVar("T")
 log = Log("weft.cluster.refresh.refreshing")
 
 
@@ -103,19 +105,28 @@ class ClusterRefresh:
         return self._cluster.signature(SYSTEM, body, STEP_S)
 
     def _dispatched(self, order: RefreshOrder, keys: RefreshKeys, report: RefreshReport) -> DispatchedJob:
-        """Begins the chain; a broker that is being restarted is waited for."""
-        steps = [self._step(order, step) for step in ("collect", "dispatch")]
-        for left in reversed(range(BROKER_TRIES)):
+        """Begins the chain."""
+
+        def dispatch() -> DispatchedJob:
+            with self._cluster.broker.asking():
+                steps = [self._step(order, step) for step in ("collect", "dispatch")]
+                keys.progress.begin(KIND, order.job, report.job.started_at)
+                self._cluster.start(steps)
+            return DispatchedJob.of(KIND, order.job, str(steps[-1].options["task_id"]), self._refresh.live)
+
+        return self._patiently(dispatch)
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """Does it at a broker that may be just being restarted; ServerAway if that takes long."""
+        left = BROKER_TRIES
+        while True:
+            left -= 1
             try:
-                with self._cluster.broker.asking():
-                    keys.progress.begin(KIND, order.job, report.job.started_at)
-                    self._cluster.start(steps)
-                break
+                return call()
             except ServerAway:
                 if not left or (self._over is not None and self._over.is_set()):
                     raise
                 time.sleep(BROKER_PAUSE_S)
-        return DispatchedJob.of(KIND, order.job, str(steps[-1].options["task_id"]), self._refresh.live)
 
     def _repeat(self, order: RefreshOrder, keys: RefreshKeys, seen: ChunkProgress | None) -> None:
         """Sends again what has not come back, outside of chain and chord."""
@@ -152,7 +163,7 @@ class ClusterRefresh:
 
     def _done(self, keys: RefreshKeys) -> DoneRefresh | None:
         try:
-            return keys.done()
+            return self._patiently(keys.done)
         except WeftError:  # the broker is away
             return None
 

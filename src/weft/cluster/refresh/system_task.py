@@ -225,7 +225,7 @@ def _publish(order: RefreshOrder, side: HandSide, keys: RefreshKeys) -> dict[str
         text = f"{len(untested)} of {count} chunks could not be tested ({why}); their proxies stay as they were"
         return _failed(order, keys, DoneRefresh(done=done, error=text, error_kind="WeftError"))
     keys.put(DONE, msgspec.to_builtins(DoneRefresh(done=done)))
-    keys.progress.end(KIND, order.job, COMPLETE, done.passed)
+    keys.progress.end(KIND, order.job, COMPLETE, done.passed, count)
     return {"job_id": order.job, "passed": done.passed}
 
 
