@@ -242,8 +242,6 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
 )
 def test_every_command_and_flag_is_one_of_weft(place: str, line: list[str]) -> None:
     assert isinstance(weft, LazyGroup)
-    if line[0] == "worker":
-        pytest.importorskip("weft.cluster.worker")
     assert line[0] in COMMANDS, place
     command = weft.get_command(click.Context(weft), line[0])
     assert command is not None
