@@ -205,6 +205,6 @@ def test_without_keys_it_does_not_listen_for_everybody(image: Stage, tmp_path: P
 
 
 def test_it_crawls(image: Stage, tmp_path: Path) -> None:
-    with start(image, tmp_path, "demo", "--pages", "30", "--no-progress") as demo:
-        said, _ = demo.communicate(timeout=patience(120))
+    with start(image, tmp_path, "demo", "--pages", "150", "--no-progress") as demo:
+        said, _ = demo.communicate(timeout=patience(180))
     assert demo.returncode == 0, said.decode()
