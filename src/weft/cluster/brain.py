@@ -43,6 +43,7 @@ from weft.telemetry import Log
 RENEW_S = 2.0
 RECEIVE_S = 1
 AGAIN_S = 0.5
+STEP_MS = 1000.0  # by which a clock is not set back while it is merely adjusted
 TOGETHER = 50
 _HAND = re.compile(r"[a-z0-9-]{1,80}")
 log = Log("weft.cluster.brain")
@@ -160,8 +161,14 @@ class Brain:
 
     def _renew(self) -> None:
         broker = self._cluster.broker
+        before = time.monotonic()
         hold = broker.hold(self._owner, self._facts, self._slot, self._epoch)
-        self._offset_ms = hold.now_ms - 1000 * time.monotonic()
+        offset_ms = hold.now_ms - 1000 * time.monotonic()
+        if self._epoch and (back_ms := self._offset_ms - (hold.now_ms - 1000 * before)) > STEP_MS:
+            # Tasks that no hand has begun would seem to have more time than we wait for them.
+            log.warning("the broker's clock was set back: what is out is lost", by_s=round(back_ms / 1000, 1))
+            hold = broker.hold(self._owner, self._facts, self._slot)
+        self._offset_ms = offset_ms
         if hold.epoch != self._epoch:
             log.info("the cluster is held", cluster=broker.cluster_id, epoch=hold.epoch, before=self._epoch)
             self._epoch = hold.epoch

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
+import queue
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from weft.bodies import Body, Spool, chunks_of
-from weft.cluster.tasks import HandSide
+from weft.cluster.tasks import HandSide, hand_clock
 from weft.config import FetchSection
 from weft.engine.transports.transports import refusal_of
 from weft.errors import BadInput, ServerAway, ServerFull
@@ -60,7 +62,7 @@ def _client_of(section: FetchSection, folder: Path) -> Client:
     client = _clients.pop(key, None)
     if client is None:
         spool = Spool(section.body_memory_bytes, folder)
-        client = Client(section, refusal=refusal_of(section), handles=HANDLES, spool=spool)
+        client = Client(section, refusal=refusal_of(section), handles=HANDLES, clock=hand_clock, spool=spool)
     _clients[key] = client
     if len(_clients) > CLIENTS:
         _clients.popitem(last=False)[1].close()
@@ -68,38 +70,61 @@ def _client_of(section: FetchSection, folder: Path) -> Client:
 
 
 class FetchRun:
-    """The requests of one task."""
+    """The requests of one task. Results are sent by a thread: a broker that is silent holds up no transfer, so each is
+    ended at its time.
+    """
 
     def __init__(self, task: FetchTask, side: HandSide, client: Client) -> None:
         self._task = task
         self._side = side
         self._client = client
         self._deadline = side.deadline + task.run_s
-        self._unsent: list[tuple[RemoteRequest, FetchResult]] = []
+        self._ended: queue.SimpleQueue[tuple[RemoteRequest, FetchResult] | None] = queue.SimpleQueue()
+        self._error: Exception | None = None  # that has ended the thread
 
     def run(self, requests: list[RemoteRequest]) -> None:
         """Makes them, and sends what comes."""
+        sender = threading.Thread(target=self._send_all, name="weft-results", daemon=True)
+        sender.start()
+        try:
+            self._make(requests)
+        finally:
+            self._ended.put(None)
+        sender.join()
+        if self._error is not None:
+            raise self._error
+
+    def _make(self, requests: list[RemoteRequest]) -> None:
+        until = self._deadline - self._task.margin_s
         for request in requests:
             self._client.submit(
-                request.url, request.headers, request, keep_bytes=request.keep_bytes, until=self._deadline,
+                request.url, request.headers, request, keep_bytes=request.keep_bytes, until=until,
                 filtered=request.filtered, is_first=request.is_first, body=request.body, method=request.method,
                 timeout_s=request.timeout_s,
             )  # fmt: skip
         left = len(requests)
         while left:
-            done = self._client.poll(POLL_S)
-            left -= len(done)
-            self._unsent += [(tag, result) for tag, result in done if isinstance(tag, RemoteRequest)]
-            self._send()
-        while self._unsent and time.monotonic() < self._deadline:
-            time.sleep(POLL_S)
-            self._send()
-        for request, _ in self._unsent:
-            log.warning("a result could not be sent until its deadline", id=request.id)
+            for tag, result in self._client.poll(POLL_S):
+                left -= 1
+                if isinstance(tag, RemoteRequest):
+                    self._ended.put((tag, result))
 
-    def _send(self) -> None:
-        """What cannot be sent now is tried again, until the deadline."""
-        self._unsent = [one for one in self._unsent if not self._is_sent(*one)]
+    def _send_all(self) -> None:
+        """Sends results as they come; what cannot be sent now is tried again, until the deadline."""
+        unsent, is_over = list[tuple[RemoteRequest, FetchResult]](), False
+        try:
+            while not is_over or unsent:
+                with suppress(queue.Empty):
+                    ended = self._ended.get(timeout=POLL_S if unsent else None)
+                    is_over = is_over or ended is None
+                    unsent += [ended] if ended is not None else []
+                unsent = [one for one in unsent if not self._is_sent(*one)]
+                if hand_clock() >= self._deadline:
+                    break
+        except Exception as error:  # noqa: BLE001 - raised again by `run`
+            self._error = error
+        for request, _ in unsent:
+            log.warning("a result could not be sent until its deadline", id=request.id)
 
     def _is_sent(self, request: RemoteRequest, result: FetchResult) -> bool:
         try:
@@ -126,7 +151,7 @@ class FetchRun:
         return None, large if is_kept else None
 
     def _push(self, request: RemoteRequest, result: FetchResult, inline: bytes, large: LargeBody | None) -> None:
-        side, task, now = self._side, self._task, time.monotonic()
+        side, task, now = self._side, self._task, hand_clock()
         answer = RemoteResult(
             request.id, task.slot, task.epoch, side.hand, result.status, result.head, result.error, result.detail,
             now - result.ended, result.ended - result.started, result.ip, result.request_head, inline, large,

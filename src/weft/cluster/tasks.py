@@ -6,6 +6,7 @@ result then says so. A queue whose module is not there, or whose libraries are m
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -61,9 +62,14 @@ class HandSide:
     accept_code: bool
     message: Message
     granted: tuple[bool, ...]  # for each id of the body's `claims`, else for the message itself
-    deadline: float  # of the task, on the monotonic clock
+    deadline: float  # of the task, by `hand_clock`
     shared_dir: Path | None = None  # where large results go, if the brain reads it, too
     earlier: tuple[Message, ...] = field(default=())  # results of the tasks before it in a chain or chord
+
+
+def hand_clock() -> float:
+    """Seconds by a clock that runs on while the machine is suspended: what wakes up knows that its deadline is over."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 TaskFunction = Callable[[dict[str, Any], HandSide], Mapping[str, Any]]

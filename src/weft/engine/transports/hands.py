@@ -122,8 +122,8 @@ class Hands:
             raise Missing.of_extra(f"{error.name}, for workers,", "cluster") from None
         return connect(self._section, self._folder, self._slot, self._is_alone)
 
-    def _route(self, lease: Lease) -> HandRoute | None:
+    def _route(self, lease: Lease, claimed: float) -> HandRoute | None:
         crawl = self._crawls.get(lease.crawl)
         if self._pool is None or crawl is None or crawl.fetch.hands == "local":
             return None
-        return self._pool.route(lease, crawl.fetch, has_secrets=crawl.sends_secrets(lease))
+        return self._pool.route(lease, crawl.fetch, claimed, has_secrets=crawl.sends_secrets(lease))

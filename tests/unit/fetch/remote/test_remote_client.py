@@ -106,7 +106,7 @@ class Bench:
         lease = Lease(
             self._item, 1, f"http://{host}/{self._item}", host, 0, 0, 0, Purpose.PAGE, "", 0, 0, "me", 1, 0.0, 1.0
         )
-        self.pool.route(lease, self.fetch, has_secrets=secret)
+        self.pool.route(lease, self.fetch, self.now, has_secrets=secret)
         body = b"x" if method else None
         self.transport.submit(lease.url, headers, lease, method=method, body=body)
         return lease
