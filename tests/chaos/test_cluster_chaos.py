@@ -1,5 +1,5 @@
-"""2,000 pages through three workers: 20 of them are killed, 3 stopped for a while, the brain is killed 5 times; the broker
-is emptied, silent, full; the sites hang twice."""
+"""2,000 pages through three workers: 20 are killed, 3 stopped for a while; the brain is killed 5 times; the broker is
+emptied, silent, full; the sites hang twice."""
 
 from __future__ import annotations
 

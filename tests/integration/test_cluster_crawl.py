@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -16,7 +13,6 @@ from crawling import Crawler, audited, until, weft
 from hands import wait_until
 from pace import patience
 
-from weft.cluster.broker import Broker
 from weft.store.pages import PageStore
 from weft.supervise.redis_server import RedisServer
 
@@ -136,61 +132,3 @@ def test_an_order_whose_worker_dies_is_not_sent_again(
         run.join()
     assert [row.error.partition(":")[0] for row in crawler.rows()] == ["unknown_outcome"], crawler.logs()
     assert site.asked.count("/order") == 1
-
-
-DEADLINE_S = 3 + 2 + 1 + 0.1  # of a task of `ClusterOfOne.flags`
-
-
-@contextmanager
-def crowded_listener() -> Iterator[tuple[socket.socket, set[int]]]:
-    """A server that takes no more connections until somebody accepts: the next one waits for that."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as others:
-        first = others.enter_context(socket.create_connection(listener.getsockname()))
-        waiting = others.enter_context(socket.socket())
-        waiting.setblocking(False)
-        waiting.connect_ex(listener.getsockname())
-        yield listener, {one.getsockname()[1] for one in (first, waiting)}
-
-
-def is_connecting(listener: socket.socket) -> bool:
-    """Whether more than the one connection of `crowded_listener` waits for its answer."""
-    port = f":{listener.getsockname()[1]:04X}"
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(words[2].endswith(port) and words[3] == "02" for words in lines) > 1
-
-
-def accepted_beside(own: set[int], listener: socket.socket) -> socket.socket:
-    """The connection that waits behind those from our own ports."""
-    listener.settimeout(patience(60))
-    while True:
-        connection, (_, port) = listener.accept()
-        if port not in own:
-            return connection
-        connection.close()
-
-
-def test_a_hand_that_is_stopped_between_claim_and_send_sends_nothing_after_its_deadline(
-    tmp_path: Path, start_server: StartServer
-) -> None:
-    """Its connection is made while it is stopped, and could be used at once."""
-    server = start_server()
-    with crowded_listener() as (listener, own), cluster_at(tmp_path, server.url, 1) as cluster:
-        url = "http://{}:{}/".format(*listener.getsockname())
-        crawler = Crawler([url], tmp_path / "crawl", *cluster.flags)
-        broker = Broker(server.url, cluster.key.cluster_id)
-        with crawler.running() as running:
-            wait_until(lambda: broker.client.keys(broker.key("claim:*")), "nothing was claimed")
-            wait_until(lambda: is_connecting(listener), "it did not connect")
-            (hand,) = cluster.hands
-            hand.suspend()
-            deadline = time.monotonic() + DEADLINE_S
-            running.kill()
-            running.wait()
-        listener.listen(100)
-        connection = accepted_beside(own, listener)
-        time.sleep(max(0.0, deadline - time.monotonic()))
-        hand.resume()
-        wait_until(lambda: "fetch:done" in broker.counts(), "it did not end its task", 60)
-        with connection:
-            connection.settimeout(patience(30))
-            assert connection.recv(1) == b"", "it was sent"
