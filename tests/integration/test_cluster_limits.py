@@ -19,8 +19,8 @@ from hands import wait_until
 from pace import patience
 
 from weft.cluster.broker import Broker
-from weft.cluster.fetch_task import run
 from weft.cluster.key import ClusterKey
+from weft.cluster.pages.fetch_task import run
 from weft.cluster.signing import Signer
 from weft.cluster.tasks import HandSide, hand_clock
 from weft.supervise.redis_server import RedisServer

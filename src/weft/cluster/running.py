@@ -38,6 +38,7 @@ class HandSettings:
     accept_code: bool = False
     visibility_s: float = 3600.0
     shared_dir: Path | None = None
+    browser_sandbox: bool = True
 
 
 class TaskRunner:
@@ -88,7 +89,7 @@ class TaskRunner:
         settings = self._settings
         return HandSide(
             self._broker, self._signer, settings.hand, self._folder, settings.accept_code, message, claim.granted,
-            deadline, settings.shared_dir, earlier,
+            deadline, settings.browser_sandbox, settings.shared_dir, earlier,
         )  # fmt: skip
 
     def _claimed(self, kind: TaskKind, message: Message) -> Claim:

@@ -86,7 +86,7 @@ def status(config_file: str | None, broker: str | None, key_file: str | None, as
 @_config_file
 @_broker
 @_key_file
-@click.option("--queues", metavar="NAMES", default="", help="Of fetch, batches, proxies; default: all it can.")
+@click.option("--queues", metavar="NAMES", default="", help="Of fetch, render, batches, proxies; default: all it can.")
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 1000),
@@ -94,6 +94,7 @@ def status(config_file: str | None, broker: str | None, key_file: str | None, as
     default=None,
     help="Tasks at a time; default: one a core.",
 )
+@click.option("--no-browser-sandbox", is_flag=True, help="Run browsers without their sandbox, where none can be had.")
 @click.option("--accept-code", is_flag=True, help="Run code of users that comes with tasks, signed with the key.")
 @click.option("--visibility-timeout", type=click.FloatRange(1, 86400), metavar="S", default=3600.0, hidden=True)
 def worker(
@@ -102,6 +103,7 @@ def worker(
     key_file: str | None,
     queues: str,
     concurrency: int | None,
+    no_browser_sandbox: bool,
     accept_code: bool,
     visibility_timeout: float,
 ) -> int:
@@ -117,7 +119,8 @@ def worker(
 
     section = _section(config_file, broker, key_file)
     url, key = configured_broker(section), configured_key(section)
-    names = chosen_queues([name for name in queues.replace(",", " ").split() if name])
+    chosen = [name for name in queues.replace(",", " ").split() if name]
+    names = chosen_queues(chosen, browser_sandbox=not no_browser_sandbox)
     many = concurrency or len(os.sched_getaffinity(0))
     hand = Hand(
         url,
@@ -128,6 +131,7 @@ def worker(
         say=say_on_stderr,
         visibility_s=visibility_timeout,
         shared_dir=Path(section.shared_dir) if section.shared_dir else None,
+        browser_sandbox=not no_browser_sandbox,
     )
     return hand.run()
 

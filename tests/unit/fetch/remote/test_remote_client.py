@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -43,6 +44,12 @@ class RecordingDispatcher:
 
     def hands(self) -> Mapping[str, HandFacts]:
         return self.known
+
+    def renderers(self) -> Mapping[str, HandFacts]:
+        return {}
+
+    def browsers(self) -> socket.socket:
+        raise AssertionError("no page is rendered")
 
     def trouble(self) -> str:
         return self.why

@@ -7,26 +7,22 @@ here, on disk, until the task's deadline.
 
 from __future__ import annotations
 
-import hashlib
-import os
-import queue
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from weft.bodies import Body, Spool, chunks_of
+from weft.bodies import Spool, chunks_of
+from weft.cluster.pages.kept_bodies import BodyStore
+from weft.cluster.pages.result_sender import ResultSender
 from weft.cluster.tasks import HandSide, hand_clock
 from weft.config import FetchSection
 from weft.engine.transports.transports import refusal_of
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.fetch.curl.client import Client
 from weft.fetch.remote.messages import (
-    INLINE_BYTES,
     FetchTask,
     LargeBody,
     RemoteRequest,
@@ -40,8 +36,9 @@ HANDLES = 64
 CLIENTS = 4
 POLL_S = 0.25
 RESULTS_KEPT_S = 600
+Ended = tuple[RemoteRequest, FetchResult]
 _clients: OrderedDict[bytes, Client] = OrderedDict()  # of this process, the one used last at the end
-log = Log("weft.cluster.fetch_task")
+log = Log("weft.cluster.pages.fetch_task")
 
 
 def run(body: dict[str, Any], side: HandSide) -> Mapping[str, Any]:
@@ -79,22 +76,17 @@ class FetchRun:
         self._side = side
         self._client = client
         self._deadline = side.deadline + task.run_s
-        self._ended: queue.SimpleQueue[tuple[RemoteRequest, FetchResult] | None] = queue.SimpleQueue()
-        self._error: Exception | None = None  # that has ended the thread
+        self._bodies = BodyStore(side, task.most_bytes, is_shared=task.is_shared)
 
     def run(self, requests: list[RemoteRequest]) -> None:
         """Makes them, and sends what comes."""
-        sender = threading.Thread(target=self._send_all, name="weft-results", daemon=True)
-        sender.start()
+        sender = ResultSender(self._is_sent, self._deadline)
         try:
-            self._make(requests)
+            self._make(requests, sender)
         finally:
-            self._ended.put(None)
-        sender.join()
-        if self._error is not None:
-            raise self._error
+            sender.finish()
 
-    def _make(self, requests: list[RemoteRequest]) -> None:
+    def _make(self, requests: list[RemoteRequest], sender: ResultSender[Ended]) -> None:
         until = self._deadline - self._task.margin_s
         for request in requests:
             self._client.submit(
@@ -107,48 +99,18 @@ class FetchRun:
             for tag, result in self._client.poll(POLL_S):
                 left -= 1
                 if isinstance(tag, RemoteRequest):
-                    self._ended.put((tag, result))
+                    sender.put((tag, result))
 
-    def _send_all(self) -> None:
-        """Sends results as they come; what cannot be sent now is tried again, until the deadline."""
-        unsent, is_over = list[tuple[RemoteRequest, FetchResult]](), False
+    def _is_sent(self, ended: Ended) -> bool:
+        request, result = ended
         try:
-            while not is_over or unsent:
-                with suppress(queue.Empty):
-                    ended = self._ended.get(timeout=POLL_S if unsent else None)
-                    is_over = is_over or ended is None
-                    unsent += [ended] if ended is not None else []
-                unsent = [one for one in unsent if not self._is_sent(*one)]
-                if hand_clock() >= self._deadline:
-                    break
-        except Exception as error:  # noqa: BLE001 - raised again by `run`
-            self._error = error
-        for request, _ in unsent:
-            log.warning("a result could not be sent until its deadline", id=request.id)
-
-    def _is_sent(self, request: RemoteRequest, result: FetchResult) -> bool:
-        try:
-            inline, large = self._placed(request, result.body)
-            if inline is None and large is None:
+            if (kept := self._bodies.keep(request.id, b"".join(chunks_of(result.body)))) is None:
                 return False
-            self._push(request, result, inline or b"", large)
+            self._push(request, result, *kept)
         except (ServerAway, ServerFull) as error:
             log.warning("a result waits for the broker", id=request.id, why=str(error))
             return False
         return True
-
-    def _placed(self, request: RemoteRequest, body: Body) -> tuple[bytes | None, LargeBody | None]:
-        """A body within its result, or where it is beside it; neither where there is no room now."""
-        if len(body) <= INLINE_BYTES:
-            return b"".join(chunks_of(body)), None
-        data = b"".join(chunks_of(body))
-        side, sha256 = self._side, hashlib.sha256(data).hexdigest()
-        if self._task.is_shared and side.shared_dir is not None:
-            _write_shared(side.shared_dir / side.broker.cluster_id, request.id, data)
-            return None, LargeBody(len(data), sha256, is_shared=True)
-        large = LargeBody(len(data), sha256)
-        is_kept = side.broker.put_body(request.id, data, self._task.most_bytes, 0.0)
-        return None, large if is_kept else None
 
     def _push(self, request: RemoteRequest, result: FetchResult, inline: bytes, large: LargeBody | None) -> None:
         side, task, now = self._side, self._task, hand_clock()
@@ -168,14 +130,3 @@ class FetchRun:
             steps.rpush(key, text)
             steps.expire(key, RESULTS_KEPT_S)
             steps.execute()
-
-
-def _write_shared(folder: Path, id_: str, data: bytes) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = folder / id_
-        with os.fdopen(os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(data)
-        Path(f"{path}.new").replace(path)
-    except OSError as error:
-        raise ServerFull(f"{folder}: a result cannot be written: {error.strerror}") from None
