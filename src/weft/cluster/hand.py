@@ -50,6 +50,13 @@ except ImportError:
     raise Missing.of_extra("Celery", "cluster") from None
 
 WAIT_S = 2.0
+
+
+class HandRefused(BadInput):
+    """The brain of this broker cannot use this hand. What else is wrong at a broker may pass, as a password that is
+    being changed."""
+
+
 log = Log("weft.cluster.hand")
 Say = Callable[[str], None]
 
@@ -94,9 +101,12 @@ class Hand:
         visibility_s: float = 3600.0,
         shared_dir: Path | None = None,
         browser_sandbox: bool = True,
+        waits: bool = False,
     ) -> None:
+        """`waits`: a broker that refuses it is asked again, as one that is away is; else its refusal ends `run`."""
         self._queues, self._concurrency = (*queues, "heartbeat"), concurrency
         self._say = say
+        self._waits = waits
         self._key = key
         self._settings = HandSettings(
             broker_url, key, hand_name(), Path(tempfile.mkdtemp(prefix="weft-hand-")), accept_code, visibility_s,
@@ -131,7 +141,9 @@ class Hand:
         while True:
             try:
                 self._broker.check()
-            except ServerAway as error:
+            except (ServerAway, BadInput) as error:
+                if isinstance(error, BadInput) and not self._waits:
+                    raise
                 if reported != str(error):
                     reported = str(error)
                     self._say(f"{reported}; trying again every {WAIT_S:.0f} s")
@@ -194,7 +206,7 @@ class Hand:
         try:
             self._report_now()
             self._trouble = ""
-        except BadInput as error:
+        except HandRefused as error:
             self._say(str(error))
             self._code = state.should_stop = error.exit_code
         except WeftError as error:
@@ -232,7 +244,7 @@ class Hand:
     def _refused(self, why: str) -> None:
         self._broker.report(self.name, "")
         self._broker.refuse_hand(f"hand {self.name}: {why}")
-        raise BadInput(why)
+        raise HandRefused(why)
 
     def _count_refused(self) -> None:
         """What the transport has refused since the last report."""

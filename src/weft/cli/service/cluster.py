@@ -64,15 +64,21 @@ def init(key_file: str, broker: str | None, as_json: bool, quiet: bool) -> int:
 @_config_file
 @_broker
 @_key_file
+@click.option("--data-dir", metavar="DIR", default=None, help="Of `weft up --cluster`: whose broker and key are asked.")
 @output_flags
-def status(config_file: str | None, broker: str | None, key_file: str | None, as_json: bool, quiet: bool) -> int:
-    """Show a cluster's brain, hands, queues, and what was refused."""
+def status(
+    config_file: str | None, broker: str | None, key_file: str | None, data_dir: str | None, as_json: bool, quiet: bool
+) -> int:
+    """Show a cluster's brain, hands, queues, and what was refused.
+
+    Without a broker it is the cluster of the `weft up --cluster` whose data dir this is.
+    """
     from contextlib import closing
 
     from weft.cluster.dispatch import Cluster
     from weft.cluster.status import cluster_status
 
-    with closing(Cluster.configured(_section(config_file, broker, key_file))) as one:
+    with closing(Cluster.configured(_section(config_file, broker, key_file, data_dir, of_up=True))) as one:
         one.broker.check()
         facts = cluster_status(one)
     if as_json:
@@ -136,12 +142,26 @@ def worker(
     return hand.run()
 
 
-def _section(config_file: str | None, broker: str | None, key_file: str | None) -> ClusterSection:
-    """The settings of the cluster: flags, then the environment, then the file."""
+def _section(
+    config_file: str | None,
+    broker: str | None,
+    key_file: str | None,
+    data_dir: str | None = None,
+    *,
+    of_up: bool = False,
+) -> ClusterSection:
+    """The settings of the cluster: flags, then the environment, then the file; `of_up`: then those that
+    `weft up --cluster` has made in its data dir."""
     from weft.config import load_service
 
-    given = {"broker": broker, "cluster_key_file": key_file}
-    return load_service(config_file, flags={name: value for name, value in given.items() if value}).cluster
+    given = {"broker": broker, "cluster_key_file": key_file, "data_dir": data_dir}
+    config = load_service(config_file, flags={name: value for name, value in given.items() if value})
+    if of_up and (data_dir or not config.cluster.broker):
+        from weft.system.celery import KEY, with_cluster
+
+        if data_dir or (Path(config.server.data_dir) / KEY).exists():
+            return with_cluster(config, may_make=False).cluster
+    return config.cluster
 
 
 def _print_status(facts: dict[str, Any], *, quiet: bool) -> None:

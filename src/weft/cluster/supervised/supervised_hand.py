@@ -58,6 +58,7 @@ def main() -> int:
         hand = Hand(
             spec.broker, parse_key(spec.key, "the cluster's key"), queues(), concurrency=spec.concurrency,
             accept_code=False, say=lambda text: log.info(text), visibility_s=spec.visibility_s,
+            waits=True,
         )  # fmt: skip
         code = hand.run()
     except WeftError as error:
