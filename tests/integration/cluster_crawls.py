@@ -43,9 +43,10 @@ class ClusterOfOne:
             "--connect-timeout", 2, "--read-timeout", 2, "--hand-queue-seconds", 3, "--hand-slack-seconds", 1,
         ]  # fmt: skip
 
-    def start_hand(self, *flags: str, wait: bool = True) -> HandProcess:
+    def start_hand(self, *flags: str, wait: bool = True, environment: dict[str, str] | None = None) -> HandProcess:
         """One more worker for pages."""
-        hand = HandProcess(self._folder / "hands", self.url, self.key_file, "--queues", "fetch", *flags)
+        own = ("--queues", "fetch", *flags)
+        hand = HandProcess(self._folder / "hands", self.url, self.key_file, *own, environment=environment)
         self.hands.append(hand)
         return hand.wait_ready() if wait else hand
 
