@@ -124,14 +124,16 @@ def test_kills_of_workers_leave_each_page_once_and_no_browser(
         short = {"total_timeout": 10, "hand_queue_seconds": 10, "hand_slack_seconds": 5}
         argv = [*WEFT, "crawl", *seeds, *flags(cluster, folder, render="always", **short)]
         crawl = subprocess.Popen(argv, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        every, next_at = len(hosts) * 3 * links // (kills + 1), 1
+        every, next_at = max(1, len(hosts) * links // (kills + 2)), 1
         end = time.monotonic() + patience(120 + 10 * links)
         while crawl.poll() is None and time.monotonic() < end:
             drawn = sum(path.startswith("/data") for path in site.paths_of_all())
-            if killed < kills and drawn >= next_at and browsers_of(cluster):
-                running.pop(0).kill()
-                running.append(renderer(cluster))
-                killed, next_at = killed + 1, drawn + every // 3
+            ready = [hand for hand in running if hand.name]
+            if killed < kills and drawn >= next_at and len(ready) > 1 and browsers_of(cluster):
+                ready[0].kill()
+                running.remove(ready[0])
+                running.append(renderer(cluster, wait=False))
+                killed, next_at = killed + 1, drawn + every
             time.sleep(0.1)
         assert crawl.wait(patience(60)) == 0, crawl.communicate()[1]
         assert killed == kills
