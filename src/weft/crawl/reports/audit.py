@@ -26,11 +26,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import ceil, inf
 from pathlib import Path
 
-from msgspec import Struct, msgpack
-from msgspec.structs import replace
+from msgspec import Struct, msgpack, structs
 
 from weft.crawl.reports.audit_judge import AuditJudge, AuditScope
 from weft.crawl.reports.audit_report import WORST, Report, Violation, combine_reports
@@ -43,7 +43,7 @@ from weft.frontier.view import FrontierView
 
 __all__ = ["WORST", "AuditScope", "Report", "Violation", "audit", "judge_some"]
 
-SITES_AT_ONCE = 100_000  # that one process judges: some hundred bytes each
+SITES_AT_ONCE = 25_000  # that one process judges: a KB each
 REQUESTS_A_PROCESS = 500_000  # fewer do not justify starting a process
 _ON_DISK = Path("/var/tmp")  # noqa: S108 (a folder in it is made with a name of its own)
 Files = list[dict[str, list[PackedLogFile]]]  # of each pod's log, by slot
@@ -108,10 +108,9 @@ class _Audit:
         work = AuditWork(
             [str(path) for path in self._folder.folder.data_dirs], self._scope, self._files, partitions
         )  # fmt: skip
-        if processes > 1:
-            parts = _judged_beside(work, processes)
-        else:
-            parts = [_judge(self._folder, self._view, work, self._readers)]
+        with _judging_beside(work, processes) as others:
+            own = structs.replace(work, partitions=partitions[::processes])
+            parts = [_judge(self._folder, self._view, own, self._readers), *map(_answer, others)]
         return self._complete(combine_reports(parts))
 
     def _partitions(self) -> list[Partition]:
@@ -187,7 +186,7 @@ def _judge(report: ReportFolder, view: FrontierView, work: AuditWork, readers: l
             found, longest_delay_s = judged_of(partition)
             if longest_delay_s > partition.before_s and partition.since > -inf:
                 # A delay that no line of the range names: of the settings, or of a robots.txt that was not followed.
-                found, _ = judged_of(replace(partition, before_s=longest_delay_s))
+                found, _ = judged_of(structs.replace(partition, before_s=longest_delay_s))
             yield found
 
     whole = combine_reports(judged())
@@ -203,19 +202,20 @@ def _events(readers: list[LogReader], partition: Partition) -> Iterator[tuple[in
         yield from ((pod, event) for event in reader.events(partition))
 
 
-def _judged_beside(work: AuditWork, processes: int) -> list[Report]:
-    """Judges the partitions in several processes."""
+@contextmanager
+def _judging_beside(work: AuditWork, processes: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes beside this one that judge the other shares of the partitions."""
     argv = [sys.executable, "-m", "weft.crawl.reports.audit_worker"]
     running: list[subprocess.Popen[bytes]] = []
     try:
-        for first in range(processes):
+        for first in range(1, processes):
             child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 (our own module)
             running.append(child)
             assert child.stdin is not None
-            share = AuditWork(work.data_dirs, work.scope, work.files, work.partitions[first::processes])
+            share = structs.replace(work, partitions=work.partitions[first::processes])
             child.stdin.write(msgpack.encode(share))
             child.stdin.close()
-        return [_answer(child) for child in running]
+        yield running
     finally:
         for child in running:
             if child.poll() is None:

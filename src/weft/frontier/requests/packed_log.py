@@ -136,19 +136,30 @@ class LogPart:
         ]
 
     def events(
-        self, bucket: int, slot: str, takes: Takes | None = None, span: Span = EVER, *, only_requests: bool = False
+        self,
+        bucket: int,
+        slot: str,
+        takes: Takes | None = None,
+        span: Span = EVER,
+        *,
+        texts: Collection[bytes] | None = None,
+        only_requests: bool = False,
     ) -> Iterator[Line]:
         """A block's lines in the order of the log: of the accepted pairs, or all, and of requests that began or ended
-        within a range of the wall clock. `only_requests`: without the records they are judged by.
+        within a range of the wall clock. `texts`: a block whose keys and origins mention none of them has no accepted
+        pair. `only_requests`: without the records they are judged by.
         """
+        block = self.index.blocks[bucket]
+        has_notes = bool(self.index.boots or block.far)
+        if not has_notes and texts is not None and not self.mentions(bucket, texts):
+            return iter(())
         pairs = self.pairs(bucket)
         mask = [takes(*pair) for pair in pairs] if takes is not None else []
-        block = self.index.blocks[bucket]
-        if takes is not None and not any(mask) and not self.index.boots and not block.far:
+        if takes is not None and not any(mask) and not has_notes:
             return iter(())
         body = self._frame(block.body, log_packing.BlockColumns)
         chosen = _chosen(body, mask, span) if mask or span != EVER else b""
-        if chosen and not any(chosen) and not self.index.boots and not block.far:
+        if chosen and not any(chosen) and not has_notes:
             return iter(())
         return self._decoded(body, pairs, chosen, slot, only_requests=only_requests)
 
