@@ -43,7 +43,7 @@ from weft.frontier.view import FrontierView
 
 __all__ = ["WORST", "AuditScope", "Report", "Violation", "audit", "judge_some"]
 
-SITES_AT_ONCE = 25_000  # that one process judges: a KB each
+SITES_AT_ONCE = 40_000  # that one process judges: a KB each; each further share reads the tables of all files again
 REQUESTS_A_PROCESS = 500_000  # fewer do not justify starting a process
 _ON_DISK = Path("/var/tmp")  # noqa: S108 (a folder in it is made with a name of its own)
 Files = list[dict[str, list[PackedLogFile]]]  # of each pod's log, by slot

@@ -12,10 +12,10 @@ import struct
 from array import array
 from collections.abc import Callable, Collection, Iterator
 from heapq import merge
-from io import BytesIO
 from itertools import accumulate, islice
 from math import inf
 from pathlib import Path
+from sys import intern
 from typing import TypeVar
 from zlib import crc32
 
@@ -43,6 +43,7 @@ _EDGE = len(MAGIC) + _ENDS.size
 _MOST_INDEX = 1 << 28
 _MOST_FRAME = 1 << 31
 _STARTS = (log_packing.START, log_packing.ROBOTS_START)
+_NOTES = (log_packing.ROBOTS, log_packing.CRAWL, log_packing.BOOT)
 Takes = Callable[[str, str], bool]  # whether requests of a pair of key and origin are read
 Span = tuple[float, float]  # from a time of the wall clock to another
 EVER: Span = (-inf, inf)
@@ -125,15 +126,28 @@ class LogPart:
 
     def robots(self, slot: str, takes: Callable[[str], bool]) -> list[RobotsKnown]:
         """The robots.txt files that came into force in this part, of the accepted origins."""
-        columns = self._frame(self.index.robots, log_packing.RobotsColumns)
-        if not columns.origins:
-            return []
-        rows = zip(_lines(columns.origins), _lines(columns.digests), _steps(columns.ats), strict=True)
         return [
-            RobotsKnown(at / 1e6, digest, origin, slot)
-            for origin, digest, at in rows
+            RobotsKnown(at / 1e6, intern(digest), origin, slot)  # many sites have equal files
+            for origin, digest, at in self._robots_rows()
             if takes(origin.rpartition(" ")[2])
         ]
+
+    def _robots_rows(self) -> Iterator[tuple[str, str, int]]:
+        columns = self._frame(self.index.robots, log_packing.RobotsColumns)
+        if not columns.origins:
+            return iter(())
+        return zip(_lines(columns.origins), _lines(columns.digests), _steps(columns.ats), strict=True)
+
+    def _robots_of(self, body: log_packing.BlockColumns, slot: str) -> dict[int, RobotsKnown]:
+        """The robots.txt files that a block's notes name, by their numbers: a part may have a hundred thousand."""
+        kinds = (kind for kind in body.kinds if kind in _NOTES)
+        notes = zip(kinds, unpacked_ints(body.notes), strict=True)
+        wanted = {number for kind, number in notes if kind == log_packing.ROBOTS}
+        return {
+            number: RobotsKnown(at / 1e6, intern(digest), origin, slot)
+            for number, (origin, digest, at) in enumerate(self._robots_rows())
+            if number in wanted
+        }
 
     def events(
         self,
@@ -209,7 +223,7 @@ class LogPart:
         )  # fmt: skip
         ends = zip(unpacked_ints(body.back), unpacked_ints(body.took), unpacked_ints(body.statuses), strict=True)
         far, notes = _steps(body.far), iter(unpacked_ints(body.notes))
-        robots: list[RobotsKnown] | None = None
+        robots: dict[int, RobotsKnown] | None = None
         settings: list[CrawlSettings] | None = None
         count = 0
         for kind in body.kinds:
@@ -230,7 +244,7 @@ class LogPart:
             elif only_requests and kind != log_packing.BOOT:
                 next(notes)
             elif kind == log_packing.ROBOTS:
-                robots = self.robots(slot, _any) if robots is None else robots
+                robots = self._robots_of(body, slot) if robots is None else robots
                 yield robots[next(notes)]
             elif kind == log_packing.CRAWL:
                 settings = self._settings(texts, slot) if settings is None else settings
@@ -313,7 +327,11 @@ def _timed(lines: Iterator[Line]) -> Iterator[tuple[float, Line]]:
 
 def _lines(text: bytes) -> Iterator[str]:
     """The lines of a column of texts, one at a time: a list of them takes several times the memory of the column."""
-    return (line[:-1].decode() for line in BytesIO(text + b"\n"))
+    at = 0
+    while (end := text.find(b"\n", at)) >= 0:
+        yield text[at:end].decode()
+        at = end + 1
+    yield text[at:].decode()
 
 
 def _steps(data: bytes) -> Iterator[int]:
@@ -357,7 +375,3 @@ def _lasted(body: log_packing.BlockColumns, starts: int) -> array[float]:
 
 def _rows(text: bytes) -> list[list[str]]:
     return [row.split("\t") for row in text.decode().split("\n")] if text else []
-
-
-def _any(_: str) -> bool:
-    return True
