@@ -1,8 +1,8 @@
 """What a power cut may leave of a folder: the bytes and names that were synced, and of the others all or nothing.
 
-A step is a call that syncs, renames or deletes. Before each, `cuts` gives the folders that a power cut at that moment may
-leave: with the names as of their folder's last sync or as they are, with the bytes of files as of their last sync or as
-they are. Files of SQLite, which syncs them itself, are as they are, but for its log.
+A step is a call that syncs, renames or deletes. Before each, the folders that a power cut at that moment may leave are
+checked: with the names as of their folder's last sync or as they are, with the bytes of files as of their last sync or
+as they are. Databases of SQLite, which syncs them itself, are as they are, but for its log.
 """
 
 from __future__ import annotations

@@ -314,8 +314,9 @@ def _texts(keys: Collection[str]) -> frozenset[bytes]:
 
 
 def _pairs(part: LogPart, bucket: int, texts: Collection[bytes] | None = None) -> list[tuple[str, str]]:
-    """The keys and origins of a block, or none if it does not mention these texts, or is damaged, which is reported when
-    its requests are read."""
+    """The keys and origins of a block; none if it mentions none of these texts, or is damaged: that is reported when its
+    requests are read.
+    """
     try:
         return part.pairs(bucket) if texts is None or part.mentions(bucket, texts) else []
     except Unjudged:
