@@ -314,8 +314,8 @@ def _texts(keys: Collection[str]) -> frozenset[bytes]:
 
 
 def _pairs(part: LogPart, bucket: int, texts: Collection[bytes] | None = None) -> list[tuple[str, str]]:
-    """The keys and origins of a block; none if it mentions none of these texts, or is damaged: that is reported when its
-    requests are read.
+    """The keys and origins of a block; none if it mentions none of these texts, or is damaged: that is reported when
+    its requests are read.
     """
     try:
         return part.pairs(bucket) if texts is None or part.mentions(bucket, texts) else []
