@@ -314,7 +314,7 @@ def _texts(keys: Collection[str]) -> frozenset[bytes]:
 
 
 def _pairs(part: LogPart, bucket: int, texts: Collection[bytes] | None = None) -> list[tuple[str, str]]:
-    """The keys and origins of a block; none if it mentions none of these texts, or is damaged: that is reported when
+    """The keys and origins of a block; none if it mentions none of these texts, or is damaged, which is reported when
     its requests are read.
     """
     try:
