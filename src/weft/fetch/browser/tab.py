@@ -126,6 +126,7 @@ class RenderTab:
         self._parts: list[_PartState] = []
         self._sent = 0
         self._open: dict[str, _PartState] = {}  # by the browser's id of the request
+        self._permitted: set[tuple[str, str, str]] = set()  # that id, method and URL, until it is sent
         self._moved = time.monotonic()  # when a request last began or ended
         self._leads_to: list[str] = []
         self._console: list[str] = []
@@ -159,10 +160,19 @@ class RenderTab:
     async def dispose(self) -> None:
         """Closes the context with all its targets."""
         self._pass.close()  # first: no rule covers requests that a page sends while it is closed
+        self._permitted.clear()
         for task in self._tasks:
             task.cancel()
         if self.context:
             await self._pipe.call("Target.disposeBrowserContext", browserContextId=self.context)
+
+    def passes(self, params: dict[str, Any]) -> bool:
+        """Whether a request that is about to leave the browser is one that was permitted here; once for each."""
+        one = (params.get("networkId", ""), params["request"]["method"], params["request"]["url"])
+        if one not in self._permitted:
+            return False
+        self._permitted.remove(one)
+        return True
 
     def fail(self, kind: str, detail: str = "") -> None:
         """Ends the rendering from outside."""
@@ -349,7 +359,9 @@ class RenderTab:
         await self._gates[part.host].acquire()
         part.sent, part.began = True, time.monotonic()
         self._open[name] = part
-        self._pass.permit(url)
+        request = params["request"]
+        self._permitted.add((name, request["method"], request["url"]))
+        self._pass.permit(request["method"], url)
         await self._pipe.call("Fetch.continueRequest", session, requestId=params["requestId"])
 
     def _begin(self, url: str, kind: str) -> _PartState:
