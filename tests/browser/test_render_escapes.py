@@ -48,9 +48,7 @@ def test_nothing_arrives_that_was_not_permitted(browsers: BrowserProcess, seen: 
 
 
 @pytest.mark.parametrize("verdict", ["not allowed", None], ids=["refused", "not judged"])
-def test_a_frame_that_is_removed_sends_nothing(
-    browsers: BrowserProcess, seen: Listeners, verdict: str | None
-) -> None:
+def test_a_frame_that_is_removed_sends_nothing(browsers: BrowserProcess, seen: Listeners, verdict: str | None) -> None:
     before = browsers.link.report.refused.get("not judged", 0)
     allowed = "".join(f"<img src={target}/allowed>" for target in seen.targets[:3])
     frames = "".join(f"<iframe src={target}/allowed-frame></iframe>" for target in seen.targets[:3])
