@@ -33,7 +33,7 @@ def faults(folder: Path, source: Path) -> list[str]:
     with tarfile.open(sdist) as archive:
         in_sdist = {member.name.partition("/")[2] for member in archive if member.isfile()}
     in_wheel = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("weft/")}
-    tracked = {str(path.relative_to(source)) for path in (source / "src").rglob("*") if path.is_file()}
+    tracked = {str(path.relative_to(source)) for path in (source / "src/weft").rglob("*") if path.is_file()}
     installed = {name.removeprefix("src/") for name in tracked if not name.endswith(SOURCES)}
     found = [f"the sdist lacks {name}" for name in sorted({*tracked, "LICENSE", "README.md"} - in_sdist)]
     found += [f"the sdist has {name}" for name in sorted(in_sdist - tracked) if name.startswith("src/weft/")]
