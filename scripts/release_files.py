@@ -1,8 +1,8 @@
 """What `scripts/release` does with files: links of the README, and the contents of what was built.
 
-    python scripts/release_files.py links README.md VERSION    links into the repository become absolute, as a package index needs them
-    python scripts/release_files.py check dist SOURCE          exits 1 if something is missing, or there that must not be
-"""  # fmt: skip
+python scripts/release_files.py links README.md VERSION    makes links into the repository absolute
+python scripts/release_files.py check dist SOURCE          exits 1 if a file is missing, or must not be there
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`make release`: what it refuses, and what it does with files. The release itself, and installing it: tests/chaos/test_installs.py."""
+"""`make release`: what it refuses, and what it does with files.
+
+The release itself, and installing it: tests/chaos/test_installs.py.
+"""
 
 from __future__ import annotations
 

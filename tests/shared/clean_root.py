@@ -28,7 +28,7 @@ mount --bind "$data" "$root/data"
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount -o remount,bind,ro "$root"
-exec chroot --userspec="$user:$user" --groups= "$root" setpriv --no-new-privs env --chdir="$folder" "$@"
+exec /usr/sbin/chroot --userspec="$user:$user" --groups= "$root" setpriv --no-new-privs env --chdir="$folder" "$@"
 """
 
 
@@ -37,7 +37,8 @@ def make_root(root: Path) -> Path:
     debootstrap = shutil.which("debootstrap", path=f"{os.environ['PATH']}:/usr/sbin")
     if debootstrap is None:
         pytest.skip("debootstrap is not here")
-    subprocess.run([debootstrap, "--variant=minbase", f"--include={BASE}", "bookworm", root], check=True)
+    words = [debootstrap, "--variant=minbase", f"--include={BASE}", "bookworm", root]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     for file in ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt"):
         if Path(file).exists():
             (root / file.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
