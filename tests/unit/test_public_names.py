@@ -1,4 +1,4 @@
-"""What is public in Python: the names of `weft` and those of the reference. Examples and documentation use no others."""
+"""What is public in Python: the names of `weft` and of the reference. Examples and documentation use no others."""
 
 from __future__ import annotations
 
