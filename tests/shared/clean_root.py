@@ -37,7 +37,7 @@ def make_root(root: Path) -> Path:
     debootstrap = shutil.which("debootstrap", path=f"{os.environ['PATH']}:/usr/sbin")
     if debootstrap is None:
         pytest.skip("debootstrap is not here")
-    words = [debootstrap, "--variant=minbase", f"--include={BASE}", "bookworm", root]
+    words: list[str | Path] = [debootstrap, "--variant=minbase", f"--include={BASE}", "bookworm", root]
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     for file in ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt"):
         if Path(file).exists():

@@ -1,4 +1,4 @@
-"""The files of API keys that root makes in another user's folder: that user can read them; no other file is given away."""
+"""API keys that root makes in another user's folder: that user can read them; no other file is given away."""
 
 from __future__ import annotations
 
