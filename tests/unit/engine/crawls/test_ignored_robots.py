@@ -11,7 +11,7 @@ from weft.engine.loop.fetcher.robots import rules_of, without_rules
 from weft.errors import BadConfig
 from weft.frontier.contract import RobotsRecord
 
-GIVEN = {"ignore_robots": True, "allow_private": True, "resolve": ["in.test=10.0.0.5", "out.test=93.184.216.34"]}
+GIVEN = {"ignore_robots": True, "allow_private": True, "resolve": {"in.test": "10.0.0.5", "out.test": "93.184.216.34"}}
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_robots_txt_is_ignored_at_private_hosts_alone(host: str, is_ignored: boo
 
 
 def test_it_needs_private_addresses_to_be_allowed() -> None:
-    with pytest.raises(BadConfig, match="ignore_robots: is for loopback and private addresses alone"):
+    with pytest.raises(BadConfig, match="ignore_robots`: is for loopback and private addresses alone"):
         load(flags={"ignore_robots": True}, environment={})
 
 
