@@ -6,7 +6,7 @@ import pytest
 
 from weft.config import load
 from weft.engine.crawls.limits import robots_ignored_at
-from weft.engine.crawls.settings import trust_of
+from weft.engine.crawls.settings import trust_key_of
 from weft.engine.loop.fetcher.robots import rules_of, without_rules
 from weft.errors import BadConfig
 from weft.frontier.contract import RobotsRecord
@@ -40,7 +40,7 @@ def test_it_needs_private_addresses_to_be_allowed() -> None:
 
 def test_crawls_that_obey_share_no_robots_txt_with_one_that_does_not() -> None:
     fetch = load(flags=GIVEN, environment={}).config.fetch
-    assert trust_of(fetch, ignores_robots=True) != trust_of(fetch)
+    assert trust_key_of(fetch, ignores_robots=True) != trust_key_of(fetch)
 
 
 def test_sitemaps_stay_and_a_refused_address_stays_refused() -> None:
