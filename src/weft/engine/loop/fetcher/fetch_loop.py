@@ -345,7 +345,8 @@ class Loop:
         if lease.purpose is Purpose.LOGIN and crawl.session is not None:
             asked, keep_bytes = crawl.session.asked(), LOGIN_BYTES
             is_acted = bool(crawl.session.login.actions)
-        crawl.transport_of(spec, needs_browser=is_acted).submit(
+        transport = crawl.transport if spec is None and not is_acted else crawl.transport_of(spec, is_acted)
+        transport.submit(
             lease.url,
             headers,
             lease,
