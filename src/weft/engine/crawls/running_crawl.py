@@ -40,8 +40,6 @@ if TYPE_CHECKING:  # imports the HTML parser: most crawls, and all reports, log 
 _REASONS = frozenset(Reason)
 log = Log("weft.engine.crawls")
 MOST_JARS = 10_000  # of named cookie jars: the least recently used is forgotten
-PAUSED = "paused"  # the state of a process whose crawl is paused
-BY_COMMAND = "by a command"  # the note of that state, if no other reason is known
 
 
 class _Challenge:

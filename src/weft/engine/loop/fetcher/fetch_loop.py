@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from weft import urls
-from weft.engine.crawls.running_crawl import BY_COMMAND, PAUSED, RunningCrawl
+from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.login.session import LOGIN_BYTES
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.fetcher.flight import Flight
@@ -26,7 +26,7 @@ from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.parser.pressure import POLL_EVERY_S, Level, Pressure
 from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.loop.stop import BLOCKING, UNWRITTEN, Stop
+from weft.engine.loop.stop import BLOCKING, BY_COMMAND, PAUSED, UNWRITTEN, Stop
 from weft.engine.transports.hands import Hands
 from weft.engine.transports.transports import Transports
 from weft.errors import DiskFull, ServerAway, ServerFull
