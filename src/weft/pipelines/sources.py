@@ -40,7 +40,15 @@ def open_source(spec: ItemsSpec) -> ItemSource:
     opened = {".jsonl": _lines, ".ndjson": _lines, ".json": _document, ".csv": _table}.get(path.suffix)
     if opened is None:
         raise BadInput(f"the items file {path} must be .jsonl, .json or .csv")
-    return opened(path)
+    source = opened(path)
+    return ItemSource(map(_with_id, source.items), source.total)
+
+
+def _with_id(item: Any) -> Any:
+    """An item of a file; one without an id that has a `url`, as a row of `weft export`, is known by that."""
+    if type(item) is dict and "id" not in item and type(item.get("url")) is str:
+        return {"id": item["url"], **item}
+    return item
 
 
 def _called(name: str, settings: dict[str, Any]) -> ItemSource:
@@ -93,6 +101,6 @@ def _table(path: Path) -> ItemSource:
 
     with path.open("rb") as file:
         head = file.readline(1 << 20).decode(errors="replace")
-    if "id" not in next(csv.reader([head.lstrip("\ufeff")]), []):
-        raise BadInput(f"the items file {path} has no column `id`")
+    if not {"id", "url"} & {*next(csv.reader([head.lstrip("\ufeff")]), [])}:
+        raise BadInput(f"the items file {path} has no column `id`, and no `url` to take its place")
     return ItemSource(items(), None)

@@ -89,6 +89,32 @@ def test_every_item_has_its_place_and_bad_ones_have_theirs() -> None:
     assert feed.position == 5
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "pages.jsonl",
+            '{"url": "https://a.test/", "status": 200}\n{"id": "x", "url": "https://a.test/b"}\n{"no": 1}\n',
+        ),
+        (
+            "pages.json",
+            '[{"url": "https://a.test/", "status": 200}, {"id": "x", "url": "https://a.test/b"}, {"no": 1}]',
+        ),
+    ],
+)
+def test_an_export_is_a_file_of_items_which_are_known_by_their_urls(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    first, own, without = open_source(ItemsSpec(file=str(tmp_path / name))).items
+    assert first == {"id": "https://a.test/", "url": "https://a.test/", "status": 200}
+    assert own == {"id": "x", "url": "https://a.test/b"} and without == {"no": 1}
+
+
+def test_a_table_of_an_export_is_known_by_its_urls_too(tmp_path: Path) -> None:
+    (tmp_path / "pages.csv").write_text("url,status\nhttps://a.test/,200\n")
+    (item,) = open_source(ItemsSpec(file=str(tmp_path / "pages.csv"))).items
+    assert item == {"id": "https://a.test/", "url": "https://a.test/", "status": "200"}
+
+
 def test_an_id_that_cannot_be_written_is_replaced_by_the_items_place() -> None:
     feed = ItemFeed(iter([{"id": "\ud83d"}, {"id": 1 << 64}, {"id": "é"}, {"id": -1}]), [], EarlierItems(), Written())
     half, large, accented, negative = feed
