@@ -16,7 +16,7 @@ import msgspec
 from weft.errors import BadInput, WeftError
 from weft.pipelines.pool.engine.task import BadItem
 from weft.pipelines.pool.failure import describe
-from weft.pipelines.pool.items import check_items, count_lines, read_items
+from weft.pipelines.pool.items import check_items, count_lines, read_items, with_id
 from weft.pipelines.pool.target import CallableTarget
 from weft.pipelines.spec.definition import ItemsSpec
 
@@ -40,15 +40,7 @@ def open_source(spec: ItemsSpec) -> ItemSource:
     opened = {".jsonl": _lines, ".ndjson": _lines, ".json": _document, ".csv": _table}.get(path.suffix)
     if opened is None:
         raise BadInput(f"the items file {path} must be .jsonl, .json or .csv")
-    source = opened(path)
-    return ItemSource(map(_with_id, source.items), source.total)
-
-
-def _with_id(item: Any) -> Any:
-    """An item of a file; one without an id that has a `url`, as a row of `weft export`, is known by that."""
-    if type(item) is dict and "id" not in item and type(item.get("url")) is str:
-        return {"id": item["url"], **item}
-    return item
+    return opened(path)
 
 
 def _called(name: str, settings: dict[str, Any]) -> ItemSource:
@@ -85,7 +77,7 @@ def _document(path: Path) -> ItemSource:
         items = msgspec.json.decode(path.read_bytes(), type=list[Any])
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"the items file {path} must be a JSON list of objects: {error}") from None
-    return ItemSource(iter(items), len(items))
+    return ItemSource(map(with_id, items), len(items))
 
 
 def _table(path: Path) -> ItemSource:
@@ -95,7 +87,11 @@ def _table(path: Path) -> ItemSource:
             try:
                 for row in rows:
                     extra = row.pop(None, None)
-                    yield BadItem(f"line {rows.line_num}", "the row has more cells than the header") if extra else row
+                    yield (
+                        BadItem(f"line {rows.line_num}", "the row has more cells than the header")
+                        if extra
+                        else with_id(row)
+                    )
             except (csv.Error, UnicodeDecodeError) as error:
                 raise WeftError(f"the items file {path} cannot be read after line {rows.line_num}: {error}") from None
 

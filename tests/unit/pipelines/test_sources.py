@@ -89,24 +89,12 @@ def test_every_item_has_its_place_and_bad_ones_have_theirs() -> None:
     assert feed.position == 5
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        (
-            "pages.jsonl",
-            '{"url": "https://a.test/", "status": 200}\n{"id": "x", "url": "https://a.test/b"}\n{"no": 1}\n',
-        ),
-        (
-            "pages.json",
-            '[{"url": "https://a.test/", "status": 200}, {"id": "x", "url": "https://a.test/b"}, {"no": 1}]',
-        ),
-    ],
-)
-def test_an_export_is_a_file_of_items_which_are_known_by_their_urls(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text)
-    first, own, without = open_source(ItemsSpec(file=str(tmp_path / name))).items
+@pytest.mark.parametrize("name", ["pages.jsonl", "pages.json"])
+def test_an_export_is_a_file_of_items_which_are_known_by_their_urls(tmp_path: Path, name: str) -> None:
+    rows = ['{"url": "https://a.test/", "status": 200}', '{"id": "x", "url": "https://a.test/b"}']
+    first, own = opened(tmp_path / name, "\n".join(rows) if name.endswith("l") else f"[{', '.join(rows)}]")
     assert first == {"id": "https://a.test/", "url": "https://a.test/", "status": 200}
-    assert own == {"id": "x", "url": "https://a.test/b"} and without == {"no": 1}
+    assert own == {"id": "x", "url": "https://a.test/b"}
 
 
 def test_a_table_of_an_export_is_known_by_its_urls_too(tmp_path: Path) -> None:
