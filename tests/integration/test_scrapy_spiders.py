@@ -29,6 +29,7 @@ from weft.frontier.clock import FOLDER
 AT_ONCE = 3
 KILLS = int(os.environ.get("WEFT_TEST_SPIDER_KILLS", "3"))
 PAGES = int(os.environ.get("WEFT_TEST_SPIDER_PAGES", "20"))
+ITEMS = int(os.environ.get("WEFT_TEST_SPIDER_ITEMS", "4"))  # of each list; a pipeline drops the first
 
 
 class ScrapyRun(NamedTuple):
@@ -132,7 +133,7 @@ class Lists(scrapy.Spider):
 
     def parse(self, response):
         (n,) = response.meta["n"]
-        for k in range(4):
+        for k in range(int(self.items)):
             yield {"item": f"{n}-{k}"}
         yield response.follow(f"/detail/{n}", self.detail, cb_kwargs={"n": n}, errback=self.failed)
 
@@ -166,7 +167,7 @@ class KilledRuns:
         self._file.write_text(SPIDER)
 
     def start(self, *more: str) -> subprocess.Popen[bytes]:
-        begin = ["--scrapy", str(self._file), "-a", f"site={self.site.url}", "-a", f"pages={PAGES}"]
+        begin = ["--scrapy", str(self._file), "-a", f"site={self.site.url}", "-a", f"pages={PAGES}", "-a", f"items={ITEMS}"]
         if (self.folder / "data" / "engine.json").exists():
             begin = ["--resume"]
         flags = ["--data-dir", "data", "--allow-private", "--prometheus-port", "0", "-o", "out.jsonl"]
@@ -177,11 +178,11 @@ class KilledRuns:
             )  # fmt: skip
 
     def finish(self) -> None:
-        assert self.start().wait(patience(100)) == 0, (self.folder / "stderr.txt").read_text()
+        assert self.start().wait(patience(100 + PAGES)) == 0, (self.folder / "stderr.txt").read_text()
 
     def check(self) -> None:
         """Each item once, in the file and in what the crawl has."""
-        wanted: list[dict[str, object]] = [{"item": f"{n}-{k}"} for n in range(PAGES) for k in (1, 2, 3)]
+        wanted: list[dict[str, object]] = [{"item": f"{n}-{k}"} for n in range(PAGES) for k in range(1, ITEMS)]
         for n in range(PAGES):
             wanted += [{"detail": n}, {"failed": n, "status": 404}]
         texts = Counter(in_order([{**item, "through": True} for item in wanted]))
@@ -190,6 +191,7 @@ class KilledRuns:
         assert Counter(in_order([json.loads(line) for line in listed])) == texts
 
 
+@pytest.mark.timeout(600 + 40 * KILLS)
 def test_killed_again_and_again_each_item_comes_once(site: QuotesSite, tmp_path: Path) -> None:
     crawl, chance, kills = KilledRuns(site, tmp_path), random.Random(11), 0
     most = max(2, int(3 * PAGES / (1.5 * KILLS + 1)))  # requests between two kills
