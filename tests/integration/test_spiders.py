@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from carving import found_in
 from crawling import weft as weft_command
 from crawling import weft_here
 from quotes_site import AUTHORS, QuotesSite, quotes_site
@@ -63,6 +64,7 @@ def test_the_tutorial_from_its_start_to_its_files(site: QuotesSite, tmp_path: Pa
     (post,) = [one for one in site.asked if one.method == "POST"]
     assert post.body == "token=t1&order=up&author=Alan+Turing"
     assert post.headers["Content-Type"] == "application/x-www-form-urlencoded"
+    assert found_in(data, ["author=Alan+Turing"]) == []  # bodies are not kept
 
     # Resumed with nothing left: the file stays as it is; other formats are made of what is committed.
     asked = len(site.asked)
