@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from carving import found_in
 from crawling import environment, fetcher_of, until
 from crawling import weft as weft_command
+from crawling import weft_here
 from pace import patience
 from quotes_site import Asked, QuotesSite
 from scrapy_runs import NAMES, SPIDERS, by_scrapy, expected, in_order
@@ -231,3 +233,40 @@ def test_items_come_once_where_the_index_was_made_again_between_two_runs(site: Q
     assert more.wait(patience(100)) == 0, (tmp_path / "stderr.txt").read_text()
     assert crawl.out.read_text().startswith(before)
     crawl.check()
+
+
+SECRETS = """
+import scrapy
+
+
+class Login(scrapy.Spider):
+    name = "login"
+
+    async def start(self):
+        yield scrapy.FormRequest(f"{self.site}list/0", formdata={"password": self.password}, callback=self.parse)
+
+    def parse(self, response):
+        yield {"length": len(self.password), "file": self.token, "key": self.settings["SHOP_API_KEY"][::-1]}
+"""
+
+
+def test_a_secret_argument_is_a_reference_and_is_written_nowhere(site: QuotesSite, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t0ken-of-a-file\n")
+    (tmp_path / "login.py").write_text(SECRETS)
+    start = ("run", "--scrapy", tmp_path / "login.py", "--data-dir", tmp_path / "data", "-a", f"site={site.url}")
+    for given in (("-a", "password=s3cret-pass"), ("-a", "api_key=s3cret-pass"), ("-s", "SHOP_TOKEN=s3cret-pass")):
+        refused = weft_here(*start, *given)
+        assert refused.returncode == 2 and "as plain text would be recorded" in refused.stderr, refused.stderr
+        assert "s3cret-pass" not in refused.stderr
+    missing = weft_here(*start, "-a", "password=${env:NO_SUCH_NAME}")
+    assert missing.returncode == 2 and "NO_SUCH_NAME is not set" in missing.stderr
+    more = ("-a", "password=${env:SHOP_PASSWORD}", "-a", "token=${file:token}", "-s", "SHOP_API_KEY=${env:SHOP_KEY}")
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", *map(str, (*start, *more)), "--allow-private", "--prometheus-port", "0"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=patience(60), check=False,
+        env=alone(tmp_path) | {"SHOP_PASSWORD": "s3cret-pass", "SHOP_KEY": "k3y-of-the-shop"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert '{"length":11,"file":"t0ken-of-a-file","key":"pohs-eht-fo-y3k"}' in weft_command("items", tmp_path / "data").stdout
+    assert [one.body for one in site.asked if one.method == "POST"] == ["password=s3cret-pass"]
+    assert found_in(tmp_path / "data", ["s3cret-pass", "k3y-of-the-shop"]) == []

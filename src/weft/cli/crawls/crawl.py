@@ -116,6 +116,7 @@ def run(
     from weft.cli.crawls.display import show_crawl
     from weft.crawl.processes.ends import NOTHING
     from weft.crawl.reports.outcome import CrawlOutcome
+    from weft.errors import LoginFailed
     from weft.supervise.notify import ServiceManager
 
     orchestrator, manager = prepared.orchestrator, ServiceManager.from_environment()
@@ -147,7 +148,11 @@ def run(
             home, limits = str(prepared.folder.home), prepared.loaded.config.limits
             with show_crawl(home, limits.max_pages, quiet=quiet or as_json, plain=no_progress) as show:
                 try:
-                    code = orchestrator.run(watch)
+                    code = orchestrator.run(watch, is_watched=sys.stderr.isatty() and not (quiet or as_json))
+                except LoginFailed as failed:
+                    raise LoginFailed(
+                        f"{failed}\nNothing of the queue is lost. Correct it, and continue: {_resume(prepared, typed, orchestrator.status())}"
+                    ) from None
                 finally:
                     if output is not None:
                         output.close()

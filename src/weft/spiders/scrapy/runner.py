@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 from weft.engine.user_code.calls import CLOSED, ITEMS, START, Call, CallResult, Code, Description
 from weft.errors import BadInput
 from weft.extract.page import ParsedPage
+from weft.references import resolve
 from weft.spiders.loading import digest_of
 from weft.spiders.running_code import run_code
 from weft.spiders.scrapy.crawler import SUPPORTED, SpiderCrawler, SpiderLoop, SpiderSignals, finished
@@ -55,7 +56,8 @@ class ScrapyRunner:
 
     def __init__(self, kind: type[Spider], settings: Any, code: Code) -> None:
         self._loop = SpiderLoop()
-        self._crawler = SpiderCrawler(kind, settings, code.arguments)
+        arguments = {name: resolve(value, f"-a {name}") for name, value in code.arguments.items()}
+        self._crawler = SpiderCrawler(kind, settings, arguments)
         self._signals: SpiderSignals = self._crawler.signals  # type: ignore[assignment]
         self._spider = self._crawler.the_spider
         self._code = code
