@@ -26,7 +26,7 @@ TESTS = Path(__file__).parents[1] / "integration"
 def test_fifty_kills_lose_and_double_nothing(file: str, lists: int, items: int) -> None:
     size = {"WEFT_TEST_SPIDER_KILLS": "50", "WEFT_TEST_SPIDER_PAGES": str(lists), "WEFT_TEST_SPIDER_ITEMS": str(items)}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", str(TESTS / file), "-k", "again_and_again"],
+        [sys.executable, "-m", "pytest", "-qs", str(TESTS / file), "-k", "again_and_again"],
         env=os.environ | size, check=False,
     )  # fmt: skip
     assert done.returncode == 0

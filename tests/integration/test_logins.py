@@ -128,7 +128,9 @@ def test_a_wrong_password_ends_a_crawl_that_nobody_watches_and_a_resume_continue
 def test_a_wrong_password_ends_a_program_s_crawl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SITE_PASSWORD", "not-it")
     with LoginSite(pages=3) as site, pytest.raises(LoginFailed, match="has failed 3 times"):
-        list(api.crawl(site.url("/"), login=site.login(), delay=DELAY_S, allow_private=True, retry_backoff_seconds=0.05))
+        list(
+            api.crawl(site.url("/"), login=site.login(), delay=DELAY_S, allow_private=True, retry_backoff_seconds=0.05)
+        )
 
 
 FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

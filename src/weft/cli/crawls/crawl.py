@@ -150,8 +150,9 @@ def run(
                 try:
                     code = orchestrator.run(watch, is_watched=sys.stderr.isatty() and not (quiet or as_json))
                 except LoginFailed as failed:
+                    command = _resume(prepared, typed, orchestrator.status())
                     raise LoginFailed(
-                        f"{failed}\nNothing of the queue is lost. Correct it, and continue: {_resume(prepared, typed, orchestrator.status())}"
+                        f"{failed}\nNothing of the queue is lost. Correct it, and continue: {command}"
                     ) from None
                 finally:
                     if output is not None:

@@ -107,8 +107,8 @@ class Fetcher:
                 raise
             log.warning("what could not be written is fetched again on resume", why=why)
         code = EXIT_CODES[reason]
-        why = self._crawl.pause_reason if reason is Stop.LOGIN_FAILED else ""
-        self.progress.write(state_of(reason), why or str(reason))
+        cause = self._crawl.pause_reason if reason is Stop.LOGIN_FAILED else ""
+        self.progress.write(state_of(reason), cause or str(reason))
         status = self.progress.status
         log.info(
             "ended",

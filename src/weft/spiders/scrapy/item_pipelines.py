@@ -16,7 +16,6 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from weft.engine.user_code.calls import CallResult, ProcessedItem
 from weft.spiders.running_code import failed
 from weft.spiders.scrapy.crawler import SUPPORTED, SpiderCrawler, SpiderLoop, SpiderSignals, finished
-from weft.spiders.scrapy.outputs import item_json
 from weft.spiders.scrapy.values import decode_value
 
 SLICE_S = 1.0  # after which what is left comes with another call
@@ -49,6 +48,8 @@ class OpenPipelines:
                 break
 
     async def _process(self, data: bytes) -> ProcessedItem:
+        from weft.spiders.scrapy.outputs import item_json  # its libraries are not needed to describe a spider
+
         item, stats = item_of(data), self._crawler.stats
         try:
             for one in self._pipelines:

@@ -7,7 +7,7 @@ pipelines of a crawl are called here, one after the other, on an asyncio loop of
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import Missing
 
@@ -30,11 +30,13 @@ from weft.spiders.running_code import run_code
 from weft.spiders.scrapy.crawler import SUPPORTED, SpiderCrawler, SpiderLoop, SpiderSignals, finished
 from weft.spiders.scrapy.finding import check_version, find_spider, settings_of
 from weft.spiders.scrapy.item_pipelines import OpenPipelines, pipeline_names
-from weft.spiders.scrapy.outputs import CallbackOutput
 from weft.spiders.scrapy.request_specs import RequestSpecs
 from weft.spiders.scrapy.responses import StatusRule, failure_of, response_of, with_request
 from weft.spiders.scrapy.scrapy_settings import POLITE_DELAY_S, crawl_settings, start_urls_of
 from weft.spiders.scrapy.values import decode_value, encode_value
+
+if TYPE_CHECKING:
+    from weft.spiders.scrapy.outputs import CallbackOutput
 
 # Why a crawl has ended, in Scrapy's words.
 _REASONS = {
@@ -168,6 +170,8 @@ class ScrapyRunner:
         await output.collect(method(given, **more))
 
     def _output(self, parent: str, result: CallResult) -> CallbackOutput:
+        from weft.spiders.scrapy.outputs import CallbackOutput  # its libraries are not needed to describe a spider
+
         return CallbackOutput(self._specs, result, parent, keeps_objects=self._has_pipelines)
 
     # ── begin and end ──────────────────────────────────────────────────────────────────────────────────────────────
