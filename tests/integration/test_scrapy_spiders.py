@@ -272,3 +272,49 @@ def test_a_secret_argument_is_a_reference_and_is_written_nowhere(site: QuotesSit
     assert listed == '{"length":11,"file":"t0ken-of-a-file","key":"pohs-eht-fo-y3k"}\n'
     assert [one.body for one in site.asked if one.method == "POST"] == ["password=s3cret-pass"]
     assert found_in(tmp_path / "data", ["s3cret-pass", "k3y-of-the-shop"]) == []
+
+
+CLOSING = """
+import scrapy
+
+
+class First:
+    def process_item(self, item, spider):
+        return item
+
+    def close_spider(self, spider):
+        raise OSError("the database has gone")
+
+
+class Second(First):
+    def close_spider(self, spider):
+        open("second.txt", "w").write("closed")
+
+
+class Ends(scrapy.Spider):
+    name = "ends"
+    custom_settings = {"ITEM_PIPELINES": {First: 1, Second: 2}}
+
+    async def start(self):
+        yield scrapy.Request(f"{self.site}list/0")
+
+    def parse(self, response):
+        yield {"one": 1}
+
+    def closed(self, reason):
+        open("closed.txt", "w").write(reason)
+"""
+
+
+def test_a_pipeline_that_raises_at_the_end_is_listed_and_keeps_the_others_from_nothing(
+    site: QuotesSite, tmp_path: Path
+) -> None:
+    (tmp_path / "ends.py").write_text(CLOSING)
+    done = weft_command_in(
+        tmp_path, "run", "--scrapy", "ends.py", "-a", f"site={site.url}", "--data-dir", "data", "--allow-private",
+        "--prometheus-port", "0",
+    )  # fmt: skip
+    assert done.returncode == 0 and "The spider failed at the end of the crawl: weft errors data" in done.stderr
+    assert (tmp_path / "second.txt").read_text() == "closed" and (tmp_path / "closed.txt").read_text() == "finished"
+    listed = weft_here("errors", tmp_path / "data").stdout
+    assert "at the end of the crawl: OSError at ends.py:10" in listed and "the database has gone" in listed

@@ -206,6 +206,7 @@ GIVEN_UP = (Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER)
 
 def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
     """The summary for people; its last line has the location of the corpus and the command to continue."""
+    from weft.crawl.items.failures import has_failed_at_end
     from weft.crawl.processes.ends import NOTHING
     from weft.crawl.reports.changes import changes
     from weft.engine.loop.stop import Stop
@@ -230,6 +231,8 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
         lines.append(f"Errors: {errors or 'none'}. Retries: {status.retries:,}.")
     if prepared.loaded.config.spider.is_given:
         lines += items_of(prepared)
+        if has_failed_at_end(prepared.folder.data_dirs):
+            lines.append(f"The spider failed at the end of the crawl: {shlex.join(['weft', 'errors', str(home)])}")
     if prepared.loaded.config.run.recrawl and (report := changes(prepared.folder)) is not None:
         lines.append(
             f"Since the last visit: {report.summary()} ({shlex.join(['weft', 'stats', str(home), '--changes'])})."

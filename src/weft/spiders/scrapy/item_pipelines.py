@@ -34,10 +34,17 @@ class OpenPipelines:
                 loop.run(finished(self._called(one.open_spider)))
 
     def close(self) -> None:
-        """Calls `close_spider` of all."""
+        """Calls `close_spider` of all; the first error is raised when all were called."""
+        errors = list[Exception]()
         for one in self._pipelines:
             if hasattr(one, "close_spider"):
-                self._loop.run(finished(self._called(one.close_spider)))
+                try:
+                    self._loop.run(finished(self._called(one.close_spider)))
+                except Exception as error:
+                    log.exception("close_spider of the pipeline %s has failed", type(one).__name__)
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
     def process(self, items: list[bytes], result: CallResult) -> None:
         """As many of the items as there is time for, at least one."""

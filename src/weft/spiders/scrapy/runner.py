@@ -202,12 +202,14 @@ class ScrapyRunner:
 
     def _close(self, reason: str) -> None:
         reason = self._stop or _REASONS.get(reason, reason)
-        if self._pipelines is not None:
-            pipelines, self._pipelines = self._pipelines, None
-            pipelines.close()
-        self._send("spider_closed", spider=self._spider, reason=reason)
-        self._crawler.end_stats(reason)
-        self._is_open = False
+        pipelines, self._pipelines = self._pipelines, None
+        try:
+            if pipelines is not None:
+                pipelines.close()
+        finally:
+            self._send("spider_closed", spider=self._spider, reason=reason)
+            self._crawler.end_stats(reason)
+            self._is_open = False
 
     def _send(self, name: str, **values: Any) -> None:
         self._loop.run(self._signals.send(SUPPORTED[name], **values))
