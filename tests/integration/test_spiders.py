@@ -277,6 +277,8 @@ def authors(page):
         (["{file}", "-o", "{folder}/there.jsonl"], "there.jsonl exists already"),
         (["{file}", "-o", "out.txt"], "out.txt: its suffix is not that of a format"),
         (["{file}", "-o", "{folder}/no/such/out.csv"], "there is no folder"),
+        (["{file}", "-o", 300 * "x" + ".csv"], "no file can have this name: File name too long"),
+        (["--resume"], "weft run FILE.py --data-dir"),
         (["{file}", "--append"], "need the file of `--out`"),
         (["{file}", "--pods", "managed"], "does not run on pods on Redis yet"),
         (["{file}", "--on-page", "{file}:f"], "give one of them"),
@@ -292,7 +294,7 @@ def test_what_cannot_be_run_is_refused(tmp_path: Path, arguments: list[str], mes
         "none": spider_file(tmp_path, "import weft\nclass None_(weft.Spider): pass\n", "none.py"),
     }
     (tmp_path / "there.jsonl").write_text("mine\n")
-    done = weft_command("run", *(text.format(**names) for text in arguments), "--data-dir", tmp_path / "data")
+    done = weft_here("run", *(text.format(**names) for text in arguments), "--data-dir", tmp_path / "data")
     assert done.returncode == 2, done
     assert message in done.stderr
     assert "Traceback" not in done.stderr

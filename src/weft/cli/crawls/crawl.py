@@ -288,7 +288,8 @@ def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlO
     if code in (3, 130) and status.state != CANCELLED:
         return f" Continue: {_resume(prepared, typed, status)}"
     if not outcome.is_nothing:
-        return f" See: {shlex.join(['weft', 'stats', str(folder.home)])}"
+        report = "errors" if status.errors.get("callback_error") else "stats"
+        return f" See: {shlex.join(['weft', report, str(folder.home)])}"
     seeds, first = folder.seeds(), outcome.causes[0]
     if prepared.loaded.config.run.resume:
         typed = Typed.of_resumed(seeds, prepared.loaded.given())
