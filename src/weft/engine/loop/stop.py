@@ -22,6 +22,7 @@ class Stop(StrEnum):
     CALLBACK_ERRORS = "callback_errors"  # the user's code has failed on too many pages
     MAX_ITEMS = "max_items"
     CLOSED = "closed"  # the user's code has ended it
+    LOGIN_FAILED = "login_failed"  # and nobody is there who could correct it
     BUDGET = "budget"  # all that is left waits behind a limit per domain
     MAX_DURATION = "max_duration"
     INTERRUPTED = "interrupted"
