@@ -20,12 +20,19 @@ from weft.errors import BadInput
 from weft.pipelines.pool.worker.item_log import safe_name
 
 PARTS = ".parts"
-_OWN = re.compile(r"shard-\d+\..*|manifest\.json")
+PARQUET = "parquet"  # the folder of Parquet shards
+_SHARD = re.compile(rf"shard-\d+\.[^/]*|{PARQUET}/shard-\d+\.[^/]*")
+_OWN = re.compile(rf"{_SHARD.pattern}|manifest\.json|{PARQUET}(/.*)?")
 _DIGEST_BYTES = 16
 
 
+def is_shard(name: str) -> bool:
+    """Whether a name in an output is that of a shard."""
+    return _SHARD.fullmatch(name) is not None
+
+
 class WrittenFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file that is there."""
+    """A written file, with its size and digest."""
 
     name: str
     bytes: int
@@ -52,7 +59,7 @@ class RunFiles:
 
     @contextmanager
     def create(self, name: str) -> Iterator[BufferedRandom]:
-        """A file to write to; it gets its name at the end of the block, and is deleted if the block fails."""
+        """Opens a file for writing; it gets its name at the end of the block, and is deleted if the block raises."""
         path = self.path(name)
         self._number += 1
         part = self._folder / PARTS / f"{os.getpid()}-{id(self):x}-{self._number}"
@@ -70,11 +77,11 @@ class RunFiles:
         self.written[name] = written
 
     def path(self, name: str) -> Path:
-        """Where a file of this name is, or would be."""
+        """The path of a file of this name."""
         parts = name.split("/")
         if "\0" in name or not all(parts) or any(part.startswith(".") for part in parts):
             raise BadInput(f"{name!r} cannot be a file of the output: write a relative path without `.` and `..`")
-        if len(parts) == 1 and _OWN.fullmatch(name):
+        if _OWN.fullmatch(name):
             raise BadInput(f"{name!r} cannot be a file of the output: the output itself has files of that name")
         return self._folder / name
 
@@ -83,7 +90,7 @@ class RunFiles:
         return safe_name(item_id) + suffix
 
     def holds(self, file: WrittenFile) -> bool:
-        """Whether a file is there with the size that it was written with."""
+        """Whether a file exists, with the size that it had when it was written."""
         try:
             return self.path(file.name).stat().st_size == file.bytes
         except OSError:

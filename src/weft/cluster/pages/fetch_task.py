@@ -19,7 +19,7 @@ from weft.cluster.pages.kept_bodies import BodyStore
 from weft.cluster.pages.result_sender import ResultSender
 from weft.cluster.tasks import HandSide, hand_clock
 from weft.config import FetchSection
-from weft.engine.transports.transports import refusal_of
+from weft.engine.transports.transports import address_refusal
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.fetch.curl.client import Client
 from weft.fetch.remote.messages import (
@@ -59,7 +59,7 @@ def _client_of(section: FetchSection, folder: Path) -> Client:
     client = _clients.pop(key, None)
     if client is None:
         spool = Spool(section.body_memory_bytes, folder)
-        client = Client(section, refusal=refusal_of(section), handles=HANDLES, clock=hand_clock, spool=spool)
+        client = Client(section, refusal=address_refusal(section), handles=HANDLES, clock=hand_clock, spool=spool)
     _clients[key] = client
     if len(_clients) > CLIENTS:
         _clients.popitem(last=False)[1].close()

@@ -18,7 +18,7 @@ from weft.frontier.redis.shared import hold_all
 from weft.supervise.redis_server import RedisServer
 
 POLL_EVERY_S = 0.01
-FORGET_S = 60.0  # for emptying all databases
+FORGET_WITHIN_S = 60.0  # for emptying all databases
 
 
 def managed_folder(frontier: Path, pod: int) -> Path:
@@ -113,6 +113,6 @@ def forget_pods(crawl_id: str, urls: Mapping[int, str], settings: RedisSettings,
             where = inspect(url, client).address
             if is_crawls(client, where, crawl_id):
                 clients[pod] = (client, where)
-        hold_all(clients, node, FORGET_S)
+        hold_all(clients, node, FORGET_WITHIN_S)
         for client, where in clients.values():
             forget(client, where, crawl_id)

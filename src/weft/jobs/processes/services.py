@@ -18,12 +18,12 @@ from pathlib import Path
 from shutil import disk_usage
 
 from weft.config import ServiceConfig
-from weft.engine.crawls.settings import config_of, of_engine, plain
+from weft.engine.crawls.settings import config_of, engine_settings_of, storable_settings
 from weft.engine.folder import EngineFolder
 from weft.engine.login.checking import check_logins
 from weft.engine.loop.parser.suspects import read_heartbeat
 from weft.engine.machine import check_clock
-from weft.engine.process.channel import Connection, Gone, socket_path
+from weft.engine.process.channel import Connection, EngineGone, socket_path
 from weft.engine.process.engine_process import START_S, STOP_S, engine_service, heartbeat_folder
 from weft.engine.process.host import HostSpec
 from weft.errors import Missing
@@ -66,8 +66,8 @@ def engine_of(config: ServiceConfig, environment: Mapping[str, str] | None = Non
     if (listed := config.fetch.proxies) is not None and not (config.proxy.sources and is_live_file(Path(listed))):
         check_proxies(Path(listed))
     check_logins(config.logins)
-    shared = plain(of_engine(engine_settings(config)))
-    EngineFolder([folder]).opened()
+    shared = storable_settings(engine_settings_of(engine_settings(config)))
+    EngineFolder([folder]).open_identity()
     check_clock(config_of(shared).politeness, lambda what: warnings.warn(what, stacklevel=2))
     spec = HostSpec(str(folder), shared)
     return engine_service(
@@ -97,12 +97,15 @@ def engine_health(spec: HostSpec) -> HealthCheck:
 def _listens(path: Path, pid: int) -> bool:
     try:
         connection = Connection(path)
-    except Gone:
+    except EngineGone:
         return False
     try:
         return connection.pid == pid
     finally:
         connection.close()
+
+
+ALL_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (where a service that listens at all addresses answers here)
 
 
 class Api:
@@ -130,8 +133,9 @@ class Api:
 
     @property
     def url(self) -> str:
-        """The URL under which the service answers."""
+        """The URL under which the service answers on this machine: a wildcard address is none to open."""
         host, port = self._socket.getsockname()[:2]
+        host = ALL_ADDRESSES.get(host, host)
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def close(self) -> None:
@@ -170,8 +174,7 @@ class Api:
     def _healthz(self) -> HealthReport:
         """Requests GET /healthz: 200 while tasks are started, and the engine that runs them answers."""
         host, port = self._socket.getsockname()[:2]
-        here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (asked at loopback)
-        connection = http.client.HTTPConnection(here, port, timeout=HEALTHZ_S)
+        connection = http.client.HTTPConnection(ALL_ADDRESSES.get(host, host), port, timeout=HEALTHZ_S)
         self._is_excused = False
         try:
             connection.request("GET", "/healthz", headers={"Connection": "close"})

@@ -1,6 +1,7 @@
 """The output of a pipeline: shards of rows in the order of the source, and a manifest that names them.
 
-    OUT/shard-00000.jsonl|parquet   rows of a fixed range of the source
+    OUT/shard-00000.jsonl           rows of a fixed range of the source
+    OUT/parquet/shard-00000.parquet the same: readers of Parquet take a folder as one table, if nothing else is in it
     OUT/manifest.json               the shards with rows, bytes and hash, and the files that stages wrote; no times
     OUT/.new/                       what the run in progress has finished, and the shard it is writing (*.part)
     OUT/.lock                       held by the run
@@ -22,7 +23,7 @@ from typing import Any, BinaryIO, Protocol
 import msgspec
 
 from weft.errors import WeftError, writing
-from weft.pipelines.files import PARTS, RunFiles, WrittenFile
+from weft.pipelines.files import PARQUET, PARTS, RunFiles, WrittenFile, is_shard
 from weft.pipelines.lock import FolderLock
 
 NEW = ".new"
@@ -51,31 +52,31 @@ class OutputManifest(msgspec.Struct, frozen=True):
 
 
 class BadRow(WeftError):
-    """One row cannot be written; nothing of it was, and others can be."""
+    """One row cannot be written. Nothing of it was written, and other rows can be."""
 
 
 class RowFile(Protocol):
-    """One shard that is being written."""
+    """A shard that is being written."""
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """A row."""
+        """Adds a row."""
 
     def close(self) -> None:
-        """Everything is in the file."""
+        """Writes the remaining rows, and finishes the file."""
 
     def abandon(self) -> None:
-        """The shard is not wanted any more."""
+        """Discards the shard."""
 
 
 class JsonLinesShard:
-    """Rows as JSON lines."""
+    """Writes one shard as JSON lines."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._encode = msgspec.json.Encoder().encode
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """One line; BadRow for what JSON has no form for."""
+        """Writes a row as a line; raises BadRow for a value that JSON cannot represent."""
         try:
             line = self._encode(row)
         except (TypeError, ValueError, RecursionError) as error:
@@ -83,10 +84,10 @@ class JsonLinesShard:
         self._file.write(line + b"\n")
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Does nothing: rows are written at once."""
 
     def abandon(self) -> None:
-        """Nothing is held."""
+        """Does nothing: there is no state to discard."""
 
 
 class OutputSink:
@@ -112,16 +113,16 @@ class OutputSink:
         self.files = RunFiles(folder)
 
     def begin(self, *, resumed: bool) -> None:
-        """Makes room for a run: what an earlier one left unfinished goes, unless it is this one."""
+        """Prepares the directory for a run: deletes unfinished files of earlier runs, unless this run is resumed."""
         shutil.rmtree(self.folder / PARTS, ignore_errors=True)
         if not resumed:
             shutil.rmtree(self._new, ignore_errors=True)
         self._new.mkdir(parents=True, exist_ok=True)
-        for part in self._new.glob("*.part"):
+        for part in self._new.rglob("*.part"):
             part.unlink()
 
     def add(self, number: int, row: Mapping[str, Any]) -> None:
-        """A row of the shard with this number."""
+        """Adds a row to the shard with this number."""
         if not self._open:
             self._open_shard(number)
         for _, _, rows in self._open:
@@ -129,7 +130,7 @@ class OutputSink:
         self._rows += 1
 
     def commit(self, number: int) -> list[OutputShard]:
-        """Ends a shard, whether it has rows or not: it is on the disk under its name."""
+        """Finishes a shard, even an empty one, and syncs it to the disk under its final name."""
         with writing(self._new):
             if not self._open:
                 self._open_shard(number)
@@ -141,8 +142,10 @@ class OutputSink:
 
     def _open_shard(self, number: int) -> None:
         for format_ in sorted(self._formats):  # jsonl first: it is the one that refuses a row by itself
-            name = f"shard-{number:05}.{format_}"
-            file = (self._new / f"{name}.part").open("w+b")
+            name = shard_name(number, format_)
+            part = self._new / f"{name}.part"
+            part.parent.mkdir(exist_ok=True)
+            file = part.open("w+b")
             self._open.append((name, file, self._row_file(format_, file)))
 
     def _row_file(self, format_: str, file: BinaryIO) -> RowFile:
@@ -173,6 +176,7 @@ class OutputSink:
         with writing(self.folder):
             for shard in shards:
                 if (self._new / shard.name).exists():  # else an earlier try has moved it
+                    (self.folder / shard.name).parent.mkdir(exist_ok=True)
                     (self._new / shard.name).replace(self.folder / shard.name)
                     self._step("shard-published")
             _write_manifest(self.folder, manifest)
@@ -184,14 +188,17 @@ class OutputSink:
         return manifest
 
     def _remove_stale(self, before: OutputManifest, now: OutputManifest) -> None:
-        """Deletes what the manifest before named and this one does not."""
+        """Deletes the files that the previous manifest named and the new one does not."""
         for name in {shard.name for shard in before.shards} - {shard.name for shard in now.shards}:
-            (self.folder / Path(name).name).unlink(missing_ok=True)
+            if is_shard(name):
+                (self.folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # it is not empty, or not there
+            (self.folder / PARQUET).rmdir()
         for name in {file.name for file in before.files} - {file.name for file in now.files}:
             self.files.path(name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Gives up the directory; a shard that was not committed is left for the next run to delete."""
+        """Releases the directory; an uncommitted shard is left for the next run to delete."""
         for _, file, rows in self._open:
             rows.abandon()
             with suppress(OSError):  # a full disk, which the writer has reported
@@ -199,8 +206,14 @@ class OutputSink:
         self._lock.release()
 
 
+def shard_name(number: int, format_: str) -> str:
+    """Where a shard is in the output."""
+    name = f"shard-{number:05}.{format_}"
+    return f"{PARQUET}/{name}" if format_ == "parquet" else name
+
+
 def read_manifest(folder: Path) -> OutputManifest | None:
-    """The manifest of an output; None where there is none that can be read."""
+    """Reads the manifest of an output; None if there is none that can be read."""
     try:
         return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=OutputManifest)
     except (OSError, ValueError):

@@ -22,7 +22,7 @@ _END = object()
 
 
 def parse_line(number: int, line: bytes) -> Any:
-    """One line as an item; None for an empty one."""
+    """Parses a line into an item; None for an empty line."""
     if not line.strip():
         return None
     name = f"line {number}"
@@ -34,12 +34,20 @@ def parse_line(number: int, line: bytes) -> Any:
         return BadItem(name, f"the line is not JSON: {error}")
     if not isinstance(item, dict):
         return BadItem(name, f"an item must be an object with an id, this is {type(item).__name__}")
+    item = with_id(item)
     why = id_problem(item.get("id"))
     return item if why is None else BadItem(name, why)
 
 
+def with_id(item: Any) -> Any:
+    """An item of a file; one without an id that has a `url`, as a row of `weft export`, is known by that."""
+    if type(item) is dict and "id" not in item and type(item.get("url")) is str:
+        return {"id": item["url"], **item}
+    return item
+
+
 def read_items(file: IO[bytes]) -> Iterator[Any]:
-    """The items of an open file; invalid lines become BadItems."""
+    """Yields the items of an open file; invalid lines become BadItems."""
     number = 0
     while line := file.readline(_MAX_LINE_BYTES + 1):
         number += 1
@@ -51,7 +59,7 @@ def read_items(file: IO[bytes]) -> Iterator[Any]:
 
 
 def check_items(path: Path) -> None:
-    """BadInput when it cannot be read. Does not open it: the writer of a pipe would notice."""
+    """Raises BadInput if the file cannot be read. Does not open it: the writer of a pipe would notice."""
     why = None
     if not path.exists():
         why = "there is no such file"
@@ -64,7 +72,7 @@ def check_items(path: Path) -> None:
 
 
 def count_lines(path: Path) -> int:
-    """How many items a file has at most; for the time left, not for anything that must be exact."""
+    """The largest number of items that a file may have; an estimate for the time left."""
     lines, last = 0, b"\n"
     with path.open("rb") as file:
         while block := file.read(_COUNT_BYTES):
@@ -74,7 +82,7 @@ def count_lines(path: Path) -> int:
 
 
 class Feeder:
-    """Items from a stream that may block: a thread reads it, the engine never blocks."""
+    """Items from a stream that may block: a thread reads it, so that the engine never blocks."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._queue: queue.Queue[Any] = queue.Queue(_AHEAD)
