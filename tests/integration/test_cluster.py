@@ -158,7 +158,7 @@ def test_a_hand_outlives_a_password_that_is_changed_and_set_back(
     hand = start_hand(server.url, key_file).wait_ready()
     client = cluster.broker.client
     client.config_set("requirepass", "another")
-    client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    client.client_kill_filter(_type="normal", skipme=True)
     signs = "Authentication required", "wants another password"
     wait_until(lambda: any(sign in hand.output for sign in signs), "it has noticed nothing")
     client.config_set("requirepass", "")
