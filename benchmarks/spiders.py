@@ -24,7 +24,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from weft.frontier.clock import FOLDER
+from weft.frontier.clock import FOLDER_VARIABLE
 from weft.testing.web import synthetic_web
 
 RUNS = 3
@@ -103,7 +103,11 @@ def run_once(command: list[str], delay: float, folder: str) -> tuple[float, floa
     seeds = " ".join(f"http://{address}:8099/" for address in ADDRESSES)
     began = time.monotonic()
     (Path(folder) / "machine").mkdir()
-    own = {"SEEDS": seeds, "DELAY": str(delay), FOLDER: str(Path(folder) / "machine")}  # no other crawl is waited for
+    own = {
+        "SEEDS": seeds,
+        "DELAY": str(delay),
+        FOLDER_VARIABLE: str(Path(folder) / "machine"),
+    }  # no other crawl is waited for
     subprocess.run(command, env=os.environ | own, cwd=folder, check=True)
     seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     pages = len(out.read_text().splitlines())

@@ -24,7 +24,7 @@ from typing import Any
 from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
 from weft.engine.folder import CRAWL
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, PageLinks, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, PageLinks, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease, Purpose, Row
 from weft.store.pages import PageStore
@@ -212,7 +212,9 @@ class Builder:
             if any(lease.purpose is not Purpose.PAGE for lease in some):
                 raise RuntimeError(f"a claim without a robots.txt: {some[0]}")
             now = frontier.now()
-            frontier.leases.cool([Ended(lease, now, ok=True, outcome=str(status_of(lease.item))) for lease in some])
+            frontier.leases.cool(
+                [TransferEnd(lease, now, ok=True, outcome=str(status_of(lease.item))) for lease in some]
+            )
             leases += some
         return leases
 

@@ -21,7 +21,7 @@ import weft
 from weft.engine.core import SLOT
 from weft.engine.loop.steps import CRAWL_STEPS, STEPS, VERB_STEPS
 from weft.engine.model import CrawlState, EndReason
-from weft.frontier.requests import CrawlSettings, LogOpening, read_events
+from weft.frontier.requests import LogOpening, SettingsInForce, read_events
 from weft.store.index.schema import path_of
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -105,7 +105,7 @@ def test_a_revision_that_a_kill_undid_is_named_by_no_request(
     for event in read_events(tmp_path / "engine" / "frontier" / "requests"):
         if isinstance(event, LogOpening):
             lives.append([])
-        elif isinstance(event, CrawlSettings):
+        elif isinstance(event, SettingsInForce):
             lives[-1].append(event.revision)
     assert lives == [[1], [1, 2]]
 

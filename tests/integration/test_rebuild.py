@@ -15,7 +15,7 @@ from exporting import killed, make_crawl, page, run, url_of
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.reports.rebuild import rebuild
 from weft.errors import BadInput, Busy
-from weft.frontier.durability.journal import Journal
+from weft.frontier.durability.journal import FrontierJournal
 from weft.records import Row
 from weft.store import text
 from weft.store.contract import Stats
@@ -334,10 +334,10 @@ def test_what_the_frontier_has_finished_decides_what_counts_and_what_is_missing(
     """Without any index: what is done and stored counts, what is stored and not done is fetched again by the frontier
     itself, and what is done and not stored is lost."""
     rows, _ = held(crawl)
-    journal = Journal(crawl[0] / "frontier" / "frontier.db")
+    journal = FrontierJournal(crawl[0] / "frontier" / "frontier.db")
     every = [*rows, page(PAGES + 1)[0]]
     for row in every:
-        journal.admit(1, f"{row.item} {row.depth} {row.parent} 0 0 1 p {row.url}\n".encode(), 1)
+        journal.add_admitted_lines(1, f"{row.item} {row.depth} {row.parent} 0 0 1 p {row.url}\n".encode(), 1)
     journal.done[1] += [row.item for row in every if row.item != 77]
     journal.put_meta("acknowledged", 500)
     journal.close()
@@ -354,9 +354,9 @@ def test_what_the_frontier_has_finished_decides_what_counts_and_what_is_missing(
 
 def test_with_nothing_but_a_frontier_everything_is_lost_and_reported(tmp_path: Path) -> None:
     dirs = make_crawl(tmp_path, 30, keep=("text",))
-    journal = Journal(dirs[0] / "frontier" / "frontier.db")
+    journal = FrontierJournal(dirs[0] / "frontier" / "frontier.db")
     for n in range(1, 31):
-        journal.admit(1, f"{n} 0 0 0 0 1 p {url_of(n)}\n".encode(), 1)
+        journal.add_admitted_lines(1, f"{n} 0 0 0 0 1 p {url_of(n)}\n".encode(), 1)
     journal.done[1] += range(1, 31)
     journal.put_meta("acknowledged", 3)
     journal.close()

@@ -198,12 +198,12 @@ class Core:
         for number in set(there) - set(self._crawls):
             frontier.crawls.close_crawl(number)
             if number in records:
-                frontier.crawls.closed(number)
+                frontier.crawls.forget_closed_crawl(number)
             else:
                 self._forgetting.append(number)
         recovery.queue_lost(self._crawls, self._ended)
         frontier.durability.commit()
-        if frontier.recovery.unsure_of_links:
+        if frontier.recovery.may_lack_links:
             read_links_again(frontier, store, lambda row: self._crawls.get(row.crawl), 0, work)
 
     def _resume(self, number: int, name: str, record: TenantRecord, held: Stats | None, *, is_there: bool) -> None:
@@ -393,7 +393,7 @@ class Core:
         self._number_replies()
         for number in self._closing:
             self._step("end-committed")
-            self._frontier.crawls.closed(number)
+            self._frontier.crawls.forget_closed_crawl(number)
         self._closing.clear()
         self._before_end.clear()
         self._forgetting += self._to_forget

@@ -284,7 +284,7 @@ def read_links_again(
             frontier.notes.note(LINKS_READ, str(row.item))
             frontier.durability.commit()
     frontier.notes.note(LINKS_READ, "0")
-    frontier.recovery.links_are_known()
+    frontier.recovery.record_links_complete()
     log.warning("the links of stored pages are known again", pages=count, visited_again=again)
     return count, again
 

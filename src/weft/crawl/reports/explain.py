@@ -30,7 +30,7 @@ from weft.errors import BadInput, BadUrl, Missing, ServerAway
 from weft.extract.robots_meta import robots_tag
 from weft.fetch.robots import product_token
 from weft.frontier.requests import RequestEnd, RequestStart
-from weft.frontier.view import Entry, FrontierView, SitePace
+from weft.frontier.view import FrontierView, JournalEntry, SiteDelays
 from weft.records import TOO_MANY_REDIRECTS, Reason, Row
 from weft.store.errors import UnreadableData
 from weft.store.export.facts import iso
@@ -96,7 +96,7 @@ class Explanations:
         except BadUrl:
             return self._report.crawls()[-1:]  # it is not a valid URL for any of them
         numbers = {row.crawl for url in wanted for row in self._report.store.for_url(url)}
-        numbers = numbers or {entry.crawl for url in wanted for entry in self._view.entries(url)}
+        numbers = numbers or {entry.crawl for url in wanted for entry in self._view.entries_of_url(url)}
         return self._report.named(numbers) if numbers else self._report.crawls()[-MOST_ASKED:]
 
     def _explainer(self, crawl: ReportCrawl) -> Explainer:
@@ -146,29 +146,33 @@ class Explainer:
         """The reason for a URL without a row in the index."""
         if self._servers:
             return self._on_redis(url)
-        entries = self._view.entries(url, self._crawl.number)
+        entries = self._view.entries_of_url(url, self._crawl.number)
         if entries and not entries[-1].ended:
             key = self._key_of(url)
             count, is_all = self._view.ahead_of(entries[-1], key, self._key_of)
             ahead = f"{count:,}" if is_all else f"at least {count:,}" if count else "an uncounted number of"
-            return self._explain_queued(url, entries[-1], ahead, "in its queue, or being fetched", self._view.site(key))
+            return self._explain_queued(
+                url, entries[-1], ahead, "in its queue, or being fetched", self._view.site_delays(key)
+            )
         if entries and entries[-1].sitemap:
             return Explanation(url, True, "sitemap", "it was read as a sitemap; sitemaps are not stored as pages")
         return self._explain_robots_file(url) or self._explain_by_rules(url) or self._explain_unknown(url)
 
     def _on_redis(self, url: str) -> Explanation:
         """The reason for a URL that no process has ended: the pod's server knows whether it is queued."""
-        from weft.frontier.redis.pod_view import site_pace, waiting
+        from weft.frontier.redis.pod_view import site_pace, waiting_items
 
         away = ""
         pod = urls.pod_of(urls.domain_of(url), len(self._servers))
         try:
             with server_at(self._servers[pod], self._settings) as (client, where):
                 spill = self._folder.of_pod(pod) / "spill"
-                entries = waiting(client, where, pod, self._config.politeness.key_scope, url, spill)
-                pace = site_pace(client, where, self._key_of(url)) if entries else SitePace()
+                entries = waiting_items(client, where, pod, self._config.politeness.key_scope, url, spill)
+                pace = site_pace(client, where, self._key_of(url)) if entries else SiteDelays()
             if entries:
-                return self._explain_queued(url, entries[-1].entry, f"{entries[-1].ahead:,}", entries[-1].place, pace)
+                return self._explain_queued(
+                    url, entries[-1].entry, f"{entries[-1].ahead:,}", entries[-1].location, pace
+                )
         except (ServerAway, BadInput, Missing) as why:
             away = str(why)
         known = self._explain_robots_file(url) or self._explain_by_rules(url)
@@ -267,7 +271,9 @@ class Explainer:
 
     # ── from the frontier ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _explain_queued(self, url: str, entry: Entry, ahead: str, location: str, pace: SitePace) -> Explanation:
+    def _explain_queued(
+        self, url: str, entry: JournalEntry, ahead: str, location: str, pace: SiteDelays
+    ) -> Explanation:
         evidence = [f"depth {entry.depth}; {ahead} URLs of its site come before it", f"it is {location}"]
         evidence += [f"found on {self._store.url_of(entry.parent)}"] if entry.parent else []
         evidence += self._pace(url, pace)
@@ -291,7 +297,7 @@ class Explainer:
         by_domain = self._config.politeness.key_scope == "domain"
         return urls.domain_of(url) if by_domain else urls.host_of(url)
 
-    def _pace(self, url: str, pace: SitePace) -> Iterator[str]:
+    def _pace(self, url: str, pace: SiteDelays) -> Iterator[str]:
         """The reasons why requests to the URL's site are less frequent than the crawl's delay allows."""
         tries = self._view.robots_tries(self._crawl.robots_key(urls.origin_of(url)))
         if tries is not None:

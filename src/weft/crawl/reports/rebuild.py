@@ -10,7 +10,7 @@ from weft.crawl.items.rebuilt import note_items_rebuild
 from weft.crawl.yielded import note_rebuild
 from weft.engine.stored.rebuild import rebuild_engine, rebuild_index
 from weft.errors import BadInput
-from weft.frontier.durability.renew import renew
+from weft.frontier.durability.renew import renew_frontier
 from weft.store.repair.rebuild import Rebuilt
 from weft.telemetry import Slot
 
@@ -45,7 +45,7 @@ def rebuild_frontier(data_dirs: Sequence[str | Path]) -> list[Path]:
     try:
         made = []
         for pod, home in enumerate(folder.frontiers()):
-            if renew(home, [other for other in range(folder.pods) if other != pod]):
+            if renew_frontier(home, [other for other in range(folder.pods) if other != pod]):
                 made.append(home / "frontier.db")
         return made
     finally:

@@ -30,7 +30,7 @@ from weft.engine.parsing.page_reader import PageReader
 from weft.engine.parsing.parsers import CRASH, TIMEOUT, Parsers, one_per_core
 from weft.engine.stored.finished import Frontiers
 from weft.errors import WeftError
-from weft.frontier.durability.journal import Journal
+from weft.frontier.durability.journal import FrontierJournal
 from weft.store.contract import StoredPage
 from weft.store.index import schema
 from weft.store.index.index_writer import Change
@@ -174,7 +174,7 @@ def _from_frontier(path: Path) -> dict[int, tuple[str, bytes]]:
     if not path.exists():
         return {}
     try:
-        with closing(Journal(path)) as journal:
+        with closing(FrontierJournal(path)) as journal:
             rows = list(journal.rows("crawls"))
         return {int(number): (msgspec.msgpack.decode(record)["name"], _lost_record()) for number, record in rows}
     except (WeftError, sqlite3.Error, msgspec.MsgspecError, ValueError, KeyError):

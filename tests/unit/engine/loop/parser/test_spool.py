@@ -16,7 +16,7 @@ from weft.engine.loop.parser.handoff import Handoff
 from weft.engine.loop.parser.pressure import Pressure
 from weft.engine.loop.parser.spool import Spooled, SpoolReader, SpoolWriter, Sweeper, UnreadableEntry, spooled
 from weft.errors import DiskFull, ServerAway
-from weft.frontier.contract import Ended, Handed
+from weft.frontier.contract import HandedTransfer, TransferEnd
 from weft.records import FetchResult, Lease, Purpose
 
 
@@ -193,10 +193,10 @@ class Queue:
     """A parse queue on a server that is away for its first call."""
 
     def __init__(self) -> None:
-        self.handed: list[Handed] = []
+        self.handed: list[HandedTransfer] = []
         self.is_away = True
 
-    def fetched(self, handed: Iterable[Handed]) -> list[bool]:
+    def fetched(self, handed: Iterable[HandedTransfer]) -> list[bool]:
         if self.is_away:
             self.is_away = False
             raise ServerAway("it does not answer")
@@ -231,5 +231,5 @@ def answer(n: int) -> EndedTransfer:
     head, body = b"HTTP/1.1 200 OK\r\n\r\n", bytes([n]) * 1000
     result = FetchResult(lease.url, 200, head, body, None, "", 5.0, 5.5, "127.0.0.1", b"GET /")
     made = EndedTransfer(cast(Any, None), lease, result, 1_700_000_000.0)
-    made.ended = Ended(lease, 5.5)
+    made.ended = TransferEnd(lease, 5.5)
     return made
