@@ -37,9 +37,9 @@ from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.fetcher.answer import EndedTransfer
 from weft.engine.loop.fetcher.robots import RobotsBook
-from weft.engine.loop.loop_parts import reading
+from weft.engine.loop.loop_parts import parser_half
 from weft.engine.loop.metrics import EngineMetrics
-from weft.engine.loop.parser.parsing import AT_ONCE
+from weft.engine.loop.parser.parsing import MOST_PAGES_TOGETHER
 from weft.engine.loop.parser.suspects import Heartbeat, Suspects
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.parsing.parsers import Parsers
@@ -135,17 +135,17 @@ class Crawl:
         )
         metrics = EngineMetrics(Metrics(folder / "metrics", Slot(0, "fetcher")), 5.0)
         self._suspects = Suspects(Heartbeat(folder))
-        self._round, self._parsing = reading(
+        self._round, self._parsing = parser_half(
             self.frontier, self._store, {number: self._crawl}, self._suspects, metrics, Parsers(), sends_all=False
         )
         self._committer = Committer(self.frontier, self._store, lambda _step: None)
         self._texts = SyntheticTexts(0)
         self._next = 0
         self._used: deque[list[str]] = deque()
-        self.frontier.queue.forbids = lambda _number, record, origin, urls: book.forbids(record, origin, urls)
+        self.frontier.queue.forbids = lambda _number, record, origin, urls: book.forbidden_urls(record, origin, urls)
         for host in range(HOSTS):
-            book.learn(origin(host), RobotsRecord("ok", ROBOTS, 9e12))
-            book.of(origin(host))
+            book.store_record(origin(host), RobotsRecord("ok", ROBOTS, 9e12))
+            book.rules_of_origin(origin(host))
         self.frontier.queue.admit(number, [Found(origin(host) + "/", 0) for host in range(HOSTS)])
         self.spent = Counter[str]()
         watched(self._parsing, "_follow", self.spent, "follow")
@@ -163,8 +163,8 @@ class Crawl:
             assert len(leases) == min(COMMIT_EVERY, count - start)
             answers = [self._answer(lease, self._hrefs(lease, size, again)) for lease in leases]
             began = time.thread_time()
-            for at in range(0, len(answers), AT_ONCE):
-                self._parsing.take(answers[at : at + AT_ONCE])
+            for at in range(0, len(answers), MOST_PAGES_TOGETHER):
+                self._parsing.take(answers[at : at + MOST_PAGES_TOGETHER])
                 self._round.flush()
             self._committer.commit()
             self.spent["page"] += time.thread_time() - began

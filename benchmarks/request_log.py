@@ -58,7 +58,7 @@ def build(home: Path, requests: int, hosts: int) -> dict[str, Any]:
     folder.start([], 1, settings=SETTINGS, defaults=["politeness_delay_seconds"])
     clock = _Clock()
     _know_robots(folder, shape, clock)
-    log_folder = folder.of_pod(0) / "requests"
+    log_folder = folder.pod_folder(0) / "requests"
     shutil.rmtree(log_folder)
     began = time.process_time(), time.monotonic()
     _write(log_folder, shape, clock)
@@ -71,14 +71,14 @@ def build(home: Path, requests: int, hosts: int) -> dict[str, Any]:
         "packed_during_writing_bytes": raw, "pack_rest_cpu_s": round(pack_s, 1), "pack_rest_files": packing,
         "log_bytes": size_of(log_folder), "bytes_a_request": round(size_of(log_folder) / requests, 2),
         "files": len(list(log_folder.iterdir())),
-        "robots_bytes": (folder.of_pod(0) / "frontier.db").stat().st_size,
+        "robots_bytes": (folder.pod_folder(0) / "frontier.db").stat().st_size,
         "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
     }  # fmt: skip
 
 
 def _know_robots(folder: CrawlFolder, shape: Shape, clock: _Clock) -> None:
     frontier = EmbeddedFrontier(
-        folder.of_pod(0), PolitenessSection(delay_s=DELAY_S, places=1), wall=lambda: clock.wall
+        folder.pod_folder(0), PolitenessSection(delay_s=DELAY_S, places=1), wall=lambda: clock.wall
     )  # fmt: skip
     frontier.crawls.open_crawl("crawl", CrawlLimits())
     frontier.recovery.recover()

@@ -23,7 +23,7 @@ from typing import Any
 
 from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
-from weft.engine.folder import CRAWL
+from weft.engine.folder import CRAWL_SUFFIX
 from weft.frontier.contract import CrawlLimits, End, EndedLease, PageLinks, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease, Purpose, Row
@@ -128,8 +128,8 @@ class Builder:
         self._data_dir, self._shape = data_dir, shape
         self._folder = CrawlFolder([data_dir])
         section = PolitenessSection(delay_s=DELAY_S, places=1)
-        self._frontier = EmbeddedFrontier(self._folder.of_pod(0), section, revision=1)
-        self._crawl = self._frontier.crawls.open_crawl(CRAWL, CrawlLimits())
+        self._frontier = EmbeddedFrontier(self._folder.pod_folder(0), section, revision=1)
+        self._crawl = self._frontier.crawls.open_crawl(CRAWL_SUFFIX, CrawlLimits())
         self._frontier.recovery.recover()
         self._costs = Costs()
         self._rounds = 0
@@ -160,7 +160,7 @@ class Builder:
 
     def _frontier_bytes(self) -> int:
         """Without the request log, which is packed meanwhile."""
-        folder = self._folder.of_pod(0)
+        folder = self._folder.pod_folder(0)
         return size_of(folder) - size_of(folder / "requests")
 
     def _know_robots(self) -> None:

@@ -139,7 +139,7 @@ def read_asked(data_dir: Path) -> list[Asked]:
     """What the audit reads: the request logs, without what was not made after all."""
     found: list[Asked] = []
     open_: dict[tuple[int, int], int] = {}
-    with closing(FrontierView(CrawlFolder([data_dir]).frontiers())) as view:
+    with closing(FrontierView(CrawlFolder([data_dir]).pod_folders())) as view:
         for pod, event in view.requests(UnreadableLines()):
             if isinstance(event, RequestStart):
                 open_[pod, event.item] = len(found)

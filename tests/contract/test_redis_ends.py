@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from weft.config import PolitenessSection
-from weft.crawl.pods.redis_pods import _reason
+from weft.crawl.pods.redis_pods import _stop_reason
 from weft.engine.loop.stop import Stop
 from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
 from weft.frontier.redis.connection import connect
@@ -68,12 +68,12 @@ def test_a_queue_whose_rest_is_on_disk_is_no_end(pod: Callable[..., RedisFrontie
     facts = frontier.status.stats_and_waits()
     assert 0 < first < 1500 and facts[0].queued == 1500 - first
     assert (facts[0].leased, facts[1]["scheduled"], facts[1]["blocked"]) == (0, 0, 0)
-    assert _reason([facts], None) is None
+    assert _stop_reason([facts], None) is None
     total = first
     while frontier.spiller.move_segments():
         total += drained(frontier)
     assert total + drained(frontier) == 1500
-    assert _reason([frontier.status.stats_and_waits()], None) is Stop.DONE
+    assert _stop_reason([frontier.status.stats_and_waits()], None) is Stop.DONE
 
 
 def test_a_permit_that_comes_back_goes_to_a_site_that_waits_for_one(pod: Callable[..., RedisFrontier]) -> None:
@@ -86,9 +86,9 @@ def test_a_permit_that_comes_back_goes_to_a_site_that_waits_for_one(pod: Callabl
     pages, transports = 0, [End.OTHER, End.RELEASE, End.RETRY, None]
     for turn in range(200):
         facts = frontier.status.stats_and_waits()
-        if _reason([facts], 3) is Stop.MAX_PAGES:
+        if _stop_reason([facts], 3) is Stop.MAX_PAGES:
             break
-        assert _reason([facts], 3) is None, (turn, facts)
+        assert _stop_reason([facts], 3) is None, (turn, facts)
         leases = frontier.leases.claim("me", 10)
         assert len(leases) <= 3 - pages and (leases or facts[1]["scheduled"])
         way = transports[turn % 4] if turn < 12 else End.PAGE

@@ -450,10 +450,10 @@ def test_a_jar_follows_what_another_process_received(pod: Pod) -> None:
 
     def visit(frontier: RedisFrontier, share: CookieShare, jar: CookieJar, *told: str) -> str | None:
         (lease,) = frontier.leases.claim(frontier.owner, 1)
-        share.catch_up(lease)
+        share.load_shared_cookies(lease)
         sent = jar.header("a.com", "/", False, 0.0)
         if told:
-            share.store(lease.url, "/", told, 0.0)
+            share.store_cookies(lease.url, "/", told, 0.0)
         frontier.leases.finish([EndedLease(lease, End.OTHER)])
         return sent
 

@@ -61,8 +61,8 @@ def page(url: str, item: int) -> Lease:
 def let_in(crawl: RunningCrawl, lease: Lease, hrefs: list[str]) -> list[str]:
     """What becomes of a page's links, by the way that the parser takes."""
     assert crawl.recent_links is not None
-    fresh = crawl.recent_links.fresh(lease.url, hrefs)
-    return [url for links in crawl.links(fresh, lease) for url in links.urls]
+    fresh = crawl.recent_links.select_unseen_links(lease.url, hrefs)
+    return [url for links in crawl.admit_links(fresh, lease) for url in links.urls]
 
 
 def test_a_link_that_was_refused_is_let_in_once_its_place_joined_the_scope_elsewhere(start: Any) -> None:

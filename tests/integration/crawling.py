@@ -35,7 +35,7 @@ from warcio.archiveiterator import ArchiveIterator
 from weft import urls
 from weft.cli.main import run as run_weft
 from weft.config import ScopeSection
-from weft.crawl.reports.audit import Report, audit
+from weft.crawl.reports.audit import AuditReport, audit
 from weft.crawl.reports.crawls import ReportFolder
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.loop.parser.suspects import read_heartbeat
@@ -547,7 +547,7 @@ def judged_with_kills(
     return verdict, killed
 
 
-def audited(data_dir: Path) -> Report:
+def audited(data_dir: Path) -> AuditReport:
     """What `weft audit` says."""
     return audit(ReportFolder([data_dir]))
 

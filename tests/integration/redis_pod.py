@@ -30,7 +30,7 @@ from weft.crawl.seeds.known_urls import RECRAWL
 from weft.engine.assembly import Fetching
 from weft.engine.loop.fetcher.revisits import Revisits, StoredVisits
 from weft.engine.loop.long_work import LongWork
-from weft.engine.loop.parser.handoff import GATHER_S, Outlet
+from weft.engine.loop.parser.handoff import GATHER_S, HandoffParts
 from weft.engine.loop.parser.suspects import Heartbeat, pop_suspect
 from weft.engine.loop.progress import CrawlProgress, read_status
 from weft.engine.loop.steps import crash_point
@@ -93,7 +93,7 @@ class One:
         outlet = None
         if order["role"] == "fetcher":
             soft, hard = order.get("soft", 20_000), order.get("hard", 80_000)
-            outlet = Outlet(frontier, folder.spool_of(0), self.slot, soft, hard, crash_point())
+            outlet = HandoffParts(frontier, folder.spool_folder(0), self.slot, soft, hard, crash_point())
         parts = Fetching(
             frontier, self.config, self.slot, self.progress, corpus_id="test", data_dirs=folder.data_dirs,
             work=self.work, metrics=folder.metrics, outlet=outlet,
@@ -135,7 +135,7 @@ class Pod:
         self.deaths: Counter[str] = Counter()  # by name
         self._starts = 0
         self.folder = CrawlFolder([data_dir])
-        self.folder.own.mkdir(parents=True, exist_ok=True)
+        self.folder.own_folder.mkdir(parents=True, exist_ok=True)
         self.folder.add_seeds(seeds)
         config = config_of(data_dir, flags)
         self.folder.record_credential_origins(config.fetch)

@@ -34,7 +34,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """What the page does, and the word for it."""
     monkeypatch.setenv(request.param, MARK)
     if request.param == "WEFT_TEST_ENDLESS_MARK":
-        monkeypatch.setattr(parsers, "LIMIT_S", patience(0.3))
+        monkeypatch.setattr(parsers, "PAGE_LIMIT_S", patience(0.3))
     return KINDS[request.param]
 
 

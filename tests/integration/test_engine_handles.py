@@ -24,7 +24,7 @@ import weft
 from weft.engine import core, handle
 from weft.engine.crawls import settings
 from weft.engine.loop.commit import Committer
-from weft.engine.loop.rows import Rows
+from weft.engine.loop.rows import RowMaker
 from weft.engine.model import WAITING_FOR_SEEDS, CrawlSnapshot, CrawlState, EndReason
 from weft.engine.process.channel import ChannelServer, Connection, socket_path
 from weft.errors import BadInput, DiskFull, WeftError
@@ -63,10 +63,10 @@ def test_calls_of_several_threads_wait_for_their_replies_side_by_side(tmp_path: 
     def serve() -> None:
         while not is_over.wait(0.005):
             server.turn()
-            server.answer()
+            server.reply_to_reads()
             if len(asked) % threads == 0 or has_failed.is_set():
-                server.seal()
-                server.reply()
+                server.seal_replies()
+                server.send_sealed_replies()
 
     serving = threading.Thread(target=serve)
     serving.start()
@@ -157,8 +157,8 @@ def test_a_crawl_does_not_end_before_its_last_seeds_have_come(
         assert self.standing(name).state is CrawlState.RUNNING
         return some(self, name, given, start)
 
-    some = weft.Engine._seed_some
-    monkeypatch.setattr(weft.Engine, "_seed_some", slowly)
+    some = weft.Engine._seed_first_piece
+    monkeypatch.setattr(weft.Engine, "_seed_first_piece", slowly)
     urls = nothing(web, 2, 7, "pieces")
     standing = engine.open("pieces", urls, seeded_urls_only=True)
     assert first_piece_done.is_set() and standing.state in (CrawlState.RUNNING, CrawlState.ENDED)
@@ -170,13 +170,13 @@ def test_a_crawl_that_ends_while_its_seeds_are_sent_needs_no_more(
     engine: weft.Engine, web: SyntheticWeb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handle, "SEEDS_AT_ONCE", 1)
-    some = weft.Engine._seed_some
+    some = weft.Engine._seed_first_piece
 
     def late(self: weft.Engine, name: str, given: list[str], start: int) -> Any:
         ended(self, name)
         return some(self, name, given, start)
 
-    monkeypatch.setattr(weft.Engine, "_seed_some", late)
+    monkeypatch.setattr(weft.Engine, "_seed_first_piece", late)
     standing = engine.open("enough", [host(web, 3), *nothing(web, 3, 4)], max_pages=1)
     assert (standing.state, standing.reason) == (CrawlState.ENDED, EndReason.MAX_PAGES)
 
@@ -257,7 +257,7 @@ def served(web: SyntheticWeb, data_dir: Path) -> Iterator[Connection]:
     engines: list[core.Core] = []
 
     def serve() -> None:
-        engines.append(core.Core(data_dir, settings.plain(settings.of_engine(shared(web))), "id"))
+        engines.append(core.Core(data_dir, settings.storable_settings(settings.engine_settings_of(shared(web))), "id"))
         engines[0].serve(socket_path(data_dir))
         engines[0].run()
 
@@ -276,19 +276,19 @@ def served(web: SyntheticWeb, data_dir: Path) -> Iterator[Connection]:
 def test_a_standing_counts_as_ended_what_no_kill_takes_back(
     web: SyntheticWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit, record, has_page, has_room = Committer.commit, Rows.record, threading.Event(), threading.Event()
+    commit, record, has_page, has_room = Committer.commit, RowMaker.make_row, threading.Event(), threading.Event()
 
     def commit_or_wait(self: Committer) -> None:
         if has_page.is_set() and not has_room.is_set():
             raise DiskFull(tmp_path)
         commit(self)
 
-    def recorded(self: Rows, *args: Any, **more: Any) -> None:
+    def recorded(self: RowMaker, *args: Any, **more: Any) -> None:
         record(self, *args, **more)
         has_page.set()
 
     monkeypatch.setattr(Committer, "commit", commit_or_wait)
-    monkeypatch.setattr(Rows, "record", recorded)
+    monkeypatch.setattr(RowMaker, "make_row", recorded)
     with served(web, tmp_path) as connection:
         urls = [host(web, number) for number in range(3)]
         connection.call("open", name="counted", seeds=urls, settings={"max_depth": 0, "politeness_delay_seconds": 1})

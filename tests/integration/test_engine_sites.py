@@ -16,8 +16,8 @@ from engines import ended
 
 import weft
 from weft.config import FetchSection, PolitenessSection
-from weft.engine.crawls.settings import trust_of
-from weft.engine.loop.fetcher.robots import ASK_AGAIN_S
+from weft.engine.crawls.settings import trust_key_of
+from weft.engine.loop.fetcher.robots import REPEAT_AFTER_S
 from weft.engine.model import EndReason
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
@@ -119,11 +119,11 @@ def test_a_retry_after_binds_every_crawl_of_the_site(tmp_path: Path, busy: str) 
 
 
 def test_a_site_that_was_down_is_asked_again_for_a_seed_but_not_at_once(tmp_path: Path) -> None:
-    trust, now = trust_of(FetchSection(allow_private=True)), time.time()
+    trust, now = trust_key_of(FetchSection(allow_private=True)), time.time()
     with site("") as down_before, site("") as down_now:
         frontier = EmbeddedFrontier(tmp_path / "engine" / "frontier", PolitenessSection(delay_s=0.0, places=1))
         for server, ago_s in ((down_before, 60.0), (down_now, -3600.0)):  # in an hour: however slow this machine is
-            record = RobotsRecord("unreachable", b"", now - ago_s + ASK_AGAIN_S, "connect: refused")
+            record = RobotsRecord("unreachable", b"", now - ago_s + REPEAT_AFTER_S, "connect: refused")
             frontier.sites.robots_known(f"{trust} {server.url.rstrip('/')}", record, None)
         frontier.close()
         with weft.Engine(tmp_path / "engine", delay=0, allow_private=True, seeded_urls_only=True) as engine:

@@ -93,7 +93,7 @@ def test_a_clock_that_cannot_be_used_is_said_and_refused_beside_another_crawl(
         assert second.returncode == 2
         assert b"another of your crawls is running" in refusal and b"--no-machine-clock" in refusal
         assert not (tmp_path / "second").exists()
-    monkeypatch.setattr(machine, "_other", lambda: None)  # other tests have crawls of their own
+    monkeypatch.setattr(machine, "_other_fetching_process", lambda: None)  # other tests have crawls of their own
     said: list[str] = []
     machine.check_clock(PolitenessSection(delay_s=1.0, places=1), said.append)
     assert len(said) == 1 and "cannot be used" in said[0]

@@ -103,7 +103,7 @@ def queue(url: str, folder: Path, urls: int) -> None:
 
 def test_stats_tell_how_the_pods_share_the_work(start_server: StartServer, tmp_path: Path) -> None:
     folder = CrawlFolder([tmp_path / "crawl"])
-    folder.hold()
+    folder.lock_folder()
     folder.start(["http://h.test/"], 3, on_redis=True)
     servers = [start_server(), start_server("valkey", folder=managed_folder(folder.frontier, 1)), start_server()]
     store(folder, "pod0-parser0", 3, 1)

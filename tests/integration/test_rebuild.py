@@ -196,7 +196,7 @@ def test_texts_are_made_again(tmp_path: Path) -> None:
 
 def test_a_running_crawl_is_refused(crawl: list[Path]) -> None:
     folder = CrawlFolder(crawl)
-    folder.hold()
+    folder.lock_folder()
     with pytest.raises(Busy, match="running"):
         rebuild(crawl)
     folder.release()

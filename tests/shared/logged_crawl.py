@@ -8,7 +8,7 @@ from request_lines import with_sums
 
 from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.reports.audit import Report, audit
+from weft.crawl.reports.audit import AuditReport, audit
 from weft.crawl.reports.crawls import ReportFolder
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
@@ -31,7 +31,7 @@ class Crawled:
         """An origin's robots.txt, known from these times on; the frontier writes its history."""
         wall = [WALL]
         section = PolitenessSection(delay_s=DELAY_S, places=1)
-        frontier = EmbeddedFrontier(self.folder.of_pod(pod), section, wall=lambda: wall[0])
+        frontier = EmbeddedFrontier(self.folder.pod_folder(pod), section, wall=lambda: wall[0])
         frontier.crawls.open_crawl("test", CrawlLimits())
         frontier.recovery.recover()
         for at, body in bodies:
@@ -41,11 +41,11 @@ class Crawled:
 
     def log(self, *lines: str, pod: int = 0, slot: str = "") -> None:
         """Replaces a log by these lines."""
-        folder = self.folder.of_pod(pod) / "requests" / slot
+        folder = self.folder.pod_folder(pod) / "requests" / slot
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "requests-00000.log").write_bytes(with_sums("".join(lines)))
 
-    def audit(self) -> Report:
+    def audit(self) -> AuditReport:
         return audit(ReportFolder([self.folder.home]))
 
 

@@ -51,13 +51,13 @@ def errors(crawl_dirs: tuple[str, ...], top: int, as_json: bool, quiet: bool) ->
 
     After a fix of the spider, `weft extract DIR --failed` calls it again for the pages that failed, without a request.
     """
-    from weft.crawl.items.failures import failures
+    from weft.crawl.items.failures import failure_causes
     from weft.crawl.reports.crawls import ReportFolder
 
     del quiet
     folder = ReportFolder(list(crawl_dirs))
     folder.close()
-    causes = failures(folder.folder.data_dirs, top)
+    causes = failure_causes(folder.folder.data_dirs, top)
     if as_json:
         print_document({
             "failures": [

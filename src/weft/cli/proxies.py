@@ -65,7 +65,7 @@ def refresh(config_file: str | None, engine: Engine, as_json: bool, quiet: bool,
 
     The exit code is 3 if fewer than `min_proxies` have passed.
     """
-    from weft.engine.transports.transports import refresh_of
+    from weft.engine.transports.transports import proxy_refresh
     from weft.fetch.proxies.refresh import KIND
     from weft.jobs.reading.progress import ProgressKeys
     from weft.system.refresh_engine import chosen_work
@@ -81,7 +81,7 @@ def refresh(config_file: str | None, engine: Engine, as_json: bool, quiet: bool,
         progress(job)
 
     with closing(keys), closing(progress):
-        refreshing = refresh_of(config.fetch, config.proxy, folder)
+        refreshing = proxy_refresh(config.fetch, config.proxy, folder)
         done = refreshing.run(report_progress, work=chosen_work(engine, config, refreshing))
     enough = done.passed >= config.proxy.least
     if as_json:
@@ -145,7 +145,7 @@ def test(url: str, config_file: str | None, as_json: bool, quiet: bool, **values
     from msgspec.structs import replace
 
     from weft.config.contradictions import wrong_test_url
-    from weft.engine.transports.transports import refusal_of
+    from weft.engine.transports.transports import address_refusal
     from weft.errors import BadInput
     from weft.fetch.proxies.pool import usable_in
     from weft.fetch.proxies.probe import Probe
@@ -157,7 +157,7 @@ def test(url: str, config_file: str | None, as_json: bool, quiet: bool, **values
     proxies = usable_in(config.fetch.proxies, Path(config.server.data_dir))
     if not proxies:
         raise BadInput("there are no proxies to test: give a list, `proxies=FILE`, or run `weft proxies refresh`")
-    probe = Probe(section, config.fetch, refusal_of(config.fetch), "argument URL")
+    probe = Probe(section, config.fetch, address_refusal(config.fetch), "argument URL")
     verdicts = sorted(probe.run(proxies, probe.expect()), key=lambda one: (bool(one.why), one.latency_s))
     works = any(not one.why for one in verdicts)
     if as_json:

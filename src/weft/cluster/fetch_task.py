@@ -20,7 +20,7 @@ import msgspec
 from weft.bodies import Body, Spool, chunks_of
 from weft.cluster.tasks import HandSide
 from weft.config import FetchSection
-from weft.engine.transports.transports import refusal_of
+from weft.engine.transports.transports import address_refusal
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.fetch.curl.client import Client
 from weft.fetch.remote.messages import (
@@ -60,7 +60,7 @@ def _client_of(section: FetchSection, folder: Path) -> Client:
     client = _clients.pop(key, None)
     if client is None:
         spool = Spool(section.body_memory_bytes, folder)
-        client = Client(section, refusal=refusal_of(section), handles=HANDLES, spool=spool)
+        client = Client(section, refusal=address_refusal(section), handles=HANDLES, spool=spool)
     _clients[key] = client
     if len(_clients) > CLIENTS:
         _clients.popitem(last=False)[1].close()

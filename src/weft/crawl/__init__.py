@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from weft.engine.user_code.page import Page
 
 
-class _Callable(ModuleType):
+class _CallableModule(ModuleType):
     """Makes this package callable: users call `weft.crawl(...)` as a function."""
 
     def __call__(
@@ -34,4 +34,4 @@ class _Callable(ModuleType):
         return crawl(seeds, data_dir=data_dir, config=config, on_page=on_page, **settings)
 
 
-sys.modules[__name__].__class__ = _Callable
+sys.modules[__name__].__class__ = _CallableModule

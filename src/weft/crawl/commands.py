@@ -17,20 +17,20 @@ from weft import urls
 from weft.config import load
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.items.extraction_requests import add_request
-from weft.crawl.pods.nodes import is_part
+from weft.crawl.pods.nodes import is_part_of_crawl
 from weft.engine.crawls.limits import check_email
-from weft.engine.crawls.settings import EDITABLE, of_crawl
-from weft.engine.process.channel import Connection, Gone, socket_path
+from weft.engine.crawls.settings import EDITABLE, crawl_settings_of
+from weft.engine.process.channel import Connection, EngineGone, socket_path
 from weft.engine.user_code.calls import Description
 from weft.errors import BadInput, BadUrl, Busy
 from weft.telemetry import Log
 
-PATIENCE_S = 10.0
-AGAIN_S = 0.05
+CONNECT_PATIENCE_S = 10.0
+RECONNECT_AFTER_S = 0.05
 log = Log("weft.crawl.commands")
 
 
-class Edited(NamedTuple):
+class AppliedEdit(NamedTuple):
     """The changes of an edit."""
 
     changed: dict[str, tuple[Any, Any]]  # key → (old value, new value)
@@ -61,17 +61,17 @@ class CrawlCommands:
         self._folder.keep_state(is_cancelled=True)
         log.always("cancelled")
 
-    def edit(self, settings: Mapping[str, Any]) -> Edited:
+    def edit(self, settings: Mapping[str, Any]) -> AppliedEdit:
         """Changes settings of a running crawl: patterns, delay or limits."""
         self.check_open()
-        own = of_crawl(settings)
+        own = crawl_settings_of(settings)
         if fixed := sorted(key for key in own if key not in EDITABLE):
             raise BadInput(
                 f"{', '.join(fixed)}: cannot be changed while a crawl runs; stop it, and change it on resume"
             )
         record = self._folder.settings_record()
         before = self._folder.config()
-        if is_part(before):
+        if is_part_of_crawl(before):
             raise BadInput(
                 "the crawl has pods on other nodes, which must follow the same settings: stop it on all of them, and "
                 "resume it with the change"
@@ -89,7 +89,7 @@ class CrawlCommands:
         changed = kept.changes[-1].changed if kept.revision > record.revision else {}
         for key, (old, new) in changed.items():
             log.always("setting changed", key=key, old=old, new=new)
-        return Edited(changed, loaded.config.limits.max_duration_s if "max_duration" in own else None)
+        return AppliedEdit(changed, loaded.config.limits.max_duration_s if "max_duration" in own else None)
 
     def seed(self, given: Sequence[str]) -> tuple[int, dict[str, str]]:
         """Adds seeds; returns the number of new ones, and the refused ones with their reasons."""
@@ -129,21 +129,21 @@ def command(folder: CrawlFolder, verb: str, **arguments: Any) -> dict[str, Any]:
 
     Returns when the command is in force in every process of the crawl, or after PATIENCE_S.
     """
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + CONNECT_PATIENCE_S
     while folder.is_held():
         try:
-            return _sent(folder, verb, arguments, until)
-        except Gone:
+            return _send_command(folder, verb, arguments, until)
+        except EngineGone:
             if time.monotonic() > until:
                 raise Busy(
                     f"data dir {folder.home}: another process works on it and takes no commands; try again later"
                 ) from None
-            time.sleep(AGAIN_S)
-    folder.hold()
+            time.sleep(RECONNECT_AFTER_S)
+    folder.lock_folder()
     try:
         commands = CrawlCommands(folder)
         result: dict[str, Any] = {}
-        if verb == "edit" and "max_duration" in of_crawl(arguments["settings"]):
+        if verb == "edit" and "max_duration" in crawl_settings_of(arguments["settings"]):
             raise BadInput("`max_duration`: applies to one run, and no process runs the crawl: set it on resume")
         if verb == "edit":
             result["changed"] = commands.edit(**arguments).changed
@@ -164,7 +164,7 @@ def engine_command(folder: CrawlFolder, verb: str, name: str | None, **arguments
         arguments = {"seeds": arguments["given"]}
     try:
         connection = Connection(socket_path(folder.home))
-    except Gone:
+    except EngineGone:
         raise BadInput(f"{folder.home}: no process runs this engine, and only it can change its crawls") from None
     try:
         result: dict[str, Any] = connection.call(verb, name=name, **arguments)
@@ -176,13 +176,13 @@ def engine_command(folder: CrawlFolder, verb: str, name: str | None, **arguments
         connection.close()
 
 
-def _sent(folder: CrawlFolder, verb: str, arguments: dict[str, Any], until: float) -> dict[str, Any]:
+def _send_command(folder: CrawlFolder, verb: str, arguments: dict[str, Any], until: float) -> dict[str, Any]:
     connection = Connection(socket_path(folder.home))
     try:
         result: dict[str, Any] = connection.call(verb, **arguments)
         state = result
         while verb != "cancel" and state["in_force"] < result["changes"] and time.monotonic() < until:
-            time.sleep(AGAIN_S)
+            time.sleep(RECONNECT_AFTER_S)
             state = connection.call("standing")
         return {**result, **state, "is_running": True, "is_in_force": state["in_force"] >= result["changes"]}
     finally:

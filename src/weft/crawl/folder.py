@@ -34,7 +34,7 @@ from weft.crawl.seeds.seed_streams import Piece, SeedStream, check_stream, read_
 from weft.crawl.siblings import record_siblings
 from weft.credentials import harmless, seed_origins
 from weft.engine.crawls.settings_record import SettingsRecord
-from weft.engine.folder import CRAWL, EngineFolder, Identity
+from weft.engine.folder import CRAWL_SUFFIX, EngineFolder, Identity
 from weft.engine.user_code.calls import Description
 from weft.errors import BadInput, Busy, Damaged, unreadable
 from weft.files import is_locked, replace_file, sync_folder, try_lock
@@ -55,13 +55,13 @@ _ORIGINS_REMEDY = (
 )
 _SPIDER_REMEDY = "it says what the crawl's code is: delete it, and resume with `spider=FILE`"
 # Everything that a crawl writes in its data dirs.
-_OWN = (
+_OWN_FILES = (
     "engine.json", "dirs.json", "dirs.tmp", "crawls", "status.json", "status", "frontier", "spool", "warc", "content",
     "trash", "metrics", "logs",
 )  # fmt: skip
 
 
-_Version = tuple[int, int, int]  # of a file: inode, size, modification time
+_FileVersion = tuple[int, int, int]  # of a file: inode, size, modification time
 
 
 class RecrawlStart(msgspec.Struct, frozen=True):
@@ -77,19 +77,19 @@ class CrawlFolder(EngineFolder):
 
     def __init__(self, data_dirs: Sequence[str | Path]) -> None:
         super().__init__(data_dirs)
-        self.own = self.crawls / CRAWL
-        self._seeds = self.own / "seeds.txt"
-        self._origins = self.own / "origins.txt"
+        self.own_folder = self.crawls / CRAWL_SUFFIX
+        self._seeds = self.own_folder / "seeds.txt"
+        self._origins = self.own_folder / "origins.txt"
         self._lock: int | None = None
-        self._seeds_read: tuple[_Version | None, list[str]] = (None, [])
+        self._seeds_read: tuple[_FileVersion | None, list[str]] = (None, [])
 
     @property
-    def here(self) -> tuple[int, ...]:
+    def pods_here(self) -> tuple[int, ...]:
         """The pods that this node runs; its data dirs hold their pages alone."""
         only = self.settings().get("only_pods")
         return numbers(only) if only else tuple(range(self.pods))
 
-    def hold(self) -> None:
+    def lock_folder(self) -> None:
         """Locks the folder for this process until it ends; creates it if necessary."""
         for folder in self.data_dirs:
             try:
@@ -134,19 +134,19 @@ class CrawlFolder(EngineFolder):
         `report_progress` is called with the progress of its copy. `spider` describes the user code, if there is any.
         """
         identity = Identity.new(crawl_id, len(self.data_dirs), pods, on_redis=on_redis)
-        for path in (self.crawls, self.own):
+        for path in (self.crawls, self.own_folder):
             path.mkdir(mode=0o700, exist_ok=True)
         sync_folder(self.crawls)
         self._write_settings(SettingsRecord(dict(settings or {}), sorted(defaults)))
         if spider is not None:
             self.keep_spider(spider)
-        self._write_seeds(seeds, [self._copy(large, report_progress, [])] if large is not None else [])
+        self._write_seeds(seeds, [self._copy_stream(large, report_progress, [])] if large is not None else [])
         record_siblings(self.data_dirs, identity.id)
-        return self.make(identity)
+        return self.write_identity(identity)
 
     def open_existing(self) -> Identity:
         """Opens the existing crawl to continue it."""
-        identity = self.checked()
+        identity = self.check_data_dirs()
         if not self.is_of_one_crawl():
             raise BadInput(
                 f"{self.home} holds an engine, which `weft.Engine` or `weft serve` continues, not a crawl of "
@@ -157,7 +157,7 @@ class CrawlFolder(EngineFolder):
     def clear(self) -> None:
         """Deletes the crawl, and no other files in its folders."""
         for folder in self.data_dirs:
-            for name in _OWN:
+            for name in _OWN_FILES:
                 path = folder / name
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
@@ -173,7 +173,7 @@ class CrawlFolder(EngineFolder):
     def settings_record(self) -> SettingsRecord:
         """The crawl's settings and their changes; raises Damaged if the file is not intact."""
         self.identity()
-        path = self.own / "config.json"
+        path = self.own_folder / "config.json"
         content = open_json(path, _SETTINGS_REMEDY)
         try:
             return msgspec.convert(content, SettingsRecord)
@@ -203,11 +203,11 @@ class CrawlFolder(EngineFolder):
             self._write_settings(record)
 
     def _write_settings(self, record: SettingsRecord) -> None:
-        replace_file(self.own / "config.json", sealed_json(msgspec.to_builtins(record)))
+        replace_file(self.own_folder / "config.json", sealed_json(msgspec.to_builtins(record)))
 
     def spider(self) -> Description | None:
         """The description of the crawl's user code; None if it has none."""
-        path = self.own / "spider.json"
+        path = self.own_folder / "spider.json"
         if not path.exists():
             return None
         try:
@@ -217,13 +217,13 @@ class CrawlFolder(EngineFolder):
 
     def keep_spider(self, description: Description) -> None:
         """Records the description of the crawl's user code."""
-        replace_file(self.own / "spider.json", sealed_json(msgspec.to_builtins(description)))
+        replace_file(self.own_folder / "spider.json", sealed_json(msgspec.to_builtins(description)))
 
     def recrawl(self) -> dict[int, RecrawlStart]:
         """Where the last recrawl of each pod began; empty if there was none."""
         began = {}
         for pod in range(self.pods):
-            path = self._recrawl(pod)
+            path = self._recrawl_path(pod)
             try:
                 began[pod] = msgspec.json.decode(path.read_bytes(), type=RecrawlStart)
             except FileNotFoundError:
@@ -235,10 +235,10 @@ class CrawlFolder(EngineFolder):
 
     def begin_recrawl(self, pod: int, started_at: float, last_item: int) -> None:
         """Records where a pod's recrawl begins."""
-        replace_file(self._recrawl(pod), msgspec.json.encode(RecrawlStart(last_item, started_at)))
+        replace_file(self._recrawl_path(pod), msgspec.json.encode(RecrawlStart(last_item, started_at)))
 
-    def _recrawl(self, pod: int) -> Path:
-        return self.own / f"recrawl-{pod}.json"
+    def _recrawl_path(self, pod: int) -> Path:
+        return self.own_folder / f"recrawl-{pod}.json"
 
     def pages_by_pod(self) -> dict[int, int]:
         """The number of pages that each pod has stored."""
@@ -255,31 +255,31 @@ class CrawlFolder(EngineFolder):
         """The crawl's seeds, canonical; raises Damaged if the file is not intact."""
         return [line for line in self._seed_lines() if not line.startswith("#")]
 
-    def streams(self) -> list[SeedStream]:
+    def seed_streams(self) -> list[SeedStream]:
         """The large seed files, which are read while the crawl runs."""
         return streams_in(self._seed_lines())
 
     def check_streams(self) -> None:
         """Reads the large seed files completely; raises Damaged if one is not intact."""
-        for stream in self.streams():
-            check_stream(self.own, stream, _SEEDS_REMEDY)
+        for stream in self.seed_streams():
+            check_stream(self.own_folder, stream, _SEEDS_REMEDY)
 
-    def pieces(self, stream: SeedStream, at: int = 0) -> Iterator[Piece]:
+    def read_stream(self, stream: SeedStream, at: int = 0) -> Iterator[Piece]:
         """The pieces of a large seed file, from an offset on."""
-        return read_pieces(self.own, stream, _SEEDS_REMEDY, at)
+        return read_pieces(self.own_folder, stream, _SEEDS_REMEDY, at)
 
     def record_scope_origins(self, report_progress: Callable[[str], None]) -> None:
         """Reads the origins of large seed files, which decide their scope; recorded ones are not read again."""
-        for stream in self.streams():
-            record_origins(self.own, stream, partial(self.pieces, stream), report_progress)
+        for stream in self.seed_streams():
+            record_origins(self.own_folder, stream, partial(self.read_stream, stream), report_progress)
 
     def scope_seeds(self) -> Iterator[str]:
         """One or several URLs for every origin of a large seed file: scope and credentials are derived from them."""
-        for stream in self.streams():
-            origins, at = origins_of(self.own, stream)
+        for stream in self.seed_streams():
+            origins, at = origins_of(self.own_folder, stream)
             yield from (f"{origin}/" for origin in origins)
             if at < stream.bytes:
-                for piece in self.pieces(stream, at):
+                for piece in self.read_stream(stream, at):
                     yield from all_seeds(piece.lines)
 
     def add_seeds(
@@ -289,11 +289,11 @@ class CrawlFolder(EngineFolder):
         report_progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Adds seeds to the existing ones, and a large file unless it was added before."""
-        known, streams = self.seeds(), self.streams()
+        known, streams = self.seeds(), self.seed_streams()
         together = list(dict.fromkeys([*known, *seeds]))
-        added = self._copy(large, report_progress, streams) if large is not None else None
+        added = self._copy_stream(large, report_progress, streams) if large is not None else None
         if added is not None and added.text in {stream.text for stream in streams}:
-            (self.own / added.name).unlink()
+            (self.own_folder / added.name).unlink()
             added = None
         if together != known or added is not None:
             self._write_seeds(together, [*streams, *([added] if added is not None else [])])
@@ -319,24 +319,24 @@ class CrawlFolder(EngineFolder):
         """The lines of the seed file, cached: a change of seeds replaces the file."""
         if not self.exists() and not self._seeds.exists():
             return []
-        version = _version(self._seeds)
+        version = _version_of_file(self._seeds)
         if version is None or version != self._seeds_read[0]:
             self._seeds_read = version, open_lines(self._seeds, _SEEDS_REMEDY)
         return self._seeds_read[1]
 
-    def _copy(
+    def _copy_stream(
         self, large: SeedFile, report_progress: Callable[[str], None], others: Sequence[SeedStream]
     ) -> SeedStream:
         """Copies a large file under a name that no stream has."""
         number = 1 + max((int(stream.name.split("-")[1].split(".")[0]) for stream in others), default=0)
-        return write_stream(self.own / f"seeds-{number}.pack", large.pieces(report_progress))
+        return write_stream(self.own_folder / f"seeds-{number}.pack", large.pieces(report_progress))
 
-    def _write_seeds(self, seeds: Iterable[str], streams: Iterable[SeedStream] = ()) -> None:
-        lines = [*dict.fromkeys(seeds), *(stream.line() for stream in streams)]
+    def _write_seeds(self, seeds: Iterable[str], seed_streams: Iterable[SeedStream] = ()) -> None:
+        lines = [*dict.fromkeys(seeds), *(stream.line() for stream in seed_streams)]
         replace_file(self._seeds, sealed_lines(lines))
 
 
-def _version(path: Path) -> _Version | None:
+def _version_of_file(path: Path) -> _FileVersion | None:
     try:
         stat = path.stat()
     except OSError:

@@ -14,7 +14,7 @@ from weft.engine.loop.progress import CrawlStatus, read_status
 from weft.records import PanelTable
 from weft.supervise.process import pids
 
-MOST = 200
+MOST_CRAWLS = 200
 _COLUMNS = ("Data dir", "State", "Pages", "Queued", "Pages a second", "Process")
 
 
@@ -26,21 +26,21 @@ class MachineCrawls:
     def table(self) -> PanelTable:
         """The crawls that run now."""
         rows = [_row(home, status, pid) for home, (status, pid) in sorted(running_crawls().items())]
-        return PanelTable(_COLUMNS, tuple(rows[:MOST]), "" if rows else "No `weft crawl` runs here now.")
+        return PanelTable(_COLUMNS, tuple(rows[:MOST_CRAWLS]), "" if rows else "No `weft crawl` runs here now.")
 
 
 def running_crawls() -> dict[Path, tuple[CrawlStatus, int]]:
     """The home of each running crawl, its status, and the id of the process that holds it."""
     crawls: dict[Path, tuple[CrawlStatus, int]] = {}
     for pid in pids():
-        for home in _held_by(pid):
+        for home in _folders_held_by(pid):
             folder = CrawlFolder([home])
             if home not in crawls and folder.exists() and (status := read_status(folder.status)) is not None:
                 crawls[home] = (status, pid)
     return crawls
 
 
-def _held_by(pid: int) -> list[Path]:
+def _folders_held_by(pid: int) -> list[Path]:
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)  # noqa: PTH208 (names alone, no objects)

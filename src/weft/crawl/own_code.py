@@ -9,19 +9,19 @@ from weft.config import Config, keys, own_names
 from weft.crawl.folder import CrawlFolder
 from weft.engine.user_code.calls import Description
 from weft.engine.user_code.describing import describe
-from weft.engine.user_code.sources import code_in
+from weft.engine.user_code.sources import code_of_crawl
 from weft.errors import BadConfig, BadInput
 from weft.names import answer
 
 SETTINGS_ORIGIN = "settings of the spider"
-_NOT_THEIRS = frozenset(
+_NOT_OF_SPIDERS = frozenset(
     {"spider", "on_page", "scrapy", "scrapy_arguments", "scrapy_settings", "resume", "fresh", "retry_failed", "recrawl"}
 )
 
 
 def describe_code(config: Config) -> Description | None:
     """The description of the code that the settings name; None if they name none."""
-    code = code_in(config)
+    code = code_of_crawl(config)
     if code is None:
         return None
     section = config.spider
@@ -41,7 +41,7 @@ def settings_in(description: Description) -> dict[str, Any]:
     for name, value in description.settings.items():
         if name not in own:
             problems.append(f"{SETTINGS_ORIGIN}: no setting {name!r}{answer(name, own, str)}")
-        elif own[name] in _NOT_THEIRS:
+        elif own[name] in _NOT_OF_SPIDERS:
             problems.append(f"{SETTINGS_ORIGIN}: {name} can only be set by the command that runs it")
         else:
             settings[own[name]] = value

@@ -23,7 +23,7 @@ from weft.crawl.yielded import Yielded
 from weft.engine.loop.progress import CrawlStatus
 from weft.engine.stored.stored_page import CrawledPage, read_page
 from weft.engine.user_code.page import Page
-from weft.engine.user_code.sources import is_imported, text_of_object
+from weft.engine.user_code.sources import import_name_of, is_imported
 from weft.errors import BadConfig, BadInput, NothingStored
 from weft.names import answer
 from weft.store.pages import PageStore
@@ -51,9 +51,9 @@ def crawl(
     """
     given = given_settings(settings, data_dir)
     if on_page is not None:
-        given["on_page"] = on_page if isinstance(on_page, str) else text_of_object(on_page)
+        given["on_page"] = on_page if isinstance(on_page, str) else import_name_of(on_page)
     typed = [seeds] if isinstance(seeds, str) else list(seeds)
-    return _crawled(typed, given, None if config is None else os.fspath(config))
+    return _crawl_pages(typed, given, None if config is None else os.fspath(config))
 
 
 def given_settings(
@@ -93,14 +93,14 @@ def prepared_for(stack: ExitStack, seeds: list[str], settings: dict[str, Any], c
     return prepared
 
 
-def _crawled(seeds: list[str], settings: dict[str, Any], config_file: str | None) -> Iterator[CrawledPage]:
+def _crawl_pages(seeds: list[str], settings: dict[str, Any], config_file: str | None) -> Iterator[CrawledPage]:
     with ExitStack() as stack:
         prepared = prepared_for(stack, seeds, settings, config_file)
         folder, resume = prepared.folder, prepared.loaded.config.run.resume
-        yield from _pages(prepared, stack, Yielded.of(folder.data_dirs, resume=resume))
+        yield from _yield_pages(prepared, stack, Yielded.of(folder.data_dirs, resume=resume))
 
 
-def run_beside(stack: ExitStack, prepared: Prepared, news: News) -> Callable[[], None]:
+def run_beside(stack: ExitStack, prepared: Prepared, news: StoredPagesSignal) -> Callable[[], None]:
     """Runs a crawl in a thread; the returned function waits for its end, and raises its error."""
     failure: list[BaseException] = []
 
@@ -125,50 +125,50 @@ def run_beside(stack: ExitStack, prepared: Prepared, news: News) -> Callable[[],
     return finish
 
 
-def _pages(prepared: Prepared, stack: ExitStack, yielded: Yielded) -> Iterator[CrawledPage]:
-    news = News()
+def _yield_pages(prepared: Prepared, stack: ExitStack, yielded: Yielded) -> Iterator[CrawledPage]:
+    news = StoredPagesSignal()
     finish = run_beside(stack, prepared, news)
-    store = _opened(prepared, news)
+    store = _open_store(prepared, news)
     if store is not None:
         stack.callback(store.abandon)
         stack.callback(yielded.write)
         yield from _committed_pages(store, news, yielded)
     finish()
     if (outcome := prepared.outcome()).is_nothing:
-        warnings.warn("\n".join(outcome.lines()), NothingStored, stacklevel=3)
+        warnings.warn("\n".join(outcome.message_lines()), NothingStored, stacklevel=3)
 
 
-class News:
+class StoredPagesSignal:
     """Signals that more pages may be stored, from the crawl's status: the index is read only when there is something
     new."""
 
     def __init__(self) -> None:
-        self._changed = threading.Event()
-        self._pages = 0
-        self._until = 0.0
+        self._has_changed = threading.Event()
+        self._yield_pages = 0
+        self._unread_since = 0.0
         self.has_ended = False
 
     def notify(self, status: CrawlStatus) -> None:
         """Called by the orchestrator with the status, several times a second."""
         now = time.monotonic()
-        if status.pages != self._pages:
-            self._pages, self._until = status.pages, now + COMMITTED_WITHIN_S
-        if now < self._until:
-            self._changed.set()
+        if status.pages != self._yield_pages:
+            self._yield_pages, self._unread_since = status.pages, now + COMMITTED_WITHIN_S
+        if now < self._unread_since:
+            self._has_changed.set()
 
     def end(self) -> None:
         """Signals the end of the crawl."""
         self.has_ended = True
-        self._changed.set()
+        self._has_changed.set()
 
     def wait(self) -> None:
         """Waits until there is something new, or the crawl has ended."""
-        self._changed.wait()
+        self._has_changed.wait()
         if not self.has_ended:
-            self._changed.clear()
+            self._has_changed.clear()
 
 
-def _opened(prepared: Prepared, news: News) -> PageStore | None:
+def _open_store(prepared: Prepared, news: StoredPagesSignal) -> PageStore | None:
     """Opens the store as soon as the crawl has created its index; None if the crawl ended before."""
     while True:
         news.wait()
@@ -180,7 +180,7 @@ def _opened(prepared: Prepared, news: News) -> PageStore | None:
                 return None
 
 
-def _committed_pages(store: PageStore, news: News, yielded: Yielded) -> Iterator[CrawledPage]:
+def _committed_pages(store: PageStore, news: StoredPagesSignal, yielded: Yielded) -> Iterator[CrawledPage]:
     """Yields new pages in the order of their commits, until the crawl has ended and all are yielded."""
     while True:
         ended = news.has_ended

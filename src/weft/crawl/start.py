@@ -19,10 +19,10 @@ from weft.crawl.commands import CrawlCommands
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.own_code import SETTINGS_ORIGIN, check_resumed, describe_code, settings_in
 from weft.crawl.pods.distribution import announce_pods
-from weft.crawl.pods.nodes import Shared, check_nodes, is_part, join
+from weft.crawl.pods.nodes import SharedSettings, check_nodes, is_part_of_crawl, join_crawl
 from weft.crawl.pods.process_slots import check_cores
 from weft.crawl.pods.servers import forget_pods
-from weft.crawl.processes.frontier_settings import settings_of
+from weft.crawl.processes.frontier_settings import redis_settings_of
 from weft.crawl.processes.logs import open_log, orchestrator_slot, report_changes
 from weft.crawl.processes.orchestrator import Orchestrator
 from weft.crawl.reports.combined_status import current_status
@@ -158,8 +158,8 @@ def _prepare(
     first = given.seeds(complain) if given is not None else []
     if large is None:
         seeds = seeds + first
-    if config.scope.scope == "prefix" and (large is not None or (resume and folder.streams())):
-        path = large.path if large is not None else folder.streams()[0].name
+    if config.scope.scope == "prefix" and (large is not None or (resume and folder.seed_streams())):
+        path = large.path if large is not None else folder.seed_streams()[0].name
         raise BadInput(
             f"seed file {path}: is larger than a megabyte, and with `scope='prefix'` every link would be held "
             "against each of its lines: use `scope` domain, host or any"
@@ -180,7 +180,7 @@ def _prepare(
     _check_installed(config)
     if not config.pods.on_redis:
         check_clock(config.politeness, complain)
-    folder.hold()
+    folder.lock_folder()
     have_temporary_folder(folder.home)
     endpoint: MetricsEndpoint | None = None
     pods: RedisPods | None = None
@@ -200,7 +200,7 @@ def _prepare(
             _check_seen_filter(folder, loaded)
         else:
             _make_room(folder, loaded)
-            crawl_id = join(config) if is_part(config) else None
+            crawl_id = join_crawl(config) if is_part_of_crawl(config) else None
             is_new = True
             identity = folder.start(
                 seeds,
@@ -311,8 +311,8 @@ def _open_pods(
     from weft.crawl.pods.redis_pods import RedisPods
 
     pods = RedisPods(loaded.config, folder, crawl_id)
-    listed = [*folder.seeds(), *seeds, *(stream.text for stream in folder.streams())]
-    shared = Shared.of(loaded, listed) if is_part(loaded.config) else None
+    listed = [*folder.seeds(), *seeds, *(stream.text for stream in folder.seed_streams())]
+    shared = SharedSettings.of(loaded, listed) if is_part_of_crawl(loaded.config) else None
     pods.start(complain, shared)
     return pods
 
@@ -395,7 +395,7 @@ def _keep(folder: CrawlFolder, loaded: Loaded) -> Mapping[str, tuple[Any, Any]]:
 def _is_failed_start(folder: CrawlFolder, loaded: Loaded) -> bool:
     """Whether the existing crawl stored no page and was not stopped by a user: then the same command starts again."""
     status = current_status(folder)
-    if is_part(loaded.config) or (status.state in ("interrupted", "limit") and status.note in _ON_PURPOSE):
+    if is_part_of_crawl(loaded.config) or (status.state in ("interrupted", "limit") and status.note in _ON_PURPOSE):
         return False
     try:
         store = PageStore.open(folder.data_dirs, read_only=True)
@@ -421,5 +421,5 @@ def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:
         raise Occupied(folder.home)
     if before.on_redis:
         servers = {pod: spec.redis_url for pod, spec in enumerate(loaded.config.pods.pods) if spec.redis_url}
-        forget_pods(before.id, servers, settings_of(loaded.config), folder.node)
+        forget_pods(before.id, servers, redis_settings_of(loaded.config), folder.node)
     folder.clear()

@@ -86,7 +86,7 @@ def note_rebuild(data_dirs: list[Path]) -> None:
 
 
 def _path(data_dirs: list[Path]) -> Path:
-    return CrawlFolder(data_dirs).own / "yielded.json"
+    return CrawlFolder(data_dirs).own_folder / "yielded.json"
 
 
 def _items(data_dirs: list[Path], kept: _Position) -> set[int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from weft.engine.handle import Ending, Engine
+from weft.engine.handle import Engine, ReadingEnd
 from weft.engine.model import Blocked, BrowserStatus, CrawlEvent, CrawlSnapshot, Seeded
 from weft.engine.stored.stored_page import CrawledPage
 from weft.errors import WeftError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weft.store.export.job import Done
 
 T = TypeVar("T")
-_END = object()
+_END_OF_ITEMS = object()
 
 
 class AsyncEngine:
@@ -49,95 +49,95 @@ class AsyncEngine:
 
     async def open(self, name: str, seeds: str | Sequence[str] = (), **settings: Any) -> CrawlSnapshot:
         """Opens a crawl."""
-        return await asyncio.to_thread(self._opened().open, name, seeds, **settings)
+        return await asyncio.to_thread(self._open_engine().open, name, seeds, **settings)
 
     async def seed(self, name: str, urls: str | Sequence[str]) -> Seeded:
         """Adds URLs to a crawl."""
-        return await asyncio.to_thread(self._opened().seed, name, urls)
+        return await asyncio.to_thread(self._open_engine().seed, name, urls)
 
     async def close_seeds(self, name: str) -> CrawlSnapshot:
         """Announces that no more seeds come."""
-        return await asyncio.to_thread(self._opened().close_seeds, name)
+        return await asyncio.to_thread(self._open_engine().close_seeds, name)
 
     async def edit(self, name: str, **changes: Any) -> CrawlSnapshot:
         """Changes the settings of a running crawl."""
-        return await asyncio.to_thread(self._opened().edit, name, **changes)
+        return await asyncio.to_thread(self._open_engine().edit, name, **changes)
 
     async def pause(self, name: str) -> CrawlSnapshot:
         """Pauses a crawl: it requests nothing until `resume`."""
-        return await asyncio.to_thread(self._opened().pause, name)
+        return await asyncio.to_thread(self._open_engine().pause, name)
 
     async def resume(self, name: str) -> CrawlSnapshot:
         """Continues a paused crawl."""
-        return await asyncio.to_thread(self._opened().resume, name)
+        return await asyncio.to_thread(self._open_engine().resume, name)
 
     async def cancel(self, name: str) -> CrawlSnapshot:
         """Ends a crawl now."""
-        return await asyncio.to_thread(self._opened().cancel, name)
+        return await asyncio.to_thread(self._open_engine().cancel, name)
 
     async def forget(self, name: str) -> None:
         """Deletes everything of a crawl."""
-        await asyncio.to_thread(self._opened().forget, name)
+        await asyncio.to_thread(self._open_engine().forget, name)
 
     async def standing(self, name: str) -> CrawlSnapshot:
         """A snapshot of one crawl."""
-        return await asyncio.to_thread(self._opened().standing, name)
+        return await asyncio.to_thread(self._open_engine().standing, name)
 
     async def standings(self) -> list[CrawlSnapshot]:
         """Snapshots of all crawls."""
-        return await asyncio.to_thread(self._opened().standings)
+        return await asyncio.to_thread(self._open_engine().standings)
 
     async def blocked(self) -> list[Blocked]:
         """The sites whose breakers are open, and until when."""
-        return await asyncio.to_thread(self._opened().blocked)
+        return await asyncio.to_thread(self._open_engine().blocked)
 
     async def browsers(self) -> BrowserStatus:
         """The state of the browsers that render pages, and why none can now."""
-        return await asyncio.to_thread(self._opened().browsers)
+        return await asyncio.to_thread(self._open_engine().browsers)
 
     async def wait(self, name: str, timeout: float | None = None) -> CrawlSnapshot:
         """Returns when a crawl has ended."""
-        ends = Ending()
-        return await _alone(lambda: self._opened().wait(name, timeout, ends=ends), ends)
+        ends = ReadingEnd()
+        return await _call_in_own_thread(lambda: self._open_engine().wait(name, timeout, ends=ends), ends)
 
     async def export(self, name: str, format: str, out: str | Path | BinaryIO, **order: Any) -> Done:  # noqa: A002
         """Writes a crawl's pages."""
-        return await _alone(lambda: self._opened().export(name, format, out, **order), Ending())
+        return await _call_in_own_thread(lambda: self._open_engine().export(name, format, out, **order), ReadingEnd())
 
     def events(
         self, name: str | None = None, after: int = 0, *, follow: bool = True, progress: bool = False
     ) -> AsyncIterator[CrawlEvent]:
         """The events of one crawl, or of all, after a cursor."""
-        ends = Ending()
-        found = self._opened().events(name, after, follow=follow, progress=progress, ends=ends)
-        return _each(found, ends)
+        ends = ReadingEnd()
+        found = self._open_engine().events(name, after, follow=follow, progress=progress, ends=ends)
+        return _iterate_in_thread(found, ends)
 
     def pages(self, name: str, after: int = 0, *, follow: bool = True) -> AsyncIterator[CrawledPage]:
         """A crawl's stored pages."""
-        ends = Ending()
-        return _each(self._opened().pages(name, after, follow=follow, ends=ends), ends)
+        ends = ReadingEnd()
+        return _iterate_in_thread(self._open_engine().pages(name, after, follow=follow, ends=ends), ends)
 
-    def _opened(self) -> Engine:
+    def _open_engine(self) -> Engine:
         if self._engine is None:
             raise WeftError("the engine is not open: use `async with weft.AsyncEngine(...) as engine`")
         return self._engine
 
 
-async def _alone(work: Callable[[], T], ends: Ending) -> T:
+async def _call_in_own_thread(work: Callable[[], T], ends: ReadingEnd) -> T:
     """Runs a call on a thread of its own: a long wait must not occupy a thread that other calls need."""
     with ThreadPoolExecutor(1) as thread:
         try:
             return await asyncio.get_running_loop().run_in_executor(thread, work)
         finally:
-            ends.end()  # a cancelled task leaves no thread behind that waits
+            ends.end_reading()  # a cancelled task leaves no thread behind that waits
 
 
-async def _each(found: Iterator[T], ends: Ending) -> AsyncIterator[T]:
+async def _iterate_in_thread(found: Iterator[T], ends: ReadingEnd) -> AsyncIterator[T]:
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1) as thread:
         try:
-            while (one := await loop.run_in_executor(thread, next, found, _END)) is not _END:
+            while (one := await loop.run_in_executor(thread, next, found, _END_OF_ITEMS)) is not _END_OF_ITEMS:
                 yield one  # type: ignore[misc]
         finally:
-            ends.end()
+            ends.end_reading()
             thread.submit(found.close)  # type: ignore[attr-defined]

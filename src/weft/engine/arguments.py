@@ -59,4 +59,4 @@ def opened_with(
 ) -> dict[str, Any]:
     """The arguments by which a repeated `open` is recognised as the same crawl; earlier visits are no part of it."""
     limits = {"weight": weight, "in_flight": in_flight, "memory_bytes": memory_bytes, "keep_open": keep_open}
-    return settings.plain({**own, **limits})
+    return settings.storable_settings({**own, **limits})

@@ -17,20 +17,20 @@ from weft.bodies import Spool
 from weft.config import Config
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.fetcher.fetch_loop import Loop
-from weft.engine.loop.fetcher.flight import Flight, most_in_flight
+from weft.engine.loop.fetcher.flight import FlightControl, most_in_flight
 from weft.engine.loop.long_work import LongWork
-from weft.engine.loop.loop_parts import fetching, fused, parsers_of, reading
+from weft.engine.loop.loop_parts import handler_that_hands_over, handler_that_parses, make_parsers, parser_half
 from weft.engine.loop.metrics import EngineMetrics
-from weft.engine.loop.parser.handoff import Outlet
+from weft.engine.loop.parser.handoff import HandoffParts
 from weft.engine.loop.parser.parser_loop import ParserLoop
-from weft.engine.loop.parser.spool import SpoolReader, Sweeper
+from weft.engine.loop.parser.spool import SegmentSweeper, SpoolReader
 from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.steps import crash_point
 from weft.engine.parsing.parsers import Parsers
 from weft.engine.transports.browsers import Browsers
 from weft.engine.transports.hands import Hands
-from weft.engine.transports.transports import Clients, Transports
+from weft.engine.transports.transports import ClientFactory, Transports
 from weft.errors import Busy
 from weft.frontier.contract import Frontier, SharedFrontier
 from weft.store.pages import PageStore
@@ -79,7 +79,7 @@ class Parts:
             step=self.step,
             alive=work,
         )
-        self.store = when_free(open_store)
+        self.store = retry_while_locked(open_store)
         self._check, self._next_check = self.store.verify(), 0.0
         self.suspects = Suspects(work.heartbeat, died_with_its_starter=progress.is_new_run)
         self.metrics = EngineMetrics(Metrics(metrics, slot, peers), config.log.metrics_update_s)
@@ -93,7 +93,7 @@ class Parts:
             self.work(checked)
             at_most -= checked
 
-    def _go_on_checking(self, now: float) -> None:
+    def _check_more_rows(self, now: float) -> None:
         """Checks the index in small pieces between pages, so that no start waits for it, whatever its size."""
         if now >= self._next_check:
             self._next_check = now + CHECK_EVERY_S
@@ -103,13 +103,13 @@ class Parts:
         """The last step of closing: what was stored is on the disk, and the frontier has been notified."""
         self.work.begin("closing the queue", state="draining")
         stats = self._opened.status.stats()
-        self.progress.ends(stats)
-        self.metrics.update(self.progress, stats, 0, now=True)
+        self.progress.record_final_stats(stats)
+        self.metrics.save_if_due(self.progress, stats, 0, now=True)
         self._opened.close()
         self.suspects.close()
 
 
-def when_free(open_it: Callable[[], T]) -> T:
+def retry_while_locked(open_it: Callable[[], T]) -> T:
     """Opens a resource that a process locks. A process that is being killed holds the lock until its last write is on
     the disk.
     """
@@ -134,7 +134,7 @@ class Fetching(Parts):
         self,
         frontier: Frontier,
         *args: Any,
-        outlet: Outlet | None = None,
+        outlet: HandoffParts | None = None,
         loading: Callable[[], bytes] | None = None,
         is_alone: bool = True,
         **kwargs: Any,
@@ -147,22 +147,24 @@ class Fetching(Parts):
         self.bodies = Spool(self.config.fetch.body_memory_bytes, self.folder)
         self.browsers = Browsers(self.config.fetch, self.folder / self.slot.name, self.crawls, frontier)
         self.hands = Hands(self.config.cluster, self.folder, self.slot.name, self.crawls, is_alone=is_alone)
-        clients = Clients(most, self.bodies, self.config.proxy, self.folder, self.browsers.around, self.hands)
+        clients = ClientFactory(most, self.bodies, self.config.proxy, self.folder, self.browsers.around, self.hands)
         self.transports = Transports(clients, most)
         self._held_up = lambda now: clients.held_up(now) or self.browsers.unusable
-        self._flight = Flight(most)
-        self.metrics.before_save.append(lambda: self.metrics.names(self.transports.lookups()))
-        self.metrics.before_save.append(lambda: self.metrics.bodies(self.bodies))
-        self.metrics.before_save.append(lambda: self.metrics.proxies(clients.counts(time.monotonic())))
-        self.metrics.before_save.append(lambda: self.metrics.browsers(self.browsers.report))
+        self._flight = FlightControl(most)
+        self.metrics.before_save.append(lambda: self.metrics.record_lookups(self.transports.lookups()))
+        self.metrics.before_save.append(lambda: self.metrics.record_body_memory(self.bodies))
+        self.metrics.before_save.append(lambda: self.metrics.record_proxies(clients.counts(time.monotonic())))
+        self.metrics.before_save.append(lambda: self.metrics.record_browsers(self.browsers.report))
         self.outlet = outlet
         store, crawls = self.store, self.crawls
         if outlet is not None:
-            self.results = fetching(frontier, store, crawls, self.metrics, outlet.handoff)
+            self.results = handler_that_hands_over(frontier, store, crawls, self.metrics, outlet.handoff)
         else:
-            parsers, sends_all = parsers_of(self.config, loading)
+            parsers, sends_all = make_parsers(self.config, loading)
             self.parsers = parsers
-            self.results = fused(frontier, store, crawls, self.suspects, self.metrics, parsers, sends_all=sends_all)
+            self.results = handler_that_parses(
+                frontier, store, crawls, self.suspects, self.metrics, parsers, sends_all=sends_all
+            )
 
     def start(self, owner: str, periodic_tasks: Sequence[PeriodicTask] = (), **how: Any) -> Loop:
         """Starts the loop, once crawls are recovered; for the other arguments see `Loop`."""
@@ -172,7 +174,7 @@ class Fetching(Parts):
         self.loop = Loop(
             frontier, self.transports, self.results, self.committer, self.crawls, self.progress, self.suspects,
             self.metrics, owner=owner, step=self.step, flight=self._flight, held_up=self._held_up,
-            periodic_tasks=[*periodic_tasks, self._go_on_checking, self.browsers.poll],
+            periodic_tasks=[*periodic_tasks, self._check_more_rows, self.browsers.poll],
             by_address=self.config.politeness.key_scope == "ip", pressure=outlet.pressure if outlet else None,
             hands=self.hands, **how,
         )  # fmt: skip
@@ -181,7 +183,7 @@ class Fetching(Parts):
     def close(self) -> None:
         """Closes the parts after the loop has ended."""
         self.work.begin("storing the last pages", state="draining")
-        self.transports.shut()
+        self.transports.close_all()
         self.hands.close()
         self.browsers.close()
         self.results.close()
@@ -199,9 +201,9 @@ class Reading(Parts):
         super().__init__(frontier, *args, **kwargs)
         self._frontier = frontier
         self._reader = SpoolReader(spool)
-        self._sweeper = Sweeper(spool, frontier.parse_queue.awaited)
-        parsers, _ = parsers_of(self.config)
-        self.round, self._parsing = reading(
+        self._sweeper = SegmentSweeper(spool, frontier.parse_queue.awaited)
+        parsers, _ = make_parsers(self.config)
+        self.round, self._parsing = parser_half(
             frontier, self.store, self.crawls, self.suspects, self.metrics, parsers, sends_all=False
         )
 
@@ -212,7 +214,7 @@ class Reading(Parts):
         return ParserLoop(
             self._frontier, self._reader, self.round, self._parsing, self._committer, self.crawls,
             self.progress, self.suspects, self.metrics, at_a_time=at_a_time, step=self.step,
-            periodic_tasks=[*periodic_tasks, self._sweeper, self._go_on_checking],
+            periodic_tasks=[*periodic_tasks, self._sweeper, self._check_more_rows],
         )  # fmt: skip
 
     def close(self) -> None:

@@ -37,8 +37,8 @@ from weft.engine.arguments import (
 from weft.engine.assembly import Fetching
 from weft.engine.crawls import settings as crawl_settings
 from weft.engine.crawls.deadlines import Deadlines
-from weft.engine.crawls.limits import check_email, limits_of
-from weft.engine.crawls.memory import check_memory, flight_within
+from weft.engine.crawls.limits import check_email, frontier_limits_of
+from weft.engine.crawls.memory import check_memory, most_in_flight_within
 from weft.engine.crawls.recorded import RecordedSettings
 from weft.engine.crawls.seeding import Seeding
 from weft.engine.crawls.settings_record import SettingsChange
@@ -54,8 +54,8 @@ from weft.engine.machine import open_clock
 from weft.engine.model import Blocked, BrowserStatus, CrawlSnapshot, CrawlState, EndReason, Seeded, check_name
 from weft.engine.parsing.extraction import extraction_of
 from weft.engine.process.channel import ChannelServer, Peer
-from weft.engine.process.notices import Notices
-from weft.engine.recovery import CrawlRecovery, read_links_again
+from weft.engine.process.notices import NoticeSender
+from weft.engine.recovery import CrawlRecovery, readmit_links_of_stored_pages
 from weft.errors import BadInput
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.store.contract import Stats
@@ -99,39 +99,45 @@ class Core:
         self._books: dict[tuple[str, str], RobotsBook] = {}  # by user agent and trust (see `settings.trust_of`)
         self._crawls: dict[int, Tenant] = parts.crawls
         self._names: dict[str, int] = {}  # of every crawl that is not being forgotten
-        self._ended: dict[int, TenantRecord] = {}
+        self._ended_crawls: dict[int, TenantRecord] = {}
         self._forgetting: list[int] = []
-        self._closing: list[int] = []  # closed in the frontier's memory; their end is not committed to the index yet
+        self._transports_to_close: list[
+            int
+        ] = []  # closed in the frontier's memory; their end is not committed to the index yet
         # How those crawls were before their end: a kill undoes an end that is not committed, so readers do not see it
         # while a full disk delays the commit. An end by deadline or command would be applied again at the next start.
         self._before_end: dict[int, CrawlSnapshot] = {}
         self._to_forget: list[int] = []  # deleted once the index has committed that they are forgotten
         self._deadlines = Deadlines(self._crawls)
         self._seeding = Seeding(
-            self._frontier, self._store, touch=lambda n: self._loop.touched.add(n), start=self._start
+            self._frontier, self._store, touch=lambda n: self._loop.touched.add(n), start=self._start_crawl
         )
-        self._notices = Notices(
-            self._names.get, self._store.last_number, lambda n: msgspec.to_builtins(self._standing(n))
+        self._notices = NoticeSender(
+            self._names.get, self._store.last_number, lambda n: msgspec.to_builtins(self._snapshot_of(n))
         )
-        self._dirty: set[int] = set()  # crawls whose record has changed since it was last written to the index
+        self._crawls_to_record: set[int] = (
+            set()
+        )  # crawls whose record has changed since it was last written to the index
         self._uncommitted: set[int] = set()  # crawls that may have rows that are not committed
-        self._changed: set[int] = set()  # crawls whose snapshot has changed since their subscribers were notified
+        self._changed_crawls: set[int] = (
+            set()
+        )  # crawls whose snapshot has changed since their subscribers were notified
         self._has_commands = self._must_commit = False
-        self._ticket = 0  # of the sync that replies wait for
-        self._is_ahead = False  # some state changes are not committed yet: no reply may reveal them
-        self._states: Counter[int] = Counter()  # by crawl: changes of state that are not committed yet
+        self._sync_ticket = 0  # of the sync that replies wait for
+        self._is_ahead_of_disk = False  # some state changes are not committed yet: no reply may reveal them
+        self._changed_states: Counter[int] = Counter()  # by crawl: changes of state that are not committed yet
         # Replies, each with its crawl and the number of that crawl's changes that belong to the reply or came before:
         # the commit numbers them. Verbs that change nothing are here too, if their reply reveals a change that is not
         # committed yet.
         self._unnumbered: list[tuple[dict[str, Any], int, int]] = []
         self._next_poll = self._next_record = self._next_forget = 0.0
         self._recorded = RecordedSettings(data_dir, self._shared)
-        self._recover()
-        self._loop = parts.start(SLOT.name, [self._turn], after_commit=self._committed)
+        self._recover_crawls()
+        self._loop = parts.start(SLOT.name, [self._run_turn], after_commit=self._follow_commit)
         self._committer = parts.committer
         crawls = self._crawls
         self._frontier.queue.forbids = lambda number, record, origin, urls: (
-            crawls[number].book.forbids(record, origin, urls) if number in crawls else {}
+            crawls[number].robots_book.forbidden_urls(record, origin, urls) if number in crawls else {}
         )
         self._loop.touched.update(self._crawls)
         self._server: ChannelServer | None = None
@@ -140,11 +146,11 @@ class Core:
 
     def serve(self, path: Path, parent: int | None = None) -> None:
         """Listens for commands; ends when the descriptor `parent` is closed at its other end."""
-        self._server = ChannelServer(path, self._carry_out, at_once=_READ_ONLY)
+        self._server = ChannelServer(path, self._execute_verb, at_once=_READ_ONLY)
         synced = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._committer.after_sync = lambda: os.eventfd_write(synced, 1)
-        self._transports.watch(synced, lambda: _clear(synced))
-        self._transports.watch(self._server.fileno(), self._commands_came)
+        self._transports.watch(synced, lambda: _clear_eventfd(synced))
+        self._transports.watch(self._server.fileno(), self._note_commands)
         if parent is not None:
             self._transports.watch(parent, self.stop)
 
@@ -155,7 +161,7 @@ class Core:
         finally:
             if self._server is not None:
                 self._server.close()
-        self._write_records(self._dirty)
+        self._write_crawl_records(self._crawls_to_record)
         self._parts.close()
         self._progress.write("finished")
 
@@ -168,10 +174,10 @@ class Core:
         """Claims nothing more, and ends when the transfers in flight have finished."""
         self._loop.drain()
 
-    def _commands_came(self) -> None:
+    def _note_commands(self) -> None:
         self._has_commands = True
 
-    def _recover(self) -> None:
+    def _recover_crawls(self) -> None:
         """Restores every crawl from index and journal."""
         frontier, store, work = self._frontier, self._store, self._work
         recovery = CrawlRecovery(self._parts, frontier)
@@ -182,10 +188,10 @@ class Core:
         for number in there:
             record = records[number][1] if number in records else TenantRecord(settings={})
             config = self._recorded.config_of(record)
-            limits = limits_of(config, flight_within(record.memory_bytes, record.in_flight))
+            limits = frontier_limits_of(config, most_in_flight_within(record.memory_bytes, record.in_flight))
             frontier.crawls.reopen_crawl(number, limits, config.politeness, record.weight)
         counted = {
-            number: recovery.count(number, limits_of(self._recorded.config_of(records[number][1])))
+            number: recovery.count_stored(number, frontier_limits_of(self._recorded.config_of(records[number][1])))
             for number in store.crawls_with_rows()
             if number in records
             and records[number][1].state in (CrawlState.OPEN, CrawlState.RUNNING, CrawlState.PAUSED)
@@ -193,48 +199,50 @@ class Core:
         recovery.restore_queue()
         work.begin("restoring the crawls", len(records))
         self._recorded.prune(record for _, record in records.values())
-        for number, (name, record) in work.each(records.items()):
-            self._resume(number, name, record, counted.get(number), is_there=number in there)
+        for number, (name, record) in work.count_each(records.items()):
+            self._resume_crawl(number, name, record, counted.get(number), is_there=number in there)
         for number in set(there) - set(self._crawls):
             frontier.crawls.close_crawl(number)
             if number in records:
                 frontier.crawls.forget_closed_crawl(number)
             else:
                 self._forgetting.append(number)
-        recovery.queue_lost(self._crawls, self._ended)
+        recovery.queue_lost(self._crawls, self._ended_crawls)
         frontier.durability.commit()
         if frontier.recovery.may_lack_links:
-            read_links_again(frontier, store, lambda row: self._crawls.get(row.crawl), 0, work)
+            readmit_links_of_stored_pages(frontier, store, lambda row: self._crawls.get(row.crawl), 0, work)
 
-    def _resume(self, number: int, name: str, record: TenantRecord, held: Stats | None, *, is_there: bool) -> None:
+    def _resume_crawl(
+        self, number: int, name: str, record: TenantRecord, held: Stats | None, *, is_there: bool
+    ) -> None:
         if record.state is CrawlState.FORGOTTEN:
             self._forgetting.append(number)
             return
         self._names[name] = number
         if record.state is CrawlState.ENDED:
-            self._ended[number] = record
+            self._ended_crawls[number] = record
             return
         if not is_there:
             log.error("the frontier does not know a crawl that was open", crawl=name)
             record.state, record.reason, record.ended_at = CrawlState.ENDED, EndReason.FAILED, time.time()
-            self._ended[number] = record
-            self._put(number, name, record, CrawlState.ENDED)
+            self._ended_crawls[number] = record
+            self._write_state(number, name, record, CrawlState.ENDED)
             return
         if self._recorded.adopt(record):
-            self._store.change(_change(number, name, record))
-        tenant = self._tenant(number, name, record)
+            self._store.change(_make_change(number, name, record))
+        tenant = self._make_tenant(number, name, record)
         if held is not None:
             tenant.progress.restore(held)
-            tenant.committed()
+            tenant.note_commit()
         if record.state is CrawlState.PAUSED or record.is_held:
             tenant.pause(reason=record.pause_reason)
         elif record.state is CrawlState.RUNNING:
             tenant.clock_starts()
         self._deadlines.watch(tenant)
 
-    def _tenant(self, number: int, name: str, record: TenantRecord) -> Tenant:
+    def _make_tenant(self, number: int, name: str, record: TenantRecord) -> Tenant:
         config = self._recorded.config_of(record)
-        agent, trust = config.fetch.user_agent(), crawl_settings.trust_of(config.fetch)
+        agent, trust = config.fetch.user_agent(), crawl_settings.trust_key_of(config.fetch)
         record.trust = trust
         self._frontier.crawls.follow(number, record.revision, trust)
         book = self._books.get((agent, trust))
@@ -261,45 +269,46 @@ class Core:
 
     # ── between two turns ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _turn(self, now: float) -> None:
+    def _run_turn(self, now: float) -> None:
         if self._has_commands and self._server is not None:
             self._has_commands = False
             self._must_commit = self._server.turn() or self._must_commit
-        if self._server is not None and (self._loop.blocked is not None or not self._is_ahead):
-            self._server.answer()
-        self._end_by_clock()  # also while a full disk blocks the loop: the end is written when there is room
+        if self._server is not None and (self._loop.blocked is not None or not self._is_ahead_of_disk):
+            self._server.reply_to_reads()
+        # Also while a full disk blocks the loop: the end is written when there is room.
+        self._end_crawls_past_deadline()
         if self._loop.blocked is not None:
             return
-        self._end_what_is_done()
+        self._end_finished_crawls()
         if now >= self._next_poll:
             self._next_poll = now + POLL_EVERY_S
-            self._sample(now)
+            self._sample_crawls(now)
         if self._server is not None:
-            self._reply(self._server)
+            self._send_durable_replies(self._server)
         if self._forgetting and now >= self._next_forget:
             self._next_forget = now + FORGET_EVERY_S
-            self._forget_some()
+            self._delete_forgotten_rows()
 
-    def _reply(self, server: ChannelServer) -> None:
+    def _send_durable_replies(self, server: ChannelServer) -> None:
         """Sends the replies whose changes are on the disk; the loop does not wait for the disk."""
-        if self._ticket and self._committer.synced(self._ticket):
-            self._ticket = 0
-            server.reply()
-        if self._must_commit and not self._ticket and self._loop.flush():
+        if self._sync_ticket and self._committer.is_synced(self._sync_ticket):
+            self._sync_ticket = 0
+            server.send_sealed_replies()
+        if self._must_commit and not self._sync_ticket and self._loop.flush():
             self._must_commit = False
-            server.seal()
-            self._ticket = self._committer.sync_soon()
+            server.seal_replies()
+            self._sync_ticket = self._committer.sync_soon()
 
-    def _end_by_clock(self) -> None:
+    def _end_crawls_past_deadline(self) -> None:
         for tenant, reason in self._deadlines.passed():
-            self._end(tenant, reason)
+            self._end_crawl(tenant, reason)
 
-    def _end_what_is_done(self) -> None:
+    def _end_finished_crawls(self) -> None:
         touched = self._loop.touched
         if not touched:
             return
         self._loop.record_rejections()  # rows of crawls that may end in this turn
-        self._dirty |= touched
+        self._crawls_to_record |= touched
         self._uncommitted |= touched
         for number in touched:
             tenant = self._crawls.get(number)
@@ -308,7 +317,7 @@ class Core:
                     self._note_given_up(tenant)
                 over = tenant.why_over()
                 if over is not None:
-                    self._end(tenant, EndReason(over))
+                    self._end_crawl(tenant, EndReason(over))
         touched.clear()
 
     def _note_given_up(self, tenant: Tenant) -> None:
@@ -317,35 +326,35 @@ class Core:
         tenant.record.pause_reason, tenant.record.gave_up_at = tenant.pause_reason, tenant.gave_up_at
         self._change_state(tenant, CrawlState.PAUSED)
 
-    def _end(self, tenant: Tenant, reason: EndReason) -> None:
+    def _end_crawl(self, tenant: Tenant, reason: EndReason) -> None:
         """Ends a crawl in one step: transfers in flight are aborted, queued URLs are dropped."""
         number = tenant.number
         for lease in self._loop.leases_of(number):
             tenant.transport.abort(lease)
         tenant.clock_stops()
-        tenant.noted()
+        tenant.encoded_record()
         if reason not in _BY_COMMAND:
             self._before_end[number] = tenant.standing(0)
-        tenant.committed()
+        tenant.note_commit()
         record = tenant.record
         record.state, record.reason, record.ended_at = CrawlState.ENDED, reason, time.time()
         last = tenant.standing(0)
         record.last = msgspec.structs.replace(last, queued=0, in_flight=0, left=last.queued + last.in_flight)
         tenant.add_to(self._progress)
-        self._results.drop(number)
+        self._results.drop_crawl(number)
         self._frontier.crawls.close_crawl(number)
-        self._closing.append(number)
+        self._transports_to_close.append(number)
         self._step("crawl-closed")
         del self._crawls[number]
-        self._dirty.discard(number)
-        self._ended[number] = record
+        self._crawls_to_record.discard(number)
+        self._ended_crawls[number] = record
         self._transports.close(tenant.fetch)
-        self._put(number, tenant.name, record, CrawlState.ENDED)
-        self._changed.add(number)
-        self._is_ahead = True
+        self._write_state(number, tenant.name, record, CrawlState.ENDED)
+        self._changed_crawls.add(number)
+        self._is_ahead_of_disk = True
         log.info("crawl ended", crawl=tenant.name, reason=reason, pages=tenant.progress.status.pages)
 
-    def _forget_some(self) -> None:
+    def _delete_forgotten_rows(self) -> None:
         """Deletes a piece of what is to be forgotten: the frontier's lines first, the index, which records the
         deletion, last.
         """
@@ -360,80 +369,80 @@ class Core:
             if not self._forgetting:
                 return_free_memory()
 
-    def _sample(self, now: float) -> None:
-        for number in list(self._dirty):
+    def _sample_crawls(self, now: float) -> None:
+        for number in list(self._crawls_to_record):
             if (tenant := self._crawls.get(number)) is not None:
-                tenant.sample(now)
+                tenant.sample_rate(now)
                 tenant.add_to(self._progress)
                 if not tenant.keep_within_memory() and tenant.record.state is CrawlState.RUNNING:
-                    self._end(tenant, EndReason.MAX_MEMORY)
-        self._changed |= self._dirty
+                    self._end_crawl(tenant, EndReason.MAX_MEMORY)
+        self._changed_crawls |= self._crawls_to_record
         if now >= self._next_record:
             self._next_record = now + RECORD_EVERY_S
-            self._write_records(self._dirty)
-            self._dirty.clear()
-        changed, self._changed = self._changed, set()
+            self._write_crawl_records(self._crawls_to_record)
+            self._crawls_to_record.clear()
+        changed, self._changed_crawls = self._changed_crawls, set()
         if self._server is not None:
-            self._notices.changed(self._server, changed)
+            self._notices.send_changes(self._server, changed)
 
-    def _write_records(self, numbers: Iterable[int]) -> None:
+    def _write_crawl_records(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             if (tenant := self._crawls.get(number)) is not None:
-                self._store.change(Change(number, tenant.name, tenant.noted()))
+                self._store.change(Change(number, tenant.name, tenant.encoded_record()))
 
     # ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _committed(self) -> None:
+    def _follow_commit(self) -> None:
         """Called after a commit to the index: the frontier's journal may follow, and subscribers are notified."""
-        self._is_ahead = False
+        self._is_ahead_of_disk = False
         for number in self._uncommitted | self._loop.touched:
             if (tenant := self._crawls.get(number)) is not None:
-                tenant.committed()
+                tenant.note_commit()
         self._uncommitted.clear()
         self._number_replies()
-        for number in self._closing:
+        for number in self._transports_to_close:
             self._step("end-committed")
             self._frontier.crawls.forget_closed_crawl(number)
-        self._closing.clear()
+        self._transports_to_close.clear()
         self._before_end.clear()
         self._forgetting += self._to_forget
         self._to_forget.clear()
         if self._server is not None:
-            self._notices.committed(self._server, self._store.batch)
+            self._notices.send_commit(self._server, self._store.batch)
 
     def _number_replies(self) -> None:
         """Numbers each reply with its own change: readers continue from there, whatever other callers have changed
         since.
         """
         for reply, number, changes in self._unnumbered:
-            reply["number"] = self._store.last_number(number) - (self._states[number] - changes)
+            reply["number"] = self._store.last_number(number) - (self._changed_states[number] - changes)
         self._unnumbered.clear()
-        self._states.clear()
+        self._changed_states.clear()
 
     # ── verbs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _carry_out(self, peer: Peer, verb: str, arguments: dict[str, Any]) -> Any:
+    def _execute_verb(self, peer: Peer, verb: str, arguments: dict[str, Any]) -> Any:
         do: Callable[..., Any] | None = _VERBS.get(verb)
         if do is None:
             raise BadInput(f"an engine has no verb {verb!r}")
         try:
-            result = do(self, **arguments) if verb != "subscribe" else self._subscribe(peer, **arguments)
+            result = do(self, **arguments) if verb != "subscribe" else self._subscribe_peer(peer, **arguments)
         except TypeError as error:
             if verb not in str(error) and "argument" not in str(error):
                 raise
             raise BadInput(f"{verb}: {error}") from None
         self._step(f"did-{verb}")
         reply = msgspec.to_builtins(result)
-        if verb not in _READ_ONLY or self._is_ahead:
+        if verb not in _READ_ONLY or self._is_ahead_of_disk:
             for standing in reply if isinstance(reply, list | tuple) else (reply,):
                 if isinstance(standing, dict) and "number" in standing:
-                    self._unnumbered.append((standing, standing["id"], self._states[standing["id"]]))
+                    self._unnumbered.append((standing, standing["id"], self._changed_states[standing["id"]]))
         return reply
 
-    def _subscribe(self, peer: Peer, name: str | None = None) -> CrawlSnapshot | int:
-        number = None if name is None else self._known(name)
+    def _subscribe_peer(self, peer: Peer, name: str | None = None) -> CrawlSnapshot | int:
+        number = None if name is None else self._number_of(name)
         peer.subscribed, peer.topic = True, name
-        return self._store.batch if number is None else self._standing(number)
+        return self._store.batch if number is None else self._snapshot_of(number)
 
     def open(
         self,
@@ -454,26 +463,26 @@ class Core:
         """
         check_name(name)
         more = bool(more)
-        own = crawl_settings.of_crawl(settings or {})
+        own = crawl_settings.crawl_settings_of(settings or {})
         weight = crawl_settings.check_weight(weight)
         check_in_flight(in_flight)
         memory = check_memory(memory_bytes)
         given_with = opened_with(own, weight, in_flight, memory, check_keep_open(keep_open))
         if (number := self._names.get(name)) is not None:
-            record = self._record(number)
-            if not crawl_settings.same(record.opened_with, given_with):
+            record = self._record_of(number)
+            if not crawl_settings.are_equal_settings(record.opened_with, given_with):
                 raise BadInput(
                     f"a crawl {name!r} is there already, with other settings: edit it, or choose another name"
                 )
             canonical, refused = canonical_seeds(seeds)
             if record.state is CrawlState.ENDED:
-                self._check_crawled(number, name, record, canonical)
-                return self._standing(number), Seeded(0, 0, {})
-            seeded = self._seed(self._crawls[number], canonical, refused, more, visits)
+                self._check_seeds_of_ended_crawl(number, name, record, canonical)
+                return self._snapshot_of(number), Seeded(0, 0, {})
+            seeded = self._admit_seeds(self._crawls[number], canonical, refused, more, visits)
             if record.seeds_hash != (given := seeds_hash(canonical)):
                 record.seeds_hash = given
-                self._store.change(Change(number, name, self._crawls[number].noted()))
-            return self._standing(number), seeded
+                self._store.change(Change(number, name, self._crawls[number].encoded_record()))
+            return self._snapshot_of(number), seeded
         config = crawl_settings.config_of(self._shared, own)
         extraction_of(config.extract)
         checked_login(config, self._config.logins)
@@ -482,31 +491,32 @@ class Core:
         known = past_visits(visits)
         check_email(canonical, config.fetch)
         record = TenantRecord(
-            settings=crawl_settings.plain(own), weight=weight, deadline=at, in_flight=in_flight, opened_at=time.time(),
+            settings=crawl_settings.storable_settings(own), weight=weight, deadline=at, in_flight=in_flight,
+            opened_at=time.time(),
             opened_with=given_with, memory_bytes=memory,
             seeds_hash=seeds_hash(canonical), keep_open=bool(keep_open),
         )  # fmt: skip
         self._recorded.add(record, config)
         seed_origins(canonical, config.fetch.headers, config.fetch.auth)
-        limits = limits_of(config, flight_within(memory, in_flight))
+        limits = frontier_limits_of(config, most_in_flight_within(memory, in_flight))
         number = self._frontier.crawls.open_crawl(name, limits, config.politeness, weight)
         self._step("crawl-opened")
-        tenant = self._tenant(number, name, record)
-        self._put(number, name, record, CrawlState.OPEN)
-        self._changed.add(number)
-        self._is_ahead = True
-        self._seeding.revisit(tenant, known)
-        seeded = self._seeding.admit(tenant, canonical, refused, more)
+        tenant = self._make_tenant(number, name, record)
+        self._write_state(number, name, record, CrawlState.OPEN)
+        self._changed_crawls.add(number)
+        self._is_ahead_of_disk = True
+        self._seeding.keep_earlier_visits(tenant, known)
+        seeded = self._seeding.admit_seeds(tenant, canonical, refused, more)
         self._deadlines.watch(tenant)
-        return self._standing(number), seeded
+        return self._snapshot_of(number), seeded
 
-    def _check_crawled(self, number: int, name: str, record: TenantRecord, seeds: Sequence[str]) -> None:
+    def _check_seeds_of_ended_crawl(self, number: int, name: str, record: TenantRecord, seeds: Sequence[str]) -> None:
         """Refuses seeds that an ended crawl has not crawled: it accepts no more. The last `open` may be repeated, even
         if a limit kept some of its seeds from being crawled.
         """
         if record.seeds_hash == seeds_hash(seeds):
             return
-        if self._is_ahead:
+        if self._is_ahead_of_disk:
             self._loop.flush()  # its last rows may not be committed yet
         rules = AdmissionRules(self._recorded.config_of(record).scope, record.roots, this_year=datetime.now(UTC).year)
         left = [
@@ -525,27 +535,27 @@ class Core:
         """Adds URLs to a crawl that has not ended. `more`: the rest of the list follows, and until then it does not end
         as done.
         `visits`: what was found at some of them before (PastVisit); those are asked for conditionally."""
-        return self._seed(self._live(name), *canonical_seeds(seeds), bool(more), visits)
+        return self._admit_seeds(self._live_tenant(name), *canonical_seeds(seeds), bool(more), visits)
 
-    def _seed(
+    def _admit_seeds(
         self, tenant: Tenant, canonical: Sequence[str], refused: dict[str, str], more: bool, visits: object
     ) -> Seeded:
         check_email(canonical, tenant.fetch)
         self._seeding.origins_with(tenant, canonical)  # refused before anything is written
-        self._seeding.revisit(tenant, past_visits(visits))
-        return self._seeding.admit(tenant, canonical, refused, more)
+        self._seeding.keep_earlier_visits(tenant, past_visits(visits))
+        return self._seeding.admit_seeds(tenant, canonical, refused, more)
 
     def close_seeds(self, name: str) -> CrawlSnapshot:
         """Announces that no more seeds come: the crawl ends when nothing is left. One that has ended is unchanged."""
-        number = self._known(name)
+        number = self._number_of(name)
         if (tenant := self._crawls.get(number)) is not None:
             tenant.record.seeds_closed, tenant.record.expects_more = True, False
             if tenant.record.state is CrawlState.OPEN:
-                self._start(tenant)
+                self._start_crawl(tenant)
             else:
                 self._write_record(tenant)
             self._loop.touched.add(number)
-        return self._standing(number)
+        return self._snapshot_of(number)
 
     def edit(
         self,
@@ -555,24 +565,24 @@ class Core:
         deadline: object = False,
     ) -> CrawlSnapshot:
         """Applies other patterns, delay, limits or weight from now on; a deadline of None removes it."""
-        tenant = self._live(name)
-        own = crawl_settings.of_crawl(settings or {})
+        tenant = self._live_tenant(name)
+        own = crawl_settings.crawl_settings_of(settings or {})
         if fixed := [key for key in own if key not in crawl_settings.EDITABLE]:
             raise BadInput(f"{', '.join(fixed)}: cannot be changed while a crawl runs; open another")
         record, before = tenant.record, tenant.config
         crawl_settings.config_of(own)  # raises for invalid values
-        changed = {**record.settings, **crawl_settings.plain(own)}
+        changed = {**record.settings, **crawl_settings.storable_settings(own)}
         config = self._recorded.config_of(msgspec.structs.replace(record, settings=changed))
         new_weight = record.weight if weight is None else crawl_settings.check_weight(weight)
         at = record.deadline if deadline is False else crawl_settings.check_deadline(deadline, time.time())
-        limits = limits_of(config, flight_within(record.memory_bytes, record.in_flight))
+        limits = frontier_limits_of(config, most_in_flight_within(record.memory_bytes, record.in_flight))
         back = tenant.edit(config, limits, new_weight)
         record.settings, record.deadline = changed, at
         was = {key: [crawl_settings.value_of(one, key) for one in (before, config)] for key in own}
-        if new := crawl_settings.plain({key: both for key, both in was.items() if both[0] != both[1]}):
+        if new := crawl_settings.storable_settings({key: both for key, both in was.items() if both[0] != both[1]}):
             record.changes = [*record.changes, SettingsChange(time.time(), __version__, new)]
         self._deadlines.watch(tenant)
-        self._store.change(Change(tenant.number, name, tenant.noted()))
+        self._store.change(Change(tenant.number, name, tenant.encoded_record()))
         self._loop.touched.add(tenant.number)
         if new:
             # The change is committed before the request log names its revision: if a kill undid it, a later edit would
@@ -583,15 +593,15 @@ class Core:
         for key, (old, now) in new.items():
             log.always("setting changed", crawl=name, key=key, old=old, new=now)
         log.info("crawl edited", crawl=name, came_back=back)
-        return self._standing(tenant.number)
+        return self._snapshot_of(tenant.number)
 
     def pause(self, name: str, held: bool = False) -> CrawlSnapshot:
         """Claims no URL of the crawl, and keeps everything. `held`: its state is unchanged, so that its readers see no
         change; only `resume` and `CrawlSnapshot.is_held` know.
         """
-        tenant = self._live(name)
+        tenant = self._live_tenant(name)
         if tenant.record.state is CrawlState.PAUSED or (held and tenant.record.is_held):
-            return self._standing(tenant.number)
+            return self._snapshot_of(tenant.number)
         tenant.pause()
         tenant.clock_stops()
         if held:
@@ -599,11 +609,11 @@ class Core:
             self._write_record(tenant)
         else:
             self._change_state(tenant, CrawlState.PAUSED)
-        return self._standing(tenant.number)
+        return self._snapshot_of(tenant.number)
 
     def resume(self, name: str) -> CrawlSnapshot:
         """Continues a crawl that is paused or held."""
-        tenant = self._live(name)
+        tenant = self._live_tenant(name)
         was_paused = tenant.record.state is CrawlState.PAUSED
         if was_paused or tenant.record.is_held:
             if tenant.session is None and (login := checked_login(tenant.config, self._config.logins)) is not None:
@@ -620,14 +630,14 @@ class Core:
                 tenant.clock_starts()
                 self._deadlines.watch(tenant)
             self._loop.touched.add(tenant.number)
-        return self._standing(tenant.number)
+        return self._snapshot_of(tenant.number)
 
     def cancel(self, name: str) -> CrawlSnapshot:
         """Ends a crawl now; one that has ended is unchanged."""
-        number = self._known(name)
+        number = self._number_of(name)
         if number in self._crawls:
-            self._end(self._crawls[number], EndReason.CANCELLED)
-        return self._standing(number)
+            self._end_crawl(self._crawls[number], EndReason.CANCELLED)
+        return self._snapshot_of(number)
 
     def forget(self, crawls: Sequence[tuple[str, int]]) -> None:
         """Deletes everything of some crawls, in pieces; their names are free from now on.
@@ -636,22 +646,22 @@ class Core:
         """
         for name, number in crawls:
             if self._names.get(check_name(name)) == number:
-                self._forget(name, number)
+                self._forget_crawl(name, number)
 
-    def _forget(self, name: str, number: int) -> None:
+    def _forget_crawl(self, name: str, number: int) -> None:
         if number in self._crawls:
-            self._end(self._crawls[number], EndReason.CANCELLED)
-        record = self._ended.pop(number)
+            self._end_crawl(self._crawls[number], EndReason.CANCELLED)
+        record = self._ended_crawls.pop(number)
         del self._names[name]
         record.state, record.last = CrawlState.FORGOTTEN, None
         # Names are unique in the index, and this one may be used for another crawl at once.
-        self._store.change(_change(number, f"{number}/{name}", record))
+        self._store.change(_make_change(number, f"{number}/{name}", record))
         self._to_forget.append(number)
-        self._is_ahead = True
+        self._is_ahead_of_disk = True
 
     def standing(self, name: str) -> CrawlSnapshot:
         """A snapshot of one crawl."""
-        return self._standing(self._known(name))
+        return self._snapshot_of(self._number_of(name))
 
     def standings(self, names: Sequence[str] | None = None, live: bool = False) -> list[CrawlSnapshot]:
         """Snapshots of crawls, in the order in which they were opened: of all, of the named ones, or of those that have
@@ -661,7 +671,7 @@ class Core:
             numbers = [self._names[name] for name in names if name in self._names]
         else:
             numbers = sorted(self._crawls if live else self._names.values())
-        return [self._standing(number) for number in numbers]
+        return [self._snapshot_of(number) for number in numbers]
 
     def blocked(self) -> list[Blocked]:
         """The sites whose breakers are open."""
@@ -675,14 +685,14 @@ class Core:
         """The settings that the engine was started with: its own, and its crawls' defaults."""
         return self._shared
 
-    def _standing(self, number: int) -> CrawlSnapshot:
+    def _snapshot_of(self, number: int) -> CrawlSnapshot:
         tenant, last = self._crawls.get(number), self._store.last_number(number)
         if tenant is not None:
             blocked = self._loop.blocked
             return tenant.standing(last, "" if blocked is None else getattr(blocked, "why", str(blocked)))
         if self._loop.blocked is not None and number in self._before_end:
             return msgspec.structs.replace(self._before_end[number], number=last, note=str(self._loop.blocked))
-        record = self._ended[number]
+        record = self._ended_crawls[number]
         ended = record.last or CrawlSnapshot(name=self._name_of(number), id=number, state=CrawlState.ENDED)
         return msgspec.structs.replace(
             ended, state=record.state, reason=record.reason, ended_at=record.ended_at, number=last
@@ -693,49 +703,49 @@ class Core:
 
     def _change_state(self, tenant: Tenant, state: CrawlState) -> None:
         tenant.record.state = state
-        tenant.noted()
-        self._put(tenant.number, tenant.name, tenant.record, state)
-        self._changed.add(tenant.number)
-        self._is_ahead = True
+        tenant.encoded_record()
+        self._write_state(tenant.number, tenant.name, tenant.record, state)
+        self._changed_crawls.add(tenant.number)
+        self._is_ahead_of_disk = True
 
     def _write_record(self, tenant: Tenant) -> None:
         """Writes the crawl's record with the next commit, without a new state."""
-        self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
-        self._changed.add(tenant.number)
-        self._is_ahead = True
+        self._store.change(Change(tenant.number, tenant.name, tenant.encoded_record()))
+        self._changed_crawls.add(tenant.number)
+        self._is_ahead_of_disk = True
 
-    def _start(self, tenant: Tenant) -> None:
+    def _start_crawl(self, tenant: Tenant) -> None:
         """Starts a crawl: its first seeds have come."""
         self._change_state(tenant, CrawlState.RUNNING)
         tenant.clock_starts()
         self._deadlines.watch(tenant)
 
-    def _put(self, number: int, name: str, record: TenantRecord, state: CrawlState) -> None:
+    def _write_state(self, number: int, name: str, record: TenantRecord, state: CrawlState) -> None:
         """Writes a new state with the next commit, under the crawl's next number."""
-        self._states[number] += 1
-        self._store.change(_change(number, name, record, state))
+        self._changed_states[number] += 1
+        self._store.change(_make_change(number, name, record, state))
 
-    def _record(self, number: int) -> TenantRecord:
-        return self._crawls[number].record if number in self._crawls else self._ended[number]
+    def _record_of(self, number: int) -> TenantRecord:
+        return self._crawls[number].record if number in self._crawls else self._ended_crawls[number]
 
-    def _known(self, name: str) -> int:
+    def _number_of(self, name: str) -> int:
         number = self._names.get(check_name(name))
         if number is None:
             raise BadInput(f"there is no crawl {name!r}")
         return number
 
-    def _live(self, name: str) -> Tenant:
-        number = self._known(name)
+    def _live_tenant(self, name: str) -> Tenant:
+        number = self._number_of(name)
         if number not in self._crawls:
-            raise BadInput(f"the crawl {name!r} has ended ({self._ended[number].reason})")
+            raise BadInput(f"the crawl {name!r} has ended ({self._ended_crawls[number].reason})")
         return self._crawls[number]
 
 
-def _clear(eventfd: int) -> None:
+def _clear_eventfd(eventfd: int) -> None:
     os.eventfd_read(eventfd)
 
 
-def _change(number: int, name: str, record: TenantRecord, state: CrawlState | None = None) -> Change:
+def _make_change(number: int, name: str, record: TenantRecord, state: CrawlState | None = None) -> Change:
     data = msgspec.msgpack.encode(record)
     return Change(number, name, data, time.time(), str(state or ""), str(record.reason or "") if state else "")
 
@@ -754,7 +764,7 @@ _VERBS: dict[str, Callable[..., Any]] = {
     "blocked": Core.blocked,
     "browsers": Core.browsers,
     "settings": Core.settings,
-    "subscribe": Core._subscribe,
+    "subscribe": Core._subscribe_peer,
 }
 _READ_ONLY = frozenset(
     {"blocked", "browsers", "settings", "standing", "standings", "subscribe"}

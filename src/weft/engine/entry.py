@@ -22,7 +22,9 @@ GC_THRESHOLDS = (20_000, 5, 400)
 log = Log("weft.engine.entry")
 
 
-def enter(slot: Slot, log_dir: Path, log_level: str, shown_as: LogFormat | None = None, **facts: object) -> None:
+def begin_process(
+    slot: Slot, log_dir: Path, log_level: str, shown_as: LogFormat | None = None, **facts: object
+) -> None:
     """Sets the process's name, limits and log; `facts` are written in the log's first line."""
     set_name(slot.name)
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)

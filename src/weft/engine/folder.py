@@ -39,9 +39,9 @@ from weft.sealed import sealed_json, unsealed
 from weft.telemetry import Slot
 
 LAYOUT = 2
-CRAWL = "crawl"  # the name of the one crawl of a `weft crawl` folder
-_BACKUP = "restore it from a backup"
-_OLDER = "crawl.json"  # what a folder of layout 1 has, if `weft crawl` made it
+CRAWL_SUFFIX = "crawl"  # the name of the one crawl of a `weft crawl` folder
+_ADVICE_BACKUP = "restore it from a backup"
+_OLDER_IDENTITY_FILE = "crawl.json"  # what a folder of layout 1 has, if `weft crawl` made it
 
 
 def new_id() -> str:
@@ -97,31 +97,31 @@ class EngineFolder:
         try:
             values = msgspec.json.decode(self._path.read_bytes(), type=dict[str, Any])
         except (FileNotFoundError, NotADirectoryError):
-            if (self.home / _OLDER).exists():
-                raise self._older(1, "") from None
+            if (self.home / _OLDER_IDENTITY_FILE).exists():
+                raise self._refuse_older_layout(1, "") from None
             if self.holds_pages():
-                raise Damaged(self._path, "is missing, and there are pages", _BACKUP) from None
+                raise Damaged(self._path, "is missing, and there are pages", _ADVICE_BACKUP) from None
             raise NoCrawl(self.home) from None
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise unreadable(self._path, error, _BACKUP) from None
+            raise unreadable(self._path, error, _ADVICE_BACKUP) from None
         if isinstance(values.get("layout"), int) and values["layout"] != LAYOUT and "engine_id" in values:
-            raise self._older(values["layout"], values.get("weft"))
-        content = unsealed(self._path, values, _BACKUP)
+            raise self._refuse_older_layout(values["layout"], values.get("weft"))
+        content = unsealed(self._path, values, _ADVICE_BACKUP)
         if content.get("layout") != LAYOUT:
-            raise self._older(content.get("layout"), content.get("weft"))
+            raise self._refuse_older_layout(content.get("layout"), content.get("weft"))
         try:
             return msgspec.convert(content, Identity)
         except msgspec.ValidationError as error:
-            raise unreadable(self._path, error, _BACKUP) from None
+            raise unreadable(self._path, error, _ADVICE_BACKUP) from None
 
-    def _older(self, layout: object, weft: object) -> BadInput:
+    def _refuse_older_layout(self, layout: object, weft: object) -> BadInput:
         made_by = f" ({weft})" if weft else ""
         return BadInput(
             f"{self.home}: has layout {layout}, this Weft reads {LAYOUT}: use the Weft that made it{made_by}, or "
             "choose another data dir"
         )
 
-    def opened(self) -> Identity:
+    def open_identity(self) -> Identity:
         """The identity of an engine's folder, which is made if it is empty; refuses a folder of `weft crawl`."""
         try:
             self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -132,12 +132,12 @@ class EngineFolder:
         try:
             identity = self.identity()
         except NoCrawl:
-            return self.make(Identity.new())
+            return self.write_identity(Identity.new())
         if self.is_of_one_crawl():
             raise BadInput(f"{self.home} holds a crawl of `weft crawl`, not an engine: choose another data dir")
         return identity
 
-    def make(self, identity: Identity) -> Identity:
+    def write_identity(self, identity: Identity) -> Identity:
         """Writes engine.json, durably; where two processes do so at the same time, gives the first one's."""
         temporary = self._path.with_suffix(f".{new_id()}")
         with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -154,7 +154,7 @@ class EngineFolder:
         self._pods = identity.pods, identity.on_redis
         return identity
 
-    def checked(self) -> Identity:
+    def check_data_dirs(self) -> Identity:
         """The identity of a folder, if all of its data dirs are given; BadInput if not."""
         identity = self.identity()
         if identity.data_dirs != len(self.data_dirs):
@@ -171,19 +171,19 @@ class EngineFolder:
     @property
     def pods(self) -> int:
         """The number of its pods."""
-        return self._divided()[0]
+        return self._read_pods()[0]
 
     @property
     def on_redis(self) -> bool:
         """Whether the pods' frontiers are on Redis."""
-        return self._divided()[1]
+        return self._read_pods()[1]
 
     @property
     def is_one_process(self) -> bool:
         """Whether a single process does all the work: one embedded pod."""
-        return self._divided() == (1, False)
+        return self._read_pods() == (1, False)
 
-    def _divided(self) -> tuple[int, bool]:
+    def _read_pods(self) -> tuple[int, bool]:
         if self._pods is None:
             identity = self.identity()
             self._pods = identity.pods, identity.on_redis
@@ -195,22 +195,22 @@ class EngineFolder:
         place = f"{socket.gethostname()}:{self.home.resolve()}"
         return f"{self.identity().node or place}@{place}"
 
-    def of_pod(self, pod: int) -> Path:
+    def pod_folder(self, pod: int) -> Path:
         """The folder of a pod's frontier."""
         return self.frontier if self.is_one_process else self.frontier / f"pod_{pod}"
 
-    def frontiers(self) -> list[Path]:
+    def pod_folders(self) -> list[Path]:
         """The folders of all pods' frontiers."""
-        return [self.of_pod(pod) for pod in range(self.pods)]
+        return [self.pod_folder(pod) for pod in range(self.pods)]
 
     def heartbeat_folder(self, slot: Slot) -> Path:
         """The folder of a process's heartbeat and suspect."""
-        return self.of_pod(slot.pod) / slot.name if self.on_redis else self.of_pod(slot.pod)
+        return self.pod_folder(slot.pod) / slot.name if self.on_redis else self.pod_folder(slot.pod)
 
-    def spool_of(self, pod: int) -> Path:
+    def spool_folder(self, pod: int) -> Path:
         """The folder where a pod's fetched pages wait for its parsers (see engine/loop/parser/spool.py)."""
         return self.home / "spool" / f"pod_{pod}"
 
-    def status_of(self, slot: Slot) -> Path:
+    def status_path(self, slot: Slot) -> Path:
         """The file where a process writes its status; a single process writes that of the crawl."""
         return self.status if self.is_one_process else self.home / "status" / f"{slot.name}.json"

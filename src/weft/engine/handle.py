@@ -21,12 +21,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from weft.engine.crawls.settings import check_deadline, config_of, differing, of_crawl, of_engine, plain
+from weft.engine.crawls.settings import (
+    check_deadline,
+    config_of,
+    crawl_settings_of,
+    differing_keys,
+    engine_settings_of,
+    storable_settings,
+)
 from weft.engine.folder import EngineFolder
 from weft.engine.machine import check_clock
 from weft.engine.model import Blocked, BrowserStatus, CrawlEvent, CrawlSnapshot, CrawlState, Seeded, check_name
 from weft.engine.parsing.extraction import extraction_of
-from weft.engine.process.channel import Connection, Gone, socket_path
+from weft.engine.process.channel import Connection, EngineGone, socket_path
 from weft.engine.process.engine_process import START_S, EngineProcess
 from weft.engine.process.host import HostSpec
 from weft.engine.stored.reader import EngineReader
@@ -50,17 +57,17 @@ class Engine:
         If an engine already runs there, its settings apply, and those given here must be the same.
         """
         self.data_dir = Path(os.fspath(data_dir))
-        shared = plain(of_engine(settings))
+        shared = storable_settings(engine_settings_of(settings))
         config_of(shared)  # raises for a bad setting here, not in a process that will not start
-        EngineFolder([self.data_dir]).opened()
-        self._given = self._settings = shared
+        EngineFolder([self.data_dir]).open_identity()
+        self._given_settings = self._settings = shared
         self._socket = socket_path(self.data_dir)
         self._lock = threading.Lock()  # protects the process and the idle connections
         self._process: EngineProcess | None = None
-        self._idle: list[Connection] = []  # one thread at a time uses a connection
-        self._turns = threading.BoundedSemaphore(CALLS_AT_ONCE)
+        self._idle_connections: list[Connection] = []  # one thread at a time uses a connection
+        self._connection_slots = threading.BoundedSemaphore(CALLS_AT_ONCE)
         self._is_closed = False
-        self._idle.append(self._connect())
+        self._idle_connections.append(self._connect())
 
     def __enter__(self) -> Engine:
         return self
@@ -87,10 +94,10 @@ class Engine:
         """
         self._is_closed = True
         for _ in range(CALLS_AT_ONCE):
-            self._turns.acquire()
-        self._hang_up()
-        self._turns.release(CALLS_AT_ONCE)
-        self._let_go()
+            self._connection_slots.acquire()
+        self._close_idle_connections()
+        self._connection_slots.release(CALLS_AT_ONCE)
+        self._drop_process()
 
     # ── verbs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -111,12 +118,12 @@ class Engine:
         `in_flight`: the most transfers at a time. `keep_open`: it waits for more seeds until `close_seeds`.
         """
         check_name(name)
-        urls_, first = _listed(seeds), SEEDS_AT_ONCE
-        own = plain(of_crawl(settings))
+        urls_, first = _list_of_seeds(seeds), SEEDS_AT_ONCE
+        own = storable_settings(crawl_settings_of(settings))
         if own.get("extract"):
             extraction_of(config_of({"extract": own["extract"]}).extract)  # raises for bad rules here, by their paths
         at = check_deadline(deadline, time.time())
-        found, _ = self._call(
+        found, _ = self._call_engine(
             "open", name=name, seeds=urls_[:first], settings=own, deadline=at, weight=weight, in_flight=in_flight,
             more=len(urls_) > first, keep_open=keep_open,
         )  # fmt: skip
@@ -129,20 +136,22 @@ class Engine:
 
     def seed(self, name: str, urls: str | Sequence[str]) -> Seeded:
         """Adds URLs to a crawl, each once; the result lists those that are refused, and why."""
-        given = _listed(urls)
-        found = [self._seed_some(name, given, 0), *self._seed_rest(name, given, SEEDS_AT_ONCE)]
+        given = _list_of_seeds(urls)
+        found = [self._seed_first_piece(name, given, 0), *self._seed_rest(name, given, SEEDS_AT_ONCE)]
         refused = {url: why for some in found for url, why in some.refused.items()}
         return Seeded(sum(some.new for some in found), sum(some.known for some in found), refused)
 
-    def _seed_some(self, name: str, given: list[str], start: int) -> Seeded:
+    def _seed_first_piece(self, name: str, given: list[str], start: int) -> Seeded:
         end = start + SEEDS_AT_ONCE
-        return msgspec.convert(self._call("seed", name=name, seeds=given[start:end], more=end < len(given)), Seeded)
+        return msgspec.convert(
+            self._call_engine("seed", name=name, seeds=given[start:end], more=end < len(given)), Seeded
+        )
 
     def _seed_rest(self, name: str, given: list[str], start: int) -> Iterator[Seeded]:
         """Sends the seeds from `start` on, in pieces; a crawl that a limit has ended meanwhile needs no more."""
         for at in range(start, len(given), SEEDS_AT_ONCE):
             try:
-                yield self._seed_some(name, given, at)
+                yield self._seed_first_piece(name, given, at)
             except BadInput:
                 if self.standing(name).state is not CrawlState.ENDED:
                     raise
@@ -150,54 +159,54 @@ class Engine:
 
     def close_seeds(self, name: str) -> CrawlSnapshot:
         """Announces that no more seeds come: a crawl that was opened with `keep_open` ends when nothing is left."""
-        return self._standing("close_seeds", name=name)
+        return self._call_for_snapshot("close_seeds", name=name)
 
     def edit(self, name: str, *, weight: float | None = None, deadline: Any = False, **settings: Any) -> CrawlSnapshot:
         """Changes patterns, delay, limits, weight or deadline of a running crawl; a deadline of None removes it."""
         if deadline is not False:
             deadline = check_deadline(deadline, time.time())
-        own = plain(of_crawl(settings))
-        return self._standing("edit", name=name, settings=own, weight=weight, deadline=deadline)
+        own = storable_settings(crawl_settings_of(settings))
+        return self._call_for_snapshot("edit", name=name, settings=own, weight=weight, deadline=deadline)
 
     def pause(self, name: str) -> CrawlSnapshot:
         """Pauses a crawl: it requests nothing until `resume`, and nothing is lost. Its deadline still applies; its
         running time stops.
         """
-        return self._standing("pause", name=name)
+        return self._call_for_snapshot("pause", name=name)
 
     def resume(self, name: str) -> CrawlSnapshot:
         """Continues a paused crawl."""
-        return self._standing("resume", name=name)
+        return self._call_for_snapshot("resume", name=name)
 
     def cancel(self, name: str) -> CrawlSnapshot:
         """Ends a crawl now: transfers in flight are aborted, queued URLs are dropped."""
-        return self._standing("cancel", name=name)
+        return self._call_for_snapshot("cancel", name=name)
 
     def forget(self, name: str) -> None:
         """Deletes everything of a crawl; a running one is cancelled first. The name is free at once."""
         number = self.standing(name).id
-        self._call("forget", crawls=[(name, number)])
+        self._call_engine("forget", crawls=[(name, number)])
 
     def standing(self, name: str) -> CrawlSnapshot:
         """A snapshot of one crawl."""
-        return self._standing("standing", name=name)
+        return self._call_for_snapshot("standing", name=name)
 
     def standings(self) -> list[CrawlSnapshot]:
         """Snapshots of all crawls, in the order in which they were opened."""
-        return msgspec.convert(self._call("standings"), list[CrawlSnapshot])
+        return msgspec.convert(self._call_engine("standings"), list[CrawlSnapshot])
 
     def blocked(self) -> list[Blocked]:
         """The sites whose breakers are open, and until when."""
-        return msgspec.convert(self._call("blocked"), list[Blocked])
+        return msgspec.convert(self._call_engine("blocked"), list[Blocked])
 
     def browsers(self) -> BrowserStatus:
         """The state of the browsers that render pages, and why none can now."""
-        return msgspec.convert(self._call("browsers"), BrowserStatus)
+        return msgspec.convert(self._call_engine("browsers"), BrowserStatus)
 
-    def wait(self, name: str, timeout: float | None = None, *, ends: Ending | None = None) -> CrawlSnapshot:
+    def wait(self, name: str, timeout: float | None = None, *, ends: ReadingEnd | None = None) -> CrawlSnapshot:
         """Returns when a crawl has ended; TimeoutError if it has not after `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
-        for notice in self._notices(name, until, ends):
+        for notice in self._wait_for_news(name, until, ends):
             standing = msgspec.convert(notice, CrawlSnapshot) if notice is not None else self.standing(name)
             if standing.state is CrawlState.ENDED:
                 return self.standing(name)
@@ -232,7 +241,7 @@ class Engine:
         *,
         follow: bool = True,
         progress: bool = False,
-        ends: Ending | None = None,
+        ends: ReadingEnd | None = None,
     ) -> Iterator[CrawlEvent]:
         """The events of one crawl, or of all, after a cursor: numbered, each once, in order.
 
@@ -243,21 +252,21 @@ class Engine:
         if isinstance(after, bool) or not isinstance(after, int) or after < 0:
             raise BadInput(f"after: {after!r} is not accepted; use the cursor of an event, or 0")
         if name is not None:
-            yield from self._events_of(self.standing(name), after, follow, progress, ends)
+            yield from self._read_events(self.standing(name), after, follow, progress, ends)
             return
         with EngineReader(self.data_dir) as reader:
-            for notice in self._notices(None, ends=ends) if follow else (None,):
+            for notice in self._wait_for_news(None, ends=ends) if follow else (None,):
                 del notice
-                for event in reader.everything(after):
+                for event in reader.all_events(after):
                     after = event.cursor
                     yield event
 
-    def _events_of(
-        self, standing: CrawlSnapshot, after: int, follow: bool, progress: bool, ends: Ending | None
+    def _read_events(
+        self, standing: CrawlSnapshot, after: int, follow: bool, progress: bool, ends: ReadingEnd | None
     ) -> Iterator[CrawlEvent]:
         name = standing.name
         with EngineReader(self.data_dir) as reader:
-            for notice in self._notices(name, ends=ends) if follow else (None,):
+            for notice in self._wait_for_news(name, ends=ends) if follow else (None,):
                 ended = False
                 for event in reader.events(standing.id, name, after):
                     after = event.number
@@ -279,7 +288,7 @@ class Engine:
         return standing.id != number or (standing.state is CrawlState.ENDED and standing.number <= after)
 
     def pages(
-        self, name: str, after: int = 0, *, follow: bool = True, ends: Ending | None = None
+        self, name: str, after: int = 0, *, follow: bool = True, ends: ReadingEnd | None = None
     ) -> Iterator[CrawledPage]:
         """A crawl's stored pages in the order of their commits; `page.number` is the cursor to continue from."""
         number = self.standing(name).id
@@ -290,70 +299,70 @@ class Engine:
 
     # ── the connection to the engine ───────────────────────────────────────────────────────────────────────────────
 
-    def _standing(self, verb: str, **arguments: object) -> CrawlSnapshot:
-        return msgspec.convert(self._call(verb, **arguments), CrawlSnapshot)
+    def _call_for_snapshot(self, verb: str, **arguments: object) -> CrawlSnapshot:
+        return msgspec.convert(self._call_engine(verb, **arguments), CrawlSnapshot)
 
-    def _call(self, verb: str, **arguments: object) -> Any:
-        with self._turns:
+    def _call_engine(self, verb: str, **arguments: object) -> Any:
+        with self._connection_slots:
             while True:
                 if self._is_closed:
                     raise WeftError("the engine was closed")
                 with self._lock:
-                    connection = self._idle.pop() if self._idle else self._connect()
+                    connection = self._idle_connections.pop() if self._idle_connections else self._connect()
                 is_usable = False
                 try:
                     result = connection.call(verb, **arguments)
                     is_usable = True
                     return result
-                except Gone:
-                    self._hang_up()  # the other idle connections led to the same dead engine
+                except EngineGone:
+                    self._close_idle_connections()  # the other idle connections led to the same dead engine
                 except WeftError:
                     is_usable = True  # the engine has answered, or nothing was sent
                     raise
                 finally:
                     if is_usable:
-                        self._idle.append(connection)
+                        self._idle_connections.append(connection)
                     else:
                         connection.close()
 
-    def _hang_up(self) -> None:
+    def _close_idle_connections(self) -> None:
         """Closes the connections that no call uses."""
         with self._lock:
-            while self._idle:
-                self._idle.pop().close()
+            while self._idle_connections:
+                self._idle_connections.pop().close()
 
     def _connect(self) -> Connection:
         """Connects to the running engine; if there is none, this handle starts one and keeps it running."""
         until = time.monotonic() + START_S
         while self._process is None:
             try:
-                return self._joined(Connection(self._socket))
-            except Gone:
+                return self._join_running_engine(Connection(self._socket))
+            except EngineGone:
                 check_clock(config_of(self._settings).politeness, lambda what: warnings.warn(what, stacklevel=5))
                 spec = HostSpec(str(self.data_dir), self._settings)
                 self._process = EngineProcess(spec, self._socket)
             try:
-                connection = self._process.ready(START_S)
+                connection = self._process.wait_until_ready(START_S)
             except Busy:  # another handle's engine has the folder, and does not listen yet
-                self._let_go()
+                self._drop_process()
                 if time.monotonic() >= until:
                     raise
                 continue
             if not self._process.has_started(connection.pid):  # both have started one; the other came first
-                self._let_go()
-                return self._joined(connection)
+                self._drop_process()
+                return self._join_running_engine(connection)
             return connection
-        return self._process.ready(START_S)
+        return self._process.wait_until_ready(START_S)
 
-    def _let_go(self) -> None:
+    def _drop_process(self) -> None:
         if self._process is not None:
             self._process.stop()
             self._process = None
 
-    def _joined(self, connection: Connection) -> Connection:
+    def _join_running_engine(self, connection: Connection) -> Connection:
         """Connects to an engine that another handle runs; refuses if the settings wanted here differ from its own."""
         settings = connection.call("settings")
-        if different := differing(settings, self._given):
+        if different := differing_keys(settings, self._given_settings):
             connection.close()
             raise BadInput(
                 f"the engine of {self.data_dir} runs with other settings ({', '.join(different)}): leave them out, "
@@ -362,24 +371,26 @@ class Engine:
         self._settings = settings
         return connection
 
-    def _notices(self, name: str | None, until: float | None = None, ends: Ending | None = None) -> Iterator[Any]:
+    def _wait_for_news(
+        self, name: str | None, until: float | None = None, ends: ReadingEnd | None = None
+    ) -> Iterator[Any]:
         """Yields once at once, and again whenever there may be something new, until the engine is closed."""
         connection: Connection | None = None
-        ends = ends or Ending()
+        ends = ends or ReadingEnd()
         try:
             while not self._is_closed and not ends.is_over:
                 try:
                     if connection is None:
                         with self._lock:
                             connection = self._connect()
-                        ends.uses(connection)
+                        ends.use_connection(connection)
                         yield connection.call("subscribe", name=name) if name is not None else None
                         if name is None:
                             connection.call("subscribe")
                             yield None
                     left = WAIT_S if until is None else max(0.0, min(WAIT_S, until - time.monotonic()))
                     yield connection.notice(left)
-                except Gone:
+                except EngineGone:
                     if connection is not None:
                         connection.close()
                     connection = None
@@ -388,27 +399,27 @@ class Engine:
                 connection.close()
 
 
-class Ending:
+class ReadingEnd:
     """Lets one thread end the reading of another."""
 
     def __init__(self) -> None:
         self.is_over = False
         self._connection: Connection | None = None
 
-    def uses(self, connection: Connection) -> None:
+    def use_connection(self, connection: Connection) -> None:
         """Registers the connection at which the reader waits from now on."""
         self._connection = connection
         if self.is_over:
             connection.hang_up()
 
-    def end(self) -> None:
+    def end_reading(self) -> None:
         """Ends the reader: it gets nothing more, and returns."""
         self.is_over = True
         if self._connection is not None:
             self._connection.hang_up()
 
 
-def _listed(seeds: str | Sequence[str]) -> list[str]:
+def _list_of_seeds(seeds: str | Sequence[str]) -> list[str]:
     try:
         found = [seeds] if isinstance(seeds, str) else list(seeds)
     except TypeError:

@@ -14,7 +14,7 @@ from weft.frontier.clock import FOLDER_VARIABLE, MachineClock, UnusableClock, de
 from weft.supervise.process import command_line, pids
 from weft.telemetry import Log
 
-_FETCHING = ("weft.crawl.processes.fetcher", "weft.engine.process.host")  # modules of processes that fetch
+_FETCHING_MODULES = ("weft.crawl.processes.fetcher", "weft.engine.process.host")  # modules of processes that fetch
 log = Log("weft.engine.machine")
 
 
@@ -37,7 +37,7 @@ def check_clock(section: PolitenessSection, complain: Callable[[str], None]) -> 
         MachineClock(default_clock_path()).close()
     except UnusableClock as why:
         what = f"the politeness clock that your crawls on this machine share cannot be used ({why})"
-        if (other := _other()) is not None:
+        if (other := _other_fetching_process()) is not None:
             raise BadInput(
                 f"{what}, and another of your crawls is running (process {other}): together they may ask a site too "
                 f"often. Wait for its end, name a folder that can be written in {FOLDER_VARIABLE}, or use "
@@ -49,13 +49,13 @@ def check_clock(section: PolitenessSection, complain: Callable[[str], None]) -> 
         )
 
 
-def _other() -> int | None:
+def _other_fetching_process() -> int | None:
     """The id of another process of this user that fetches."""
     for pid in pids():
         try:
             is_mine = Path(f"/proc/{pid}").stat().st_uid == os.getuid()
         except OSError:
             continue
-        if is_mine and pid != os.getpid() and any(module in command_line(pid) for module in _FETCHING):
+        if is_mine and pid != os.getpid() and any(module in command_line(pid) for module in _FETCHING_MODULES):
             return pid
     return None

@@ -19,7 +19,7 @@ from weft import urls
 from weft.config import Config
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.assembly import Parts
-from weft.engine.crawls.limits import limits_of
+from weft.engine.crawls.limits import frontier_limits_of
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.fetcher.robots import RobotsBook, rules_of
 from weft.engine.loop.long_work import LongWork
@@ -27,9 +27,9 @@ from weft.engine.loop.parser.discovered_links import DiscoveredLinks
 from weft.engine.parsing.extraction import extraction_of
 from weft.engine.parsing.parsers import Parsers
 from weft.engine.transports.transports import Transports
-from weft.engine.user_code.again import request_again
+from weft.engine.user_code.again import queue_requests_again
 from weft.engine.user_code.calls import Description
-from weft.engine.user_code.running import RunningSpider, found_again, key_of
+from weft.engine.user_code.running import RunningSpider, found_from_output, seen_key_of
 from weft.frontier.contract import CrawlLimits, Frontier, SharedFrontier
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import POD_SHIFT, Found, Reason, Row
@@ -40,12 +40,12 @@ from weft.telemetry import Log
 
 WAIT_S, SETTLE_S = 0.1, 60.0
 CHECKED_ROWS = 10_000  # before the crawl runs; the others while it runs
-TOGETHER = 1000  # stored pages whose links are admitted with one commit
+ROWS_TOGETHER = 1000  # stored pages whose links are admitted with one commit
 LINKS_READ = "links_read"  # a note: the links of stored pages up to this item were admitted
 log = Log("weft.engine.recovery")
 
 
-def found_of(row: Row) -> Found:
+def found_from_row(row: Row) -> Found:
     """A stored URL in the form in which it was found."""
     return Found(row.url, row.depth, row.parent, row.hops)
 
@@ -63,7 +63,7 @@ class CrawlRecovery:
         self._pages: dict[int, int] = {}
         self._by_site: dict[int, Counter[str]] = {}
 
-    def count(self, crawl: int, limits: CrawlLimits) -> Stats:
+    def count_stored(self, crawl: int, limits: CrawlLimits) -> Stats:
         """Counts what is stored of a crawl; its queue is restored from these rows."""
         store, work = self._parts.store, self._parts.work
         work.begin("counting what is stored")
@@ -71,7 +71,7 @@ class CrawlRecovery:
         self._pages[crawl] = stats.pages
         if limits.max_pages_per_domain is not None:
             counts = self._by_site[crawl] = Counter()
-            for host, pages in work.each(store.stats(sys.maxsize, self._slots, crawl).hosts):
+            for host, pages in work.count_each(store.stats(sys.maxsize, self._slots, crawl).hosts):
                 counts[self._frontier.sites.key_of(f"http://{host}/")] += pages
         return stats
 
@@ -98,8 +98,8 @@ class CrawlRecovery:
         notes = {crawl: f"lost:{parts.slot.name}:{crawl}" for crawl in {row.crawl for row in lost} & set(crawls)}
         for crawl, note in notes.items():
             self._note_visits(crawl, lost)
-            again = self._again([row for row in lost if row.crawl == crawl])
-            for _ in frontier.revisits.readmit_once(crawl, note, parts.store.lost_name(), partial(_behind, again)):
+            again = self._requests_to_repeat([row for row in lost if row.crawl == crawl])
+            for _ in frontier.revisits.readmit_once(crawl, note, parts.store.lost_name(), partial(_rows_behind, again)):
                 parts.work()
         if gone := [row for row in lost if row.crawl in ended]:
             log.error("pages of crawls that have ended are damaged or gone", pages=len(gone), first=gone[0].url)
@@ -112,7 +112,7 @@ class CrawlRecovery:
             frontier.notes.note(note, "")
         return len(lost)
 
-    def _again(self, rows: list[Row]) -> list[tuple[int, Found]]:
+    def _requests_to_repeat(self, rows: list[Row]) -> list[tuple[int, Found]]:
         """Lost pages in the form in which they were found, with their requests. A request with a body cannot be
         repeated: its loss remains recorded.
         """
@@ -121,11 +121,11 @@ class CrawlRecovery:
             log.error("answers to requests with a body are damaged or gone", rows=len(gone), first=gone[0].url)
             self._parts.store.keep_lost(gone)
         outputs = self._parts.store.outputs_of([row.item for row in asked])
-        found = ((row.item, found_again(row, outputs.get(row.item), hops=row.hops)) for row in asked)
+        found = ((row.item, found_from_output(row, outputs.get(row.item), hops=row.hops)) for row in asked)
         return [(item, one) for item, one in found if one is not None]
 
 
-def _behind(stored: list[tuple[int, Found]], after: int) -> Iterator[tuple[int, Found]]:
+def _rows_behind(stored: list[tuple[int, Found]], after: int) -> Iterator[tuple[int, Found]]:
     return (one for one in stored if one[0] > after)
 
 
@@ -146,11 +146,11 @@ def resume_crawl(
     not among `seeds`; `restore_links` brings back what the frontier may have lost of the links of stored pages.
     """
     config, store, progress, work = parts.config, parts.store, parts.progress, parts.work
-    recovery, limits = CrawlRecovery(parts, frontier, f"{parts.slot.name}."), limits_of(config)
+    recovery, limits = CrawlRecovery(parts, frontier, f"{parts.slot.name}."), frontier_limits_of(config)
     number = frontier.crawls.open_crawl(name, limits)
     if description is not None:
         store.may_come_again(number, -1)  # the user's code may repeat a request
-    stats = recovery.count(number, limits)
+    stats = recovery.count_stored(number, limits)
     progress.restore(stats)
     parts.check_rows(CHECKED_ROWS)
     recovery.restore_queue()
@@ -167,7 +167,7 @@ def resume_crawl(
         progress,
         seeds,
         politeness=config.politeness,
-        book=None if transports is None else _book(frontier, config, description),
+        book=None if transports is None else _make_robots_book(frontier, config, description),
         transport=None if transports is None else transports.open(config.fetch),
         open_transport=None if transports is None else transports.open,
         extraction=extraction_of(config.extract),
@@ -175,15 +175,15 @@ def resume_crawl(
         origins=origins,
     )
     lost, read_back = recovery.queue_lost([number]), store.read_back
-    progress.repaired("lost_pages", lost)
-    progress.repaired("rows_read_back", read_back)
+    progress.count_repair("lost_pages", lost)
+    progress.count_repair("rows_read_back", read_back)
     if lost or read_back:
         log.warning("the index was mended", lost_and_queued_again=lost, read_back=read_back)
     restore_links(crawl)
     return crawl
 
 
-def _book(frontier: Frontier, config: Config, description: Description | None) -> RobotsBook:
+def _make_robots_book(frontier: Frontier, config: Config, description: Description | None) -> RobotsBook:
     """A delay that a spider brings along may be too short for the public; one that somebody gave is taken as given."""
     least_s = 0.0
     if description is not None and config.politeness.delay_s == description.settings.get("delay"):
@@ -191,7 +191,7 @@ def _book(frontier: Frontier, config: Config, description: Description | None) -
     return RobotsBook(frontier.sites, config.fetch.user_agent(), least_public_delay_s=least_s)
 
 
-def read_lost(frontier: SharedFrontier, store: PageStore, crawl: RunningCrawl, work: LongWork) -> int:
+def readmit_lost_links(frontier: SharedFrontier, store: PageStore, crawl: RunningCrawl, work: LongWork) -> int:
     """Admits again the links of stored pages whose ends a server has lost: it may have lost their links, too.
 
     All processes of the pod restore the pages' own URLs first: the links of one may lead to a page of another, which
@@ -199,7 +199,7 @@ def read_lost(frontier: SharedFrontier, store: PageStore, crawl: RunningCrawl, w
     many pages there were.
     """
     wanted = set(frontier.recovery.lost_ends)
-    rows = [row for row in work.each(store.rows()) if row.item in wanted] if wanted else []
+    rows = [row for row in work.count_each(store.rows()) if row.item in wanted] if wanted else []
     frontier.recovery.restore_stored(crawl.number, ((row.url, row.depth, row.item) for row in rows))
     until = time.monotonic() + SETTLE_S
     while not frontier.recovery.settled() and time.monotonic() < until:
@@ -235,10 +235,10 @@ def _offer_sitemaps(frontier: SharedFrontier, crawl: RunningCrawl, rows: Iterabl
         depths[origin] = min(row.depth, depths.get(origin, row.depth))
     for origin, depth in depths.items():
         if (record := frontier.sites.robots(origin)) is not None:
-            frontier.queue.admit(crawl.number, crawl.sitemaps(depth, origin, rules_of(record).sitemaps))
+            frontier.queue.admit(crawl.number, crawl.sitemaps_of_origin(depth, origin, rules_of(record).sitemaps))
 
 
-def read_links_again(
+def readmit_links_of_stored_pages(
     frontier: EmbeddedFrontier,
     store: PageStore,
     crawl_of: Callable[[Row], RunningCrawl | None],
@@ -256,14 +256,14 @@ def read_links_again(
     log.warning("the frontier has lost URLs: the links of stored pages are read again", all=frontier.recovery.is_new)
     total = store.stats(0).rows if frontier.recovery.is_new else 0
     work.begin("restoring the URLs of stored pages", total)
-    for row in work.each(_unsure_rows(frontier, store, pod)):
+    for row in work.count_each(_rows_with_unsure_links(frontier, store, pod)):
         if (crawl := crawl_of(row)) is not None:
-            known = msgspec.structs.replace(found_of(row), key=key_of(row.request, row.url))
+            known = msgspec.structs.replace(found_from_row(row), key=seen_key_of(row.request, row.url))
             frontier.recovery.restore_stored(crawl.number, [(known, row.item)])
     discovered_links, origins, again, count = DiscoveredLinks(frontier, store), set[tuple[int, str]](), 0, 0
     done = int(frontier.notes.note(LINKS_READ) or 0)
     work.begin("reading the links of stored pages", total)
-    for row in work.each(_unsure_rows(frontier, store, pod)):
+    for row in work.count_each(_rows_with_unsure_links(frontier, store, pod)):
         if (crawl := crawl_of(row)) is None:
             continue
         origin = crawl.number, urls.origin_of(row.url)
@@ -274,13 +274,17 @@ def read_links_again(
             continue
         count += 1
         if crawl.spider is not None and parsers is not None:
-            request_again(crawl, frontier.queue, parsers, store, row)
-        if crawl.follows_links and not row.request and (is_first or not _lead_on(discovered_links, crawl, row)):
+            queue_requests_again(crawl, frontier.queue, parsers, store, row)
+        if (
+            crawl.follows_links
+            and not row.request
+            and (is_first or not _admit_stored_links(discovered_links, crawl, row))
+        ):
             again += 1
             store.may_come_again(crawl.number, row.item)
-            frontier.revisits.readmit(crawl.number, found_of(row))
+            frontier.revisits.readmit(crawl.number, found_from_row(row))
         work()
-        if count % TOGETHER == 0:
+        if count % ROWS_TOGETHER == 0:
             frontier.notes.note(LINKS_READ, str(row.item))
             frontier.durability.commit()
     frontier.notes.note(LINKS_READ, "0")
@@ -289,7 +293,7 @@ def read_links_again(
     return count, again
 
 
-def _unsure_rows(frontier: EmbeddedFrontier, store: PageStore, pod: int) -> Iterator[Row]:
+def _rows_with_unsure_links(frontier: EmbeddedFrontier, store: PageStore, pod: int) -> Iterator[Row]:
     """The rows of pages whose links the frontier may not have."""
     if frontier.recovery.is_new:
         return (row for row in store.rows() if row.item >> POD_SHIFT == pod)
@@ -298,7 +302,7 @@ def _unsure_rows(frontier: EmbeddedFrontier, store: PageStore, pod: int) -> Iter
     return (row for item, url in found for row in store.for_url(url) if row.item == item)
 
 
-def _lead_on(discovered_links: DiscoveredLinks, crawl: RunningCrawl, row: Row) -> bool:
+def _admit_stored_links(discovered_links: DiscoveredLinks, crawl: RunningCrawl, row: Row) -> bool:
     """Admits the links of a stored answer; False if they are no longer known."""
     if row.error.partition(":")[0] == Reason.CONTENT_TYPE:
         return True  # it has no links

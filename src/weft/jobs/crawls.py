@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from weft.config import ClusterSection, FetchSection, JobsSection, ProxySection, ServiceConfig
 from weft.config.contradictions import wrong_action
 from weft.credentials import exact_host, exact_name
-from weft.engine.crawls.tenant import MOST_TRAPPED
+from weft.engine.crawls.tenant import MOST_TRAPPED_URLS
 from weft.engine.model import CrawlSnapshot, CrawlState, EndReason, end_name
 from weft.engine.transports.browsers import browser_trouble
 from weft.errors import BadInput
@@ -270,8 +270,8 @@ def _trap_text(snapshot: CrawlSnapshot) -> str:
     if not count:
         return ""
     number = f"{count:,} links were" if count > 1 else "1 link was"
-    if count >= MOST_TRAPPED:
-        number = f"{MOST_TRAPPED:,} links or more were"
+    if count >= MOST_TRAPPED_URLS:
+        number = f"{MOST_TRAPPED_URLS:,} links or more were"
     return f"{number} left out as part of an endless space (trap): `trap_rules: false` follows them, too"
 
 

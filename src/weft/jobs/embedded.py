@@ -21,7 +21,7 @@ from weft import urls as url_rules
 from weft.config import ServiceConfig
 from weft.engine.crawls.limits import check_email
 from weft.engine.model import CrawlSnapshot, CrawlState
-from weft.engine.process.channel import Gone
+from weft.engine.process.channel import EngineGone
 from weft.engine.process.link import EngineLink
 from weft.errors import BadInput, DiskFull, WeftError
 from weft.jobs.crawls import (
@@ -192,7 +192,7 @@ class EmbeddedJobService:
             if snapshot is None or snapshot.state is CrawlState.ENDED:
                 raise TaskFinished(task_id, "ended", "appended to") from None
             raise
-        except Gone as gone:
+        except EngineGone as gone:
             raise EngineAway(str(gone)) from None
         return self.store.task(task_id, None)
 
@@ -277,7 +277,7 @@ class EmbeddedJobService:
             snapshot = await self._live_snapshot(task_id)
             if snapshot is not None:
                 snapshot = await self.engine.cancel(task_id)
-        except Gone as gone:
+        except EngineGone as gone:
             raise EngineAway(str(gone)) from None
         # it was given its slot a moment ago: the process that opens its crawl will see the task's end
         if snapshot is None:
@@ -308,7 +308,7 @@ class EmbeddedJobService:
             return task  # the runner resumes it when it has a slot
         try:
             await self.engine.call(verb, name=task_id)
-        except (BadInput, Gone):
+        except (BadInput, EngineGone):
             pass  # not opened yet, ended, or no engine: the runner compares it with the store, and sends the command
         return task
 
@@ -322,7 +322,7 @@ class EmbeddedJobService:
     async def _live_snapshot(self, task_id: str) -> CrawlSnapshot | None:
         try:
             return await self.engine.find(task_id)
-        except Gone as gone:
+        except EngineGone as gone:
             raise EngineAway(str(gone)) from None
 
     async def _snapshot(self, task_id: str) -> CrawlSnapshot | None:
@@ -338,7 +338,7 @@ class EmbeddedJobService:
             self._snapshots[task_id] = now, answer
         try:
             snapshot = await asyncio.shield(answer)
-        except Gone as gone:
+        except EngineGone as gone:
             if task_id in self._seen:
                 return self._seen[task_id]
             raise EngineAway(str(gone)) from None

@@ -15,7 +15,7 @@ from pathlib import Path
 from weft.config import ServiceConfig
 from weft.engine.core import SLOT
 from weft.engine.model import Blocked, BrowserStatus, CrawlSnapshot
-from weft.engine.process.channel import Gone
+from weft.engine.process.channel import EngineGone
 from weft.engine.process.link import EngineLink
 from weft.engine.transports.browsers import browser_trouble
 from weft.jobs.crawls import progress_of
@@ -122,7 +122,7 @@ class Monitor:
         try:
             async with asyncio.timeout(ANSWER_S):
                 snapshots, blocked, browsers = await asyncio.gather(engine.live(), engine.blocked(), engine.browsers())
-        except (TimeoutError, Gone):
+        except (TimeoutError, EngineGone):
             problems.append(f"the engine has not answered in {ANSWER_S:g} s")
             return [], [], BrowserStatus()
         problems += sorted({f"the engine makes no progress: {one.note}" for one in snapshots if one.note})

@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from weft.config import JobsSection
 from weft.engine.model import WAITING_FOR_SEEDS, CrawlSnapshot, CrawlState
-from weft.engine.process.channel import Gone
+from weft.engine.process.channel import EngineGone
 from weft.engine.process.link import EngineLink
 from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import crawl_settings, finish_of, finish_without
@@ -227,7 +227,7 @@ class JobRunner:
                 task.id, urls, crawl_settings(task, self._jobs, self._proxies), deadline=task.deadline_at,
                 in_flight=task.spec.max_concurrent_articles, memory_bytes=task.spec.max_memory_bytes, visits=visits,
             )  # fmt: skip
-        except Gone:
+        except EngineGone:
             log.info("the engine does not answer", task=task.id)
         except BadInput as error:
             if task.deadline_at is not None and task.deadline_at <= self._clock():  # it has passed in the meantime
@@ -254,7 +254,7 @@ class JobRunner:
             return
         try:
             snapshots = await self._engine.standings([task.id for task in tasks])
-        except Gone:
+        except EngineGone:
             await asyncio.gather(*(self._end_overdue(task) for task in tasks))
             return
         await asyncio.gather(*(self._settle(task, snapshots.get(task.id)) for task in tasks))
@@ -320,7 +320,7 @@ class JobRunner:
             return None
         try:
             return await verb(task.id)
-        except (BadInput, Gone) as error:
+        except (BadInput, EngineGone) as error:
             log.info("command not sent", task=task.id, error=error)
             return None
 
@@ -380,7 +380,7 @@ class JobRunner:
                     await self._engine.cancel(snapshot.name)
                     if task is None:
                         await self._engine.forget([snapshot.name])
-        except Gone:
+        except EngineGone:
             self._next["orphans"] = 0.0
 
     async def _clean_up(self) -> None:
@@ -396,7 +396,7 @@ class JobRunner:
                 log.info("tasks deleted", tasks=len(tasks))
             if len(tasks) == DELETED_AT_ONCE:
                 self._next["cleanup"] = 0.0
-        except Gone:
+        except EngineGone:
             self._next["cleanup"] = time.monotonic() + EXPIRY_S
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,7 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class ListedPipeline(NamedTuple):
-    """A pipeline in a list; one whose file is no good has only that to say."""
+    """A pipeline in a list; if its file is invalid, it has a `problem` and no `pipeline`."""
 
     name: str
     path: Path
@@ -31,7 +31,7 @@ class ListedPipeline(NamedTuple):
 
 
 def files() -> Iterator[Path]:
-    """The files that are searched for pipelines, those of the user first."""
+    """The files that may define pipelines, those of the user first."""
     if SEVERAL.is_file():
         yield SEVERAL
     for folder in (FOLDER, BUILTIN):
@@ -40,7 +40,7 @@ def files() -> Iterator[Path]:
 
 
 def listed() -> Iterator[ListedPipeline]:
-    """Every pipeline there is; of two with one name only the first counts, and is listed."""
+    """Lists every pipeline; of two with the same name only the first is used and listed."""
     met: set[str] = set()
     for path in files():
         ships = path.parent == BUILTIN
@@ -56,7 +56,7 @@ def listed() -> Iterator[ListedPipeline]:
 
 
 def find(name: str) -> Pipeline:
-    """A pipeline by its name; BadInput where there is none, or its file is no good."""
+    """Loads a pipeline by its name; raises BadInput if there is none, or its file is invalid."""
     file, colon, inner = name.rpartition(":") if ":" in name else (name, "", "")
     if Path(file).suffix in _SUFFIXES:
         return _in_file(Path(file), inner if colon else None)
@@ -73,7 +73,7 @@ def find(name: str) -> Pipeline:
 
 
 def file_of(name: str) -> Path:
-    """The file of a pipeline, good or bad, by its name or the file's; BadInput where there is none."""
+    """The file of a pipeline, valid or not, by the name of either; raises BadInput if there is none."""
     file = Path(name.rpartition(":")[0] or name)
     if file.suffix in _SUFFIXES or file.exists():
         return file
@@ -92,7 +92,7 @@ def _in_file(path: Path, name: str | None) -> Pipeline:
 
 
 def _mentions(path: Path, name: str) -> bool:
-    """Whether a file may hold a pipeline of this name."""
+    """Whether a file may define a pipeline of this name."""
     try:
         return name in path.read_text(errors="replace")
     except OSError:

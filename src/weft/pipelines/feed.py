@@ -24,7 +24,7 @@ _AT_ONCE = 1_000
 
 
 class PendingItem(msgspec.Struct, frozen=True, gc=False):
-    """An item that the pool has."""
+    """An item that was given to the pool, and its position in the source."""
 
     position: int
     item_id: str | int
@@ -32,8 +32,9 @@ class PendingItem(msgspec.Struct, frozen=True, gc=False):
 
 
 class EarlierItems:
-    """What earlier tries of this run have ended: up to `positions` everything is in the output, the rest by position,
-    or by id where only the pool's parent knew of it (timeouts, crashes)."""
+    """The items that earlier attempts of this run have finished: the first `positions` are all in the output, the rest
+    by position, or by id where only the pool's parent knew of it (timeouts, crashes).
+    """
 
     def __init__(self, positions: int = 0, ids: Iterable[str] = ()) -> None:
         self.positions = positions
@@ -44,17 +45,17 @@ class EarlierItems:
 
 
 class ResultWriter(Protocol):
-    """Who writes results in order."""
+    """The receiver of results, which writes them in order."""
 
     next: int
     """The position that is written next."""
 
     def add(self, pending: PendingItem, result: Result) -> None:
-        """The result of an item."""
+        """Adds the result of an item."""
 
 
 class ItemFeed:
-    """An iterator for the pool."""
+    """The iterator of items that the pool reads."""
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class ItemFeed:
         return True
 
     def _judge(self, position: int, item: Any) -> Any:
-        """What the pool gets for it; None if it has ended before."""
+        """The value to give to the pool for an item; None if the item was finished before."""
         item_id: Any = item.get("id") if type(item) is dict else None
         problem: str | None = None
         if type(item_id) is str and item_id.isascii():
@@ -156,7 +157,7 @@ class ItemFeed:
 
 
 def _read(position: int, item: Any) -> tuple[dict[str, Any], str | int, str | None]:
-    """Fields, id and what is wrong with an item; one without an id is called by its position."""
+    """The fields of an item, its id (without one, its position), and what is wrong with it."""
     if type(item) is dict and id_problem(item.get("id")) is None:
         return item, item["id"], None
     if isinstance(item, BadItem):

@@ -25,7 +25,7 @@ _DIGEST_BYTES = 16
 
 
 class WrittenFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file that is there."""
+    """A written file, with its size and digest."""
 
     name: str
     bytes: int
@@ -52,7 +52,7 @@ class RunFiles:
 
     @contextmanager
     def create(self, name: str) -> Iterator[BufferedRandom]:
-        """A file to write to; it gets its name at the end of the block, and is deleted if the block fails."""
+        """Opens a file for writing; it gets its name at the end of the block, and is deleted if the block raises."""
         path = self.path(name)
         self._number += 1
         part = self._folder / PARTS / f"{os.getpid()}-{id(self):x}-{self._number}"
@@ -70,7 +70,7 @@ class RunFiles:
         self.written[name] = written
 
     def path(self, name: str) -> Path:
-        """Where a file of this name is, or would be."""
+        """The path of a file of this name."""
         parts = name.split("/")
         if "\0" in name or not all(parts) or any(part.startswith(".") for part in parts):
             raise BadInput(f"{name!r} cannot be a file of the output: write a relative path without `.` and `..`")
@@ -83,7 +83,7 @@ class RunFiles:
         return safe_name(item_id) + suffix
 
     def holds(self, file: WrittenFile) -> bool:
-        """Whether a file is there with the size that it was written with."""
+        """Whether a file exists, with the size that it had when it was written."""
         try:
             return self.path(file.name).stat().st_size == file.bytes
         except OSError:

@@ -11,10 +11,10 @@ from weft.supervise.pool.owner import Owner, owner_of
 
 
 class FolderLock:
-    """The lock on a folder, from its making to `release`, or to the end of the process."""
+    """The lock on a folder: held from construction to `release`, or to the end of the process."""
 
     def __init__(self, folder: Path, what: str, name: str = "lock") -> None:
-        """Makes the folder if need be; Busy when another process has it."""
+        """Creates the folder if necessary; raises Busy if another process holds the lock."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

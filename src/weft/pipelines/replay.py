@@ -22,8 +22,8 @@ _KEPT = ("item_timeout", "memory_limit_mb")
 
 
 def replay_item(pipeline: Pipeline, directory: RunDirectory, item_id: str) -> tuple[Result, dict[str, StageOutcome]]:
-    """Returns the item's result, and how each stage ended. The cache is neither read nor written; files go to a folder
-    that is deleted.
+    """Runs one item again; returns its result, and how each stage ended. The cache is neither read nor written; files
+    go to a folder that is deleted.
     """
     prepare(pipeline)
     item = _find(pipeline, directory, item_id)
@@ -39,7 +39,7 @@ def replay_item(pipeline: Pipeline, directory: RunDirectory, item_id: str) -> tu
 
 
 def _find(pipeline: Pipeline, directory: RunDirectory, item_id: str) -> dict[str, Any]:
-    """The item as the pool gets it: out of quarantine, or from the source."""
+    """The item as the pool would get it: from quarantine, or from the source."""
     if (kept := directory.quarantined(item_id)) is not None:
         return kept.decoded()
     for position, item in enumerate(open_source(pipeline.spec.items).items):

@@ -58,7 +58,7 @@ _UPDATE_EVERY_S = 0.1
 
 
 class RunOptions(msgspec.Struct, frozen=True):
-    """How a run is made; what is None is as the pipeline's file has it."""
+    """The options of a run; None: as in the pipeline's file."""
 
     logs: Path = Path("logs")
     workers: int | None = None
@@ -78,7 +78,7 @@ class RunOptions(msgspec.Struct, frozen=True):
 
 
 class RunSummary(msgspec.Struct, frozen=True):
-    """How a run ended."""
+    """The outcome and counts of a run."""
 
     run_id: str
     pipeline: str
@@ -91,7 +91,7 @@ class RunSummary(msgspec.Struct, frozen=True):
 
 
 def prepare(pipeline: Pipeline) -> None:
-    """What can be known to be wrong before any work: callables that are not there, settings that its check refuses."""
+    """Checks a pipeline before any work: its callables must exist, and its own check must accept the settings."""
     import_from([Path.cwd(), pipeline.path.parent])
     spec = pipeline.spec
     for where, name in (("items", spec.items.source), ("collect", spec.collect.run if spec.collect else None)):
@@ -111,8 +111,9 @@ def prepare(pipeline: Pipeline) -> None:
 
 
 def check_callables(pipeline: Pipeline) -> list[str]:
-    """What is wrong with the callables that a pipeline names; they are imported here. Where they can be, also what
-    is wrong with its settings and `code`."""
+    """The problems of a pipeline's callables, which are imported here; if they can be, also those of its settings and
+    `code`.
+    """
     import_from([Path.cwd(), pipeline.path.parent])
     checked = [(where, _load_problem(name)) for where, name in _callables(pipeline)]
     problems = [f"{where}: {problem}" for where, problem in checked if problem is not None]
@@ -161,7 +162,7 @@ def _call(name: str, where: str, *arguments: Any) -> Any:
 
 
 class PipelineRun:
-    """A run, new or resumed."""
+    """A new or resumed run of a pipeline."""
 
     def __init__(self, pipeline: Pipeline, options: RunOptions, resume: RunDirectory | None = None) -> None:
         self._pipeline = pipeline
@@ -190,7 +191,7 @@ class PipelineRun:
             raise
 
     def _cache_before(self, resume: RunDirectory | None) -> Path | None:
-        """The cache of a run that is resumed, which --cache may have named."""
+        """The cache of a resumed run, which may have been named by --cache; None for a new run."""
         kept = shared_config.of_run(resume.path) if resume is not None else {}
         return Path(Plan.of(kept).cache) if kept else None
 
@@ -254,8 +255,9 @@ class PipelineRun:
         )  # fmt: skip
 
     def run(self, make_view: Callable[[], View] = NoView) -> RunSummary:
-        """To the end; KeyboardInterrupt leaves everything so that a resume continues. The view is made when items
-        begin, and closed however they end."""
+        """Runs to the end; after KeyboardInterrupt a resume can continue. The display is created when items begin, and
+        always closed.
+        """
         try:
             run_facts.save(self.directory.path, self.facts)
             self._sink.begin(resumed=self._resumed)
@@ -277,7 +279,7 @@ class PipelineRun:
             self.close()
 
     def close(self) -> None:
-        """Gives up everything; what was counted is kept."""
+        """Releases everything; the counts are kept."""
         try:
             self._writer.close()
             self._cache.close()
@@ -307,7 +309,7 @@ class PipelineRun:
         self._writer.finish(feed.position)
 
     def _drive(self, stream: Stream, feed: ItemFeed, known: EarlierItems, view: View) -> None:
-        """Every result to the writer, the view beside it."""
+        """Passes every result to the writer, and updates the display."""
         updated_s = 0.0
         while not stream.finished:
             result = stream.poll(_UPDATE_EVERY_S)
@@ -330,7 +332,7 @@ class PipelineRun:
         return self._writer.add(pending, result)
 
     def _handle_earlier(self, result: Result, known: EarlierItems) -> None:
-        """A result of an earlier try of this run."""
+        """Handles a result of an earlier attempt of this run."""
         record = item_record(result.value)
         if record is None:
             known.by_id[str(result.item_id)] = result
@@ -338,7 +340,7 @@ class PipelineRun:
             known.by_position[record.position] = result
 
     def _finish(self) -> int:
-        """Rows of a collector, publication, report."""
+        """Runs the collector, publishes the output, writes the report; returns the number of rows."""
         writer, spec = self._writer, self._pipeline.spec
         shards, files = writer.shards, writer.files
         if spec.collect is not None:
@@ -357,7 +359,7 @@ class PipelineRun:
         return manifest.rows
 
     def _collect(self, name: str, settings: Mapping[str, Any]) -> list[OutputShard]:
-        """The rows of the collector in shards; made from the beginning, independent of earlier attempts."""
+        """Writes the rows of the collector to shards, from the beginning, whatever earlier attempts have written."""
         context = CollectContext(settings, self._plan.config, self._sink.files, self._writer.next)
         results = read_results(self.directory.path, self._cache.find)
         size, count = self._pipeline.spec.output.shard_items, 0

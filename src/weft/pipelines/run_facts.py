@@ -23,7 +23,7 @@ from weft.pipelines.pool.durability.runs import ITEMS, RunDirectory
 
 
 class RunFacts(msgspec.Struct):
-    """pipeline.json."""
+    """The content of pipeline.json."""
 
     run_id: str
     pipeline: str
@@ -49,22 +49,22 @@ class RunFacts(msgspec.Struct):
 
     @property
     def done(self) -> int:
-        """How many items have ended."""
+        """The number of finished items."""
         return sum(self.by_status.values())
 
 
 def facts_path(folder: Path) -> Path:
-    """Where a run's facts are."""
+    """The path of a run's facts."""
     return folder / "pipeline.json"
 
 
 def save(folder: Path, facts: RunFacts) -> None:
-    """Writes them, whole or not at all; settings may be secrets, so that they are their owner's alone."""
+    """Writes the facts atomically; only the owner can read them, since settings may be secrets."""
     replace_file(facts_path(folder), msgspec.json.format(msgspec.json.encode(facts)) + b"\n")
 
 
 def load(folder: Path) -> RunFacts:
-    """Reads them; BadInput where that cannot be."""
+    """Reads the facts of a run; raises BadInput if that fails."""
     try:
         return msgspec.json.decode(facts_path(folder).read_bytes(), type=RunFacts)
     except (OSError, ValueError) as error:
@@ -72,7 +72,7 @@ def load(folder: Path) -> RunFacts:
 
 
 def runs(root: Path) -> Iterator[tuple[RunDirectory, RunFacts]]:
-    """The runs of pipelines under a folder, newest first; what is damaged is left out."""
+    """The runs of pipelines under a folder, newest first, without damaged ones."""
     for path in sorted(root.glob("*/pipeline.json"), reverse=True):
         try:
             facts = load(path.parent)
@@ -82,7 +82,7 @@ def runs(root: Path) -> Iterator[tuple[RunDirectory, RunFacts]]:
 
 
 def find(root: Path, name: str) -> tuple[RunDirectory, RunFacts]:
-    """A run by its id, by its path, or `latest`."""
+    """Finds a run by its id, by its path, or as `latest`."""
     if name == "latest":
         for run in runs(root):
             return run
@@ -96,22 +96,22 @@ def find(root: Path, name: str) -> tuple[RunDirectory, RunFacts]:
 
 
 def state_of(directory: RunDirectory, facts: RunFacts) -> str:
-    """finished, running or interrupted."""
+    """The state of a run: finished, running or interrupted."""
     return "finished" if facts.finished else "running" if directory.is_running() else "interrupted"
 
 
 def now_text() -> str:
-    """The time, for a run's facts."""
+    """The current time as the facts of a run have it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def shown(facts: RunFacts) -> dict[str, Any]:
-    """What anybody may see: not the settings of the command line."""
+    """The facts without the settings of the command line, which may be secrets."""
     document: dict[str, Any] = msgspec.to_builtins(facts)
     del document["settings"]
     return document
 
 
 def plain(directory: RunDirectory, facts: RunFacts) -> dict[str, Any]:
-    """For a list of runs."""
+    """The facts of a run for a list of runs."""
     return shown(facts) | {"state": state_of(directory, facts), "path": str(directory.path)}

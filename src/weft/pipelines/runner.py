@@ -64,7 +64,7 @@ class StageInputs(dict[str, Any]):
 
 
 class PreparedStage:
-    """A stage with its callables imported, and all that is the same for every item."""
+    """A stage with its callables imported, and everything that is the same for all items."""
 
     def __init__(self, plan: StagePlan, config: dict[str, Any]) -> None:
         self.plan = plan
@@ -107,7 +107,7 @@ def _load(name: str, stage: str) -> Callable[..., Any]:
 
 
 class _Item:
-    """One item on its way through the stages."""
+    """An item on its way through the stages, with the outcomes so far."""
 
     __slots__ = ("bodies", "context", "digests", "done", "fields", "logged", "marks", "parts", "whole")
 
@@ -146,7 +146,7 @@ class _Item:
 
 
 class ItemRunner:
-    """Takes items through the stages of one plan."""
+    """Runs items through the stages of one plan."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -165,7 +165,7 @@ class ItemRunner:
         self._forked = True
 
     def run(self, wrapped: dict[str, Any], context: Context) -> Any:
-        """Every stage of one item."""
+        """Runs every stage of one item; returns the encoded ItemRecord."""
         item = _Item(wrapped["item"], context, self._keep_parts)
         done = item.done
         now_ns = time.monotonic_ns()
@@ -184,7 +184,7 @@ class ItemRunner:
         return ended
 
     def _stage(self, stage: PreparedStage, item: _Item) -> SentStage:
-        """One stage: held back by what it needs, or by its condition; found in the cache; or run."""
+        """The outcome of a stage: held back by its needs or its condition, found in the cache, or run."""
         if stage.needs and (held := _held_back(stage.needs, item.done)) is not None:
             return held
         try:
@@ -228,7 +228,7 @@ class ItemRunner:
         return self._run(stage, item, key, mark)
 
     def _more(self, stage: PreparedStage, item: _Item, key: bytes, asked: bytes | None) -> bytes:
-        """What a key is made of beside the stage and the item's fields."""
+        """The part of a cache key that depends on neither the stage nor the item's fields: results and fingerprint."""
         if not stage.cached:  # no later run may find it, but the output reads it
             return b"\0".join([self._plan.run_id.encode(), _encode(item.fields["id"]), stage.name.encode()])
         for name in stage.before:
@@ -279,7 +279,7 @@ def _found(
 
 
 def _held_back(needs: list[str], done: dict[str, SentStage]) -> SentStage | None:
-    """The outcome of a stage that needs one which did not end well."""
+    """The outcome of a stage if one that it needs has not succeeded; None if all have."""
     for need in needs:
         code = done[need].code
         if code in (FAILED, SKIPPED_BY_FAILURE):
@@ -291,7 +291,7 @@ def _held_back(needs: list[str], done: dict[str, SentStage]) -> SentStage | None
 
 
 def _ended(value: bytes, done: dict[str, SentStage]) -> ItemEnd:
-    """The status for the pool: failed with the first stage that failed, skipped where no stage had to run."""
+    """The item's status for the pool: failed with the first failed stage; skipped if no stage had to run."""
     codes = [record.code for record in done.values()]
     if FAILED in codes:
         name, record = next((name, record) for name, record in done.items() if record.code == FAILED)
@@ -309,7 +309,7 @@ _WORDS = {CACHED: UNCHANGED, SKIPPED_CACHED: "skipped, unchanged"}
 
 
 def _log(context: Context, name: str, record: SentStage) -> None:
-    """One line for each stage."""
+    """Logs one line for a stage."""
     if record.code == FAILED:
         context.log.add("ERROR", record.text or "", {"traceback": record.traceback} if record.traceback else None, name)
         return
@@ -329,7 +329,7 @@ def _start(config: Mapping[str, Any]) -> None:
 
 
 def run_item(item: dict[str, Any], context: Context) -> Any:
-    """The pool's function."""
+    """The function that the pool calls for each item."""
     assert _runner is not None
     return _runner.run(item, context)
 

@@ -24,14 +24,14 @@ _MAX_JSON_BYTES = 1 << 30
 
 
 class ItemSource(NamedTuple):
-    """The items, and how many there are, where that is known."""
+    """The items, and their number if it is known."""
 
     items: Iterator[Any]
     total: int | None
 
 
 def open_source(spec: ItemsSpec) -> ItemSource:
-    """The items of a pipeline; BadInput where there can be none."""
+    """Opens the items of a pipeline; raises BadInput if that fails."""
     if spec.source is not None:
         return _called(spec.source, spec.settings)
     assert spec.file is not None

@@ -90,7 +90,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False, repr=False)
 class StageContext:
-    """What a stage is handed beside its item."""
+    """What a stage gets besides its item: the values of other stages, its settings, a log."""
 
     _item: Context
     stage: str
@@ -111,7 +111,7 @@ class StageContext:
 
     @property
     def deadline(self) -> float | None:
-        """When the item is stopped, on the clock of `time.monotonic()`; None without a limit."""
+        """The time at which the item is stopped, by `time.monotonic()`; None without a limit."""
         return self._item.deadline
 
     def remaining_s(self) -> float | None:
@@ -120,7 +120,7 @@ class StageContext:
 
     @property
     def attempt(self) -> int:
-        """1, unless a worker has died with this item before."""
+        """The number of this attempt: 1, unless a worker has died with this item before."""
         return self._item.attempt
 
     def skip(self, reason: str = "") -> NoReturn:
@@ -129,7 +129,7 @@ class StageContext:
 
 
 class StageOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How one stage of one item ended."""
+    """The outcome of one stage of one item."""
 
     status: str
     """ok, skipped or failed."""
@@ -160,7 +160,7 @@ class ItemResult:
 
     @property
     def id(self) -> str | int:
-        """The item's."""
+        """The item's id."""
         item_id: str | int = self.item["id"]
         return item_id
 
@@ -189,7 +189,7 @@ class _Values(Mapping[str, Any]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CollectContext:
-    """What a collector is handed beside the results."""
+    """What a collector gets besides the results: its settings, files to write, a log."""
 
     settings: Mapping[str, Any]
     """Its settings in the pipeline's file."""

@@ -39,7 +39,7 @@ _SHOWN_CHARS = 60
 
 
 class ItemInRun(NamedTuple):
-    """An item in a run."""
+    """An item in a run, with its record and its outcome."""
 
     run_id: str
     plan: Plan
@@ -50,7 +50,7 @@ class ItemInRun(NamedTuple):
 
 
 class StageReason(msgspec.Struct):
-    """Why one stage did what it did."""
+    """Why one stage of an item was run, or was not."""
 
     stage: str
     did: str
@@ -59,7 +59,7 @@ class StageReason(msgspec.Struct):
 
 
 class ItemExplanation(msgspec.Struct):
-    """Why the stages of an item did what they did."""
+    """Why each stage of an item was run, or was not."""
 
     run_id: str
     item: str
@@ -71,7 +71,7 @@ class ItemExplanation(msgspec.Struct):
 
 
 def why(root: Path, run: str, item: str) -> ItemExplanation:
-    """The answer; BadInput where the run did not have the item."""
+    """Explains the stages of an item; raises BadInput if the run did not have the item."""
     directory, facts = run_facts.find(root, run)
     seen = find_item(directory.path, item)
     if seen is None and (line := _refused(directory.path, item)) is not None:
@@ -88,7 +88,7 @@ def why(root: Path, run: str, item: str) -> ItemExplanation:
 
 
 def find_item(folder: Path, item: str) -> ItemInRun | None:
-    """An item in a run's journal."""
+    """Finds an item in a run's journal; None if it is not there."""
     if not (folder / "journal").is_file():
         return None
     journal = ResultJournal(folder / "journal", read_only=True)
@@ -103,7 +103,7 @@ def find_item(folder: Path, item: str) -> ItemInRun | None:
 
 
 def _refused(folder: Path, item: str) -> ResultLine | None:
-    """An item that failed as it arrived: the journal does not have it, the results do."""
+    """Finds an item that failed on arrival: it is not in the journal, but in the results."""
     try:
         with (folder / "results.jsonl").open("rb") as file:
             lines = map(msgspec.json.Decoder(ResultLine).decode, file)
@@ -120,7 +120,7 @@ def _seen(folder: Path, record: ResultRecord) -> ItemInRun:
 
 
 def _before(root: Path, facts: run_facts.RunFacts, item: str) -> ItemInRun | None:
-    """The newest run before this one that brought the item through its stages."""
+    """The item in the newest earlier run that has finished its stages; None if there is none."""
     for directory, other in run_facts.runs(root):
         if other.pipeline == facts.pipeline and other.run_id < facts.run_id:
             earlier = find_item(directory.path, item)

@@ -29,7 +29,7 @@ from weft.engine.user_code.calls import (
     RequestSpec,
 )
 from weft.engine.user_code.page import Page
-from weft.engine.user_code.request import Request, render_of
+from weft.engine.user_code.request import Request, check_render
 from weft.errors import BadInput
 from weft.extract.page import ParsedPage
 from weft.fetch.headers import Head
@@ -281,7 +281,7 @@ def _texts(value: object, name: str) -> list[str]:
 
 
 def _settings(spider: Spider) -> dict[str, object]:
-    value, render = spider.settings, render_of(spider.render)
+    value, render = spider.settings, check_render(spider.render)
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise BadInput(f"settings: {value!r:.80} is not accepted; use a mapping of a crawl's settings")
     own: dict[str, object] = {"render": render} if render else {}

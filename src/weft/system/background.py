@@ -22,7 +22,7 @@ import msgspec
 
 from weft import __version__
 from weft.config import ServiceConfig
-from weft.engine.process.channel import ERRORS, Connection, Gone, framed, kind_of, socket_path
+from weft.engine.process.channel import ERRORS, Connection, EngineGone, error_name, framed, socket_path
 from weft.errors import Busy, WeftError
 from weft.frames import read_frame
 from weft.supervise.leftovers import MARK
@@ -56,14 +56,14 @@ def up(config: ServiceConfig, watch: Callable[[SystemState], None]) -> tuple[Sys
                 raise
             try:
                 return control.wait_until_up(data_dir, watch), False
-            except Gone:
+            except EngineGone:
                 continue  # it has ended meanwhile
         host = _Host(config, lock)
         try:
             if host.listens(data_dir):
                 return control.wait_until_up(data_dir, watch), True
             raise host.failure()
-        except Gone:
+        except EngineGone:
             raise host.failure() from None
         finally:
             host.let_go()
@@ -94,7 +94,7 @@ class _Host:
         while self._popen.poll() is None:
             try:
                 connection = Connection(socket_path(data_dir, kept.SOCKET))
-            except Gone:
+            except EngineGone:
                 time.sleep(POLL_S)
                 continue
             pid = connection.pid
@@ -138,7 +138,7 @@ def main() -> int:
     except WeftError as error:
         log.error("stopped", error=error)
         with suppress(OSError):  # the process that started it has ended
-            print(f"{kind_of(error)}: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
+            print(f"{error_name(error)}: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
         return error.exit_code
     finally:
         gc.freeze()  # at its end the interpreter would search everything for cycles, several times

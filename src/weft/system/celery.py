@@ -29,7 +29,7 @@ from weft.cluster.supervised.children import VISIBILITY_S, HandSpec, LogSpec, Sc
 from weft.cluster.supervised.ticks import TickEntry
 from weft.cluster.tasks import SYSTEM
 from weft.config import ServiceConfig
-from weft.engine.transports.transports import refresh_of
+from weft.engine.transports.transports import proxy_refresh
 from weft.errors import Missing
 from weft.fetch.proxies.refresh import KIND, Refresh, Work
 from weft.supervise.child import RestartPolicy
@@ -171,7 +171,7 @@ class CeleryServices:
 
 def can_refresh(config: ServiceConfig) -> bool:
     """Whether there are proxies to test, and something to test them with."""
-    refresh = refresh_of(config.fetch, config.proxy, Path(config.server.data_dir))
+    refresh = proxy_refresh(config.fetch, config.proxy, Path(config.server.data_dir))
     return config.proxy.test_url is not None and bool(refresh.sources)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from weft.engine.process.channel import Connection, Gone, socket_path
+from weft.engine.process.channel import Connection, EngineGone, socket_path
 from weft.errors import BadInput, Busy, WeftError
 from weft.supervise import leftovers
 from weft.supervise.graph import group_of
@@ -57,7 +57,7 @@ def status(data_dir: Path) -> tuple[SystemState | None, bool]:
     """How the services of a folder are, and whether a supervisor monitors them; None: nothing is known of any."""
     try:
         return msgspec.convert(ask(data_dir, "status"), SystemState), True
-    except Gone:
+    except EngineGone:
         word, why = "orphaned", "its supervisor has died: `weft up` starts it again, `weft down` ends it"
         said = ""
     except Silent as silent:
@@ -97,7 +97,7 @@ def restart(data_dir: Path, name: str, watch: Callable[[SystemState], None]) -> 
     """Has a service restarted, and returns when it is healthy again."""
     try:
         ask(data_dir, "restart", name=name)
-    except Gone:
+    except EngineGone:
         raise BadInput(f"nothing is running in {data_dir}: `weft up --data-dir {data_dir}` starts it") from None
     wait_until_up(data_dir, watch, name)
 
@@ -166,7 +166,7 @@ def _stop_supervisor(data_dir: Path) -> list[str]:
     """Asks it to stop, and waits for its end; one that does not answer gets a signal, then killed."""
     try:
         connection = Connection(socket_path(data_dir, kept.SOCKET))
-    except Gone:
+    except EngineGone:
         return []
     pid = connection.pid
     # As long as the connection is not cut, the number is the supervisor's.
@@ -180,7 +180,7 @@ def _stop_supervisor(data_dir: Path) -> list[str]:
         if held is not None:
             held.send(signal.SIGTERM)
             held.send(signal.SIGCONT)  # if it was stopped it hears nothing before
-    except Gone:
+    except EngineGone:
         pass
     finally:
         connection.close()

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from weft.config import ServiceConfig
-from weft.engine.transports.transports import refresh_of
+from weft.engine.transports.transports import proxy_refresh
 from weft.errors import BadInput, Busy, WeftError
 from weft.fetch.proxies import live
 from weft.fetch.proxies.counts import ProxyCounts
@@ -47,7 +47,7 @@ class ProxyKeeping:
         self._celery = celery
         self._over = threading.Event()
         self._section, self._least = config.proxy, config.proxy.least
-        self._refresh = refresh_of(config.fetch, config.proxy, Path(config.server.data_dir))
+        self._refresh = proxy_refresh(config.fetch, config.proxy, Path(config.server.data_dir))
         self._can_test = config.proxy.test_url is not None and bool(self._refresh.sources)
         used = proxies_of(config)
         self._used = Path(used) if used else None

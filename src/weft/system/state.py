@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from weft.engine.process.channel import Connection, Gone, socket_path
+from weft.engine.process.channel import Connection, EngineGone, socket_path
 from weft.errors import BadInput, Busy
 from weft.fetch.proxies.refresh import RefreshJob
 from weft.files import replace_file
@@ -150,7 +150,7 @@ def has_supervisor(data_dir: Path) -> bool:
     """Whether one listens: the kernel refuses for one that has died."""
     try:
         Connection(socket_path(data_dir, SOCKET)).close()
-    except Gone:
+    except EngineGone:
         return False
     return True
 

@@ -437,7 +437,7 @@ class Supervisor(SiteScrapers):
                 with self._mutex:
                     self._graph.turn()
                     self._control.turn()
-                    self._control.answer()
+                    self._control.reply_to_reads()
                     if self._recorder.is_due(self._graph):
                         self._recorder.write(self._state())
                 self._manager.turn()

@@ -26,7 +26,7 @@ SEEDS = ["http://a.test/", "http://b.test/ü", "http://a.test/"]
 
 def begun(path: Path) -> CrawlFolder:
     made = CrawlFolder([path])
-    made.hold()
+    made.lock_folder()
     made.start(SEEDS, settings=SETTINGS)
     made.release()
     return CrawlFolder([path])
@@ -94,7 +94,7 @@ def damaged(data: bytes) -> list[bytes]:
 @pytest.mark.parametrize(("name", "read"), [("config.json", "settings"), ("seeds.txt", "seeds")])
 def test_damage_anywhere_is_an_error_that_names_the_file(tmp_path: Path, name: str, read: str) -> None:
     made = begun(tmp_path)
-    path = made.own / name
+    path = made.own_folder / name
     whole, meant = path.read_bytes(), getattr(made, read)()
     for content in damaged(whole):
         path.write_bytes(content)

@@ -18,11 +18,11 @@ from weft import alive as alive_module
 from weft.config import load
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.processes.fetcher import Fetcher
-from weft.crawl.processes.process_spec import Control, ProcessSpec
+from weft.crawl.processes.process_spec import ControlInput, ProcessSpec
 from weft.crawl.seeds import known_urls as again_module
 from weft.crawl.seeds.known_urls import Again
 from weft.crawl.start import prepare
-from weft.engine.folder import CRAWL
+from weft.engine.folder import CRAWL_SUFFIX
 from weft.engine.loop.long_work import LOG_EVERY_S, REPORT_EVERY_S, LongWork
 from weft.engine.loop.parser.suspects import Heartbeat, read_heartbeat, steps_of
 from weft.engine.loop.progress import CrawlProgress, read_status
@@ -44,8 +44,8 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("crawl") / "data"
     prepare([f"{SITE}/0"], {"data_dirs": [str(home)], "allow_private": True, "prometheus_port": 0}).close()
     folder = CrawlFolder([home])
-    frontier = EmbeddedFrontier(folder.of_pod(0), load(None, {}, {}).config.politeness)
-    number = frontier.crawls.open_crawl(CRAWL, CrawlLimits())
+    frontier = EmbeddedFrontier(folder.pod_folder(0), load(None, {}, {}).config.politeness)
+    number = frontier.crawls.open_crawl(CRAWL_SUFFIX, CrawlLimits())
     frontier.recovery.recover()
     store = PageStore.open([home], crawl_id=folder.identity().id)
     items = range(1, PAGES + 1)
@@ -75,7 +75,7 @@ def life(data_dir: Path, run: str, **flags: Any) -> tuple[int, int]:
     before = read_heartbeat(folder.frontier)[0]
     read, write = os.pipe()
     try:
-        fetcher = Fetcher(order, Control(read))
+        fetcher = Fetcher(order, ControlInput(read))
         while not fetcher.feed.is_over:
             fetcher.feed()
         fetcher.loop.drain()
@@ -114,10 +114,10 @@ def test_known_pages_are_queued_a_few_at_a_time_and_what_is_stored_meanwhile_is_
     config = load(None, {}, {"data_dirs": [str(copy)], "resume": True, "recrawl": True}).config
     order = ProcessSpec(config, folder.identity().id, os.getpid(), "run", started_at=time.time())
     with (
-        closing(EmbeddedFrontier(folder.of_pod(0), config.politeness)) as frontier,
+        closing(EmbeddedFrontier(folder.pod_folder(0), config.politeness)) as frontier,
         closing(PageStore.open([copy], crawl_id=folder.identity().id)) as store,
     ):
-        number = frontier.crawls.open_crawl(CRAWL, CrawlLimits())
+        number = frontier.crawls.open_crawl(CRAWL_SUFFIX, CrawlLimits())
         frontier.recovery.recover()
         frontier.queue.admit(number, [Found(f"{SITE}/new", 1)])
         before = frontier.status.stats().queued
@@ -194,7 +194,7 @@ def test_what_takes_long_is_reported_with_how_far_it_is(tmp_path: Path) -> None:
     now, path = 0.0, tmp_path / "status.json"
     work = LongWork(Heartbeat(tmp_path), CrawlProgress(path, 1), clock=lambda: now)
     work.begin("queueing known pages again", 3000)
-    assert list(work.each(range(2500))) == list(range(2500))
+    assert list(work.count_each(range(2500))) == list(range(2500))
     assert (read_heartbeat(tmp_path)[0], steps_of(tmp_path), path.exists()) == (3, 0, False), "it was over in a moment"
     now = REPORT_EVERY_S
     work()

@@ -13,7 +13,7 @@ from weft.engine.loop.progress import CrawlStatus, write_status
 def test_a_crawl_is_listed_for_as_long_as_its_process_holds_it(tmp_path: Path) -> None:
     home = tmp_path / "data"
     folder = CrawlFolder([home])
-    folder.hold()
+    folder.lock_folder()
     folder.start(["http://a.test/"])
     assert home not in running_crawls()  # it has not said yet how it stands
     write_status(folder.status, CrawlStatus(state="running", pages=1234, queued=5, rate=2.5))

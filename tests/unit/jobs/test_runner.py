@@ -14,7 +14,7 @@ from pace import patience
 
 from weft.config import load_service
 from weft.engine.model import WAITING_FOR_SEEDS, CrawlSnapshot, CrawlState, EndReason
-from weft.engine.process.channel import Gone
+from weft.engine.process.channel import EngineGone
 from weft.errors import BadInput
 from weft.jobs import runner as runner_module
 from weft.jobs.crawls import finish_without
@@ -51,7 +51,7 @@ class ModelEngine:
 
     def _check(self, verb: str, name: str = "") -> None:
         if self.is_away:
-            raise Gone("no engine")
+            raise EngineGone("no engine")
         if self.mistakes:
             self.mistakes -= 1
             raise RuntimeError("a mistake of ours")

@@ -9,7 +9,7 @@ import pytest
 
 from weft.engine.user_code.calls import Description
 from weft.engine.user_code.describing import describe
-from weft.engine.user_code.sources import code_of, text_of_object
+from weft.engine.user_code.sources import code_named, import_name_of
 from weft.errors import BadInput
 
 SPIDER = """
@@ -26,7 +26,7 @@ class {name}(weft.Spider):
 def described(tmp_path: Path, text: str, name: str = "") -> Description:
     file = tmp_path / "mine.py"
     file.write_text(text)
-    return describe(code_of(f"{file}:{name}" if name else str(file)))
+    return describe(code_named(f"{file}:{name}" if name else str(file)))
 
 
 def test_a_spider_says_what_it_is(tmp_path: Path) -> None:
@@ -65,24 +65,24 @@ def test_what_cannot_be_run_is_named(tmp_path: Path, text: str, message: str) ->
 
 def test_names_of_code(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="there is no such file"):
-        code_of(str(tmp_path / "nothing.py"))
+        code_named(str(tmp_path / "nothing.py"))
     (tmp_path / "rules.yaml").touch()
     with (
         contextlib.chdir(tmp_path),
         pytest.raises(BadInput, match=r"rules.yaml: is no Python file: name FILE.py\[:CLASS"),
     ):
-        code_of("rules.yaml")
+        code_named("rules.yaml")
     with pytest.raises(BadInput, match=r"No module named 'missing'\. Name FILE.py, or a module"):
-        describe(code_of("missing.yaml"))
+        describe(code_named("missing.yaml"))
     with pytest.raises(BadInput, match="name the function behind a colon"):
-        code_of("module", is_function=True)
+        code_named("module", is_function=True)
     with pytest.raises(BadInput, match="is no spider"):
         described(tmp_path, "A = 3", "A")
     with pytest.raises(BadInput, match="has no 'B'"):
         described(tmp_path, "A = 3", "B")
     with pytest.raises(BadInput, match="define it in a module, under a name"):
-        text_of_object(lambda page: page)
+        import_name_of(lambda page: page)
 
 
 def test_objects_of_a_program_are_named_by_their_file() -> None:
-    assert text_of_object(Description).endswith("engine/user_code/calls.py:Description")
+    assert import_name_of(Description).endswith("engine/user_code/calls.py:Description")

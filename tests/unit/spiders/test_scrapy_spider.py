@@ -126,7 +126,7 @@ def test_a_short_delay_of_the_spider_holds_on_private_hosts_alone(origin: str, t
             told.append(crawl_delay_s)
 
     book = RobotsBook(cast(SitesPart, Sites()), "Weft/1", least_public_delay_s=1.0)
-    book.learn(origin, RobotsRecord("ok", f"User-agent: *\n{text}\n".encode(), 0.0))
+    book.store_record(origin, RobotsRecord("ok", f"User-agent: *\n{text}\n".encode(), 0.0))
     assert told == [wanted]
 
 

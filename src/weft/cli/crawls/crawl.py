@@ -114,7 +114,7 @@ def run(
 ) -> int:
     """Runs a prepared crawl with its display; returns the exit code. `output`: the file for its items."""
     from weft.cli.crawls.display import show_crawl
-    from weft.crawl.processes.ends import NOTHING
+    from weft.crawl.processes.ends import EXIT_NOTHING
     from weft.crawl.reports.outcome import CrawlOutcome
     from weft.supervise.notify import ServiceManager
 
@@ -139,7 +139,7 @@ def run(
             getattr(show, "say", _say)("stopping: requests in flight are finished first (Ctrl-C again stops at once)")
         show(status)
         if output is not None:
-            output.write()
+            output.write_new_items()
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -155,7 +155,7 @@ def run(
         finally:
             prepared.close()
         if code == 0 and outcome.is_nothing:
-            code = NOTHING
+            code = EXIT_NOTHING
         _report_end(prepared, typed, outcome, code, as_json=as_json, quiet=quiet)
     finally:
         for number, handler in before.items():
@@ -170,22 +170,22 @@ def _report_end(
     """Reports the end: for programs on stdout, for people on stderr."""
     status = prepared.orchestrator.status()
     if as_json:
-        from weft.crawl.reports.report import document
+        from weft.crawl.reports.report import status_document
 
         folder = prepared.folder
-        status_document = document(status, folder.pods)
+        facts = status_document(status, folder.pods)
         causes = [
             {"cause": one.cause, "urls": one.urls, "message": as_flags(one.message), "hint": as_flags(one.hint)}
             for one in outcome.causes
         ]
         explanation = {"causes": causes, "unmatched": [as_flags(one) for one in outcome.unmatched]}
-        print_document({"exit_code": code, "data_dir": str(folder.home), "status": status_document} | explanation)
+        print_document({"exit_code": code, "data_dir": str(folder.home), "status": facts} | explanation)
     elif code == 2:
         click.echo(printable(f"weft: {as_flags(status.note)}", err=True), err=True)
     elif not quiet:
         click.echo(printable(summary(prepared, typed, status, outcome, code), err=True), err=True)
     elif outcome.is_nothing:
-        click.echo(printable("weft: " + as_flags("\n".join(outcome.lines())), err=True), err=True)
+        click.echo(printable("weft: " + as_flags("\n".join(outcome.message_lines())), err=True), err=True)
 
 
 def _say(text: str) -> None:
@@ -200,8 +200,8 @@ GIVEN_UP = (Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER)
 
 def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
     """The summary for people; its last line has the location of the corpus and the command to continue."""
-    from weft.crawl.processes.ends import NOTHING
-    from weft.crawl.reports.changes import changes
+    from weft.crawl.processes.ends import EXIT_NOTHING
+    from weft.crawl.reports.changes import last_changes
     from weft.engine.loop.stop import Stop
 
     home = prepared.folder.home
@@ -209,7 +209,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     seconds = max(status.updated_at - status.started_at, 0.001)
     failed = status.errors | {str(kind): status.refused[kind] for kind in GIVEN_UP if status.refused.get(kind)}
     errors = ", ".join(f"{kind} {count}" for kind, count in sorted(failed.items(), key=lambda e: -e[1])[:6])
-    ends = {0: "Finished", NOTHING: "Finished", 3: f"Stopped by a limit ({status.note})", 130: "Interrupted"}
+    ends = {0: "Finished", EXIT_NOTHING: "Finished", 3: f"Stopped by a limit ({status.note})", 130: "Interrupted"}
     end = "Cancelled" if status.state == CANCELLED else ends.get(code, "Ended")
     if status.stop and status.note == Stop.CLOSED:
         end = f"Ended by the spider ({status.stop})"
@@ -224,7 +224,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
         lines.append(f"Errors: {errors or 'none'}. Retries: {status.retries:,}.")
     if prepared.loaded.config.spider.is_given:
         lines += items_of(prepared)
-    if prepared.loaded.config.run.recrawl and (report := changes(prepared.folder)) is not None:
+    if prepared.loaded.config.run.recrawl and (report := last_changes(prepared.folder)) is not None:
         lines.append(
             f"Since the last visit: {report.summary()} ({shlex.join(['weft', 'stats', str(home), '--changes'])})."
         )
@@ -245,7 +245,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     section = prepared.loaded.config.pods
     if len(section.here) < section.num_pods:
         lines.append(f"This node ran {len(section.here)} of {section.num_pods} pods; other nodes have the rest.")
-    lines += map(as_flags, outcome.lines())
+    lines += map(as_flags, outcome.message_lines())
     lines.append(f"The corpus is in {home}.{_next(prepared, typed, status, outcome, code)}")
     return "\n".join(lines)
 

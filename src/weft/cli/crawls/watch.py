@@ -30,14 +30,14 @@ def watch(crawl_dirs: tuple[str, ...], crawl: str | None, more: tuple[str, ...],
     For an engine or a service it shows all running crawls until the engine ends, or the one that --crawl names.
     """
     from weft.cli.crawls.display import Watched, show_watched
-    from weft.crawl.reports.report import document
+    from weft.crawl.reports.report import status_document
 
     with report_in(crawl_dirs, more) as report:
         looks = _status_updates(report, crawl)
         status, each = next(looks)
         if as_json:
-            several = [{"crawl": name} | document(one, 1) for name, one in each.items()]
-            facts = document(status, report.folder.pods)
+            several = [{"crawl": name} | status_document(one, 1) for name, one in each.items()]
+            facts = status_document(status, report.folder.pods)
             print_document(facts | ({"crawls": several} if report.is_engines and crawl is None else {}))
             return 0
         title = "weft engine" if report.is_engines else "weft crawl"
@@ -56,7 +56,7 @@ def watch(crawl_dirs: tuple[str, ...], crawl: str | None, more: tuple[str, ...],
 def _status_updates(report: ReportFolder, name: str | None) -> Iterator[tuple[CrawlStatus, Mapping[str, CrawlStatus]]]:
     """Yields the current status at each iteration; for several crawls their sum, and the running ones by name."""
     from weft.crawl.reports.combined_status import current_status
-    from weft.crawl.reports.engine_status import status_from_snapshot, statuses, total_of
+    from weft.crawl.reports.engine_status import status_from_snapshot, statuses, total_status
 
     if not report.is_engines:
         report.crawls(name)  # raises BadInput for an unknown name
@@ -64,9 +64,9 @@ def _status_updates(report: ReportFolder, name: str | None) -> Iterator[tuple[Cr
         yield current_status(report.folder), {}
     while name is not None:
         yield statuses(report, report.crawls(name))[name], {}
-    while (live := report.live()) is not None:
+    while (live := report.live_snapshots()) is not None:
         each = {snapshot.name: status_from_snapshot(snapshot) for snapshot in live.values()}
-        yield total_of(each.values(), is_running=True), each
+        yield total_status(each.values(), is_running=True), each
     ended = statuses(report, report.crawls())
     while True:
-        yield total_of(ended.values(), is_running=False), {}
+        yield total_status(ended.values(), is_running=False), {}

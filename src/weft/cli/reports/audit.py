@@ -13,7 +13,7 @@ from weft.cli.terminal.settings import several
 from weft.errors import BadInput
 
 if TYPE_CHECKING:
-    from weft.crawl.reports.audit import Report
+    from weft.crawl.reports.audit import AuditReport
 
 
 MOST_CRAWLS = 20  # crawls that are listed
@@ -73,7 +73,7 @@ def _range(since: str, until: str) -> tuple[float, float]:
     return first, end
 
 
-def _print_summary(report: Report, since: float, *, with_crawls: bool) -> None:
+def _print_summary(report: AuditReport, since: float, *, with_crawls: bool) -> None:
     from weft.store.export.facts import iso
 
     violations = f"{report.violation_count:,} violations" if report.violation_count else "no violation"
@@ -104,7 +104,7 @@ def _print_summary(report: Report, since: float, *, with_crawls: bool) -> None:
         _print_crawls(report)
 
 
-def _print_crawls(report: Report) -> None:
+def _print_crawls(report: AuditReport) -> None:
     for name, of_crawl in sorted(report.crawls.items(), key=lambda item: -item[1].violations)[:MOST_CRAWLS]:
         violations = f"{of_crawl.violations:,} violations" if of_crawl.violations else "no violation"
         click.echo(printable(f"  {name}: {of_crawl.requests:,} requests, {violations}"))
@@ -112,7 +112,7 @@ def _print_crawls(report: Report) -> None:
         click.echo(f"  ... and {len(report.crawls) - MOST_CRAWLS:,} more crawls (--json has all)")
 
 
-def _print_findings(report: Report) -> None:
+def _print_findings(report: AuditReport) -> None:
     from weft.store.export.facts import iso
 
     for loss in report.losses[:MOST_LOSSES]:
@@ -132,7 +132,7 @@ def _print_findings(report: Report) -> None:
         )
 
 
-def _facts(report: Report) -> dict[str, Any]:
+def _facts(report: AuditReport) -> dict[str, Any]:
     """The report for programs; an infinite margin is left out."""
     from weft.store.export.facts import iso
 

@@ -66,11 +66,11 @@ def _all(dirs: Sequence[Path], spider: str | None, out: str, *, overwrite: bool,
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.items.extracting import extract_items
     from weft.engine.user_code.describing import describe
-    from weft.engine.user_code.sources import code_in, other_code
+    from weft.engine.user_code.sources import code_of_crawl, replacement_code
     from weft.errors import BadInput
 
     config = CrawlFolder(dirs).config()
-    code = other_code(config, spider) if spider is not None else code_in(config)
+    code = replacement_code(config, spider) if spider is not None else code_of_crawl(config)
     if code is None:
         raise BadInput("the crawl was started without a spider: name one, `--spider FILE.py`")
     describe(code)  # raises what is wrong with it

@@ -54,7 +54,7 @@ def get(
     service it is the latest page of any crawl, and `crawl` names the crawl.
     """
     from weft import urls
-    from weft.crawl.reports.report import row_facts
+    from weft.crawl.reports.report import row_document
     from weft.engine.parsing.parsers import Parsers
     from weft.engine.stored.stored_page import read_page
     from weft.errors import BadInput, Unparsed, WeftError
@@ -70,9 +70,9 @@ def get(
             which = ["--crawl", crawl] if crawl is not None else []
             command = shlex.join(["weft", "explain", crawl_dir, wanted[0], *which])
             raise BadInput(f"{url}: is not in {crawl_dir}{searched}; `{command}` says why")
-        facts = row_facts(row, store)
+        facts = row_document(row, store)
         if report.is_engines:
-            having = report.named({one.crawl for one in store.for_url(row.url)})
+            having = report.crawls_numbered({one.crawl for one in store.for_url(row.url)})
             facts = {"crawl": next((one.name for one in having if one.number == row.crawl), None)} | facts
             facts["crawls"] = [one.name for one in having]
         if what is None:

@@ -100,11 +100,11 @@ def _show_live_pods(file: str, *, given: bool, as_json: bool) -> None:
 def _show_changes(folder: CrawlFolder, as_json: bool) -> None:
     import msgspec
 
-    from weft.crawl.reports.changes import changes
+    from weft.crawl.reports.changes import last_changes
     from weft.engine.loop.progress import CrawlStatus, read_status
     from weft.errors import BadInput
 
-    report = changes(folder)
+    report = last_changes(folder)
     if report is None:
         raise BadInput(f"{folder.home}: was not recrawled yet: {resume(folder.data_dirs, '--recrawl')}")
     queued = (read_status(folder.status) or CrawlStatus()).queued
@@ -119,24 +119,24 @@ def _show_changes(folder: CrawlFolder, as_json: bool) -> None:
 
 def collect(report: ReportFolder, top: int, name: str | None = None) -> dict[str, Any]:
     """All statistics of one crawl, or of all crawls of a folder, as plain values."""
-    from weft.crawl.reports.combined_status import current_status, settle
-    from weft.crawl.reports.engine_status import settle_crawl, statuses, total_of
-    from weft.crawl.reports.report import document
+    from weft.crawl.reports.combined_status import current_status, settle_counts
+    from weft.crawl.reports.engine_status import settle_crawl, statuses, total_status
+    from weft.crawl.reports.report import status_document
 
     crawls = report.crawls(name)
     if not report.is_engines:
         status = current_status(report.folder)
-        settle(status, report.folder)
-        return document(status, report.folder.pods) | _stored(report, 0, top) | {"pods": _pods(report.folder)}
+        settle_counts(status, report.folder)
+        return status_document(status, report.folder.pods) | _stored(report, 0, top) | {"pods": _pods(report.folder)}
     each = statuses(report, crawls)
     if name is not None:
         status, number = each[name], crawls[0].number
         settle_crawl(report, number, status)
-        return {"crawl": name} | document(status, 1) | _stored(report, number, top) | {"pods": _one_pod(status)}
-    status = total_of(each.values(), is_running=report.live([]) is not None)
+        return {"crawl": name} | status_document(status, 1) | _stored(report, number, top) | {"pods": _one_pod(status)}
+    status = total_status(each.values(), is_running=report.live_snapshots([]) is not None)
     settle_crawl(report, 0, status)
-    facts = document(status, 1) | _stored(report, 0, top) | {"pods": _one_pod(status)}
-    return facts | {"crawls": [{"crawl": one.name} | document(each[one.name], 1) for one in crawls]}
+    facts = status_document(status, 1) | _stored(report, 0, top) | {"pods": _one_pod(status)}
+    return facts | {"crawls": [{"crawl": one.name} | status_document(each[one.name], 1) for one in crawls]}
 
 
 def _stored(report: ReportFolder, number: int, top: int) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _pods(folder: CrawlFolder) -> dict[str, Any]:
     return {
         "of": folder.pods,
         "imbalance": {"pages": round(spread.pages_imbalance, 3), "queued": round(spread.queued_imbalance, 3)},
-        "hot": list(spread.hot),
+        "hot": list(spread.hot_pods),
         "each": [
             {name: getattr(pod, name) for name in ("pod", "pages", "rows", "queued", "seen", "sites", "source")}
             for pod in spread.pods

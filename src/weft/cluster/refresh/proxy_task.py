@@ -18,7 +18,7 @@ from weft.cluster.chunk_progress import RedisProgress
 from weft.cluster.signing import RefusedMessage, Signer
 from weft.cluster.tasks import HandSide
 from weft.config import FetchSection, ProxySection
-from weft.engine.transports.transports import refusal_of
+from weft.engine.transports.transports import address_refusal
 from weft.errors import WeftError
 from weft.fetch.proxies.entry import Proxy
 from weft.fetch.proxies.probe import Probe
@@ -102,7 +102,7 @@ def run(body: dict[str, Any], side: HandSide) -> dict[str, Any]:
 def _tested(order: ChunkOrder, hand: str) -> ChunkOutcome:
     tally = ProxyTally()
     try:
-        probe = Probe(order.section, order.fetch, refusal_of(order.fetch))
+        probe = Probe(order.section, order.fetch, address_refusal(order.fetch))
         expected = probe.expect()
         for verdict in probe.run(order.proxies, expected):
             tally.add(verdict)

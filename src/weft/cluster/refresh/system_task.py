@@ -32,8 +32,8 @@ from weft.cluster.signing import RefusedMessage
 from weft.cluster.supervised.ticks import WANTED, Ticks
 from weft.cluster.tasks import SYSTEM, HandSide, task_name
 from weft.config import FetchSection, ProxySection
-from weft.engine.process.channel import kind_of
-from weft.engine.transports.transports import refusal_of
+from weft.engine.process.channel import error_name
+from weft.engine.transports.transports import address_refusal
 from weft.errors import BadInput, WeftError
 from weft.fetch.proxies import live as live_file
 from weft.fetch.proxies.entry import Proxy
@@ -64,7 +64,7 @@ class RefreshOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     def refresh(self) -> Refresh:
         """What is refreshed."""
-        return Refresh(self.sources, self.section, self.fetch, refusal_of(self.fetch), Path(self.live))
+        return Refresh(self.sources, self.section, self.fetch, address_refusal(self.fetch), Path(self.live))
 
 
 class DoneRefresh(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +142,7 @@ def run(body: dict[str, Any], side: HandSide) -> dict[str, Any]:
     try:
         return _STEPS[step](order, side, keys)
     except WeftError as error:
-        return _failed(order, keys, DoneRefresh(error=str(error), error_kind=kind_of(error)))
+        return _failed(order, keys, DoneRefresh(error=str(error), error_kind=error_name(error)))
     except Exception as error:
         log.error("a step of a refresh failed", step=step, job=order.job, exc_info=True)
         return _failed(order, keys, DoneRefresh(error=f"{type(error).__name__}: {error}", error_kind="WeftError"))

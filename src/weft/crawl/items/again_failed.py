@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.items.extraction_requests import last_request, report, reported
+from weft.crawl.items.extraction_requests import last_request, read_report, write_report
 from weft.engine.assembly import Fetching
 from weft.engine.crawls.running_crawl import RunningCrawl
-from weft.engine.loop.loop_parts import parsers_of
+from weft.engine.loop.loop_parts import make_parsers
 from weft.engine.parsing.parsers import Parsers
 from weft.engine.user_code.reextraction import Reextraction
 from weft.engine.user_code.sources import loading_of
@@ -17,7 +17,7 @@ from weft.telemetry import Log
 log = Log("weft.crawl.items.again_failed")
 
 
-class FailedAgain:
+class FailedPagesTask:
     """A periodic task of a process that owns a pod: processes the last extraction request, if that is not done."""
 
     def __init__(
@@ -35,55 +35,55 @@ class FailedAgain:
         self._frontier = frontier
         self._crawl = crawl
         self._pod = pod
-        self._number = reported(folder, pod).number  # of the last request that is done
-        self._requested = self._number
-        self._pass: Reextraction | None = None
+        self._request_number = read_report(folder, pod).number  # of the last request that is done
+        self._last_request = self._request_number
+        self._reextraction: Reextraction | None = None
         self._parsers: Parsers | None = None
-        self.read()
+        self.read_request()
 
     @property
     def is_busy(self) -> bool:
         """Whether a request is in progress: the crawl must not end."""
-        return self._requested > self._number
+        return self._last_request > self._request_number
 
-    def read(self) -> None:
+    def read_request(self) -> None:
         """Checks for a new request."""
         requested = last_request(self._folder)
-        if requested > self._requested and self._pass is not None:
-            self._end()  # the code may have changed
-        self._requested = requested
+        if requested > self._last_request and self._reextraction is not None:
+            self._end_pass()  # the code may have changed
+        self._last_request = requested
 
     def __call__(self, _now: float) -> None:
         """Continues with the request."""
         if not self.is_busy:
             return
-        if self._pass is None:
-            self._begin()
-        assert self._pass is not None
-        self._pass.turn()
-        if self._pass.is_over:
-            made = self._pass.made
-            report(self._folder, self._pod, self._requested, made)
-            self._number = self._requested
-            self._end()
+        if self._reextraction is None:
+            self._begin_pass()
+        assert self._reextraction is not None
+        self._reextraction.turn()
+        if self._reextraction.is_over:
+            made = self._reextraction.made
+            write_report(self._folder, self._pod, self._last_request, made)
+            self._request_number = self._last_request
+            self._end_pass()
             log.always("failed pages were extracted again", pages=made.pages, items=made.items, failed=made.failed)
 
     def close(self) -> None:
         """Stops; the next process continues with the request."""
-        if self._pass is not None:
-            self._end()
+        if self._reextraction is not None:
+            self._end_pass()
 
-    def _begin(self) -> None:
+    def _begin_pass(self) -> None:
         parts = self._parts
-        self._parsers, _ = parsers_of(self._config, loading_of(self._config, self._frontier.notes))
+        self._parsers, _ = make_parsers(self._config, loading_of(self._config, self._frontier.notes))
         parts.transports.watch(self._parsers.fileno(), lambda: None)
-        parts.parsers.renew()  # the crawl continues with the same code
-        self._pass = Reextraction(
+        parts.parsers.replace_children()  # the crawl continues with the same code
+        self._reextraction = Reextraction(
             self._crawl, self._frontier.revisits, parts.store, parts.results.round, self._parsers, self._pod, parts.step
         )
 
-    def _end(self) -> None:
+    def _end_pass(self) -> None:
         assert self._parsers is not None
         self._parts.transports.unwatch(self._parsers.fileno())
         self._parsers.close()
-        self._pass = self._parsers = None
+        self._reextraction = self._parsers = None

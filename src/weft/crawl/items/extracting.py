@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from weft.config import Config
 from weft.crawl.items.writing import WholeFile, check_output
-from weft.engine.parsing.parsers import ChildCode, Parsers, Pending
+from weft.engine.parsing.parsers import ChildCode, Parsers, PendingPage
 from weft.engine.user_code.again import call_again, result_of
 from weft.engine.user_code.calls import Code, Loading, encode
 from weft.errors import BadInput
@@ -24,7 +24,7 @@ from weft.store.index.query import Where
 from weft.store.pages import PageStore
 
 AHEAD = 64  # pages that are being processed by child processes
-_TOGETHER = 200  # rows whose outputs are read in one query
+_ROWS_TOGETHER = 200  # rows whose outputs are read in one query
 
 
 class ExtractedItems(NamedTuple):
@@ -60,14 +60,14 @@ def extract_items(
             for item in run.items():
                 lines.write(item + b"\n")
             lines.flush()
-            whole = WholeFile(lambda: _read_back(lines.fileno()), Path(out), format_)
+            whole = WholeFile(lambda: _read_lines_back(lines.fileno()), Path(out), format_)
             whole.close()
             return ExtractedItems(run.pages, whole.written, run.failed, run.first_failure)
     finally:
         store.abandon()
 
 
-def _read_back(fd: int) -> Iterator[bytes]:
+def _read_lines_back(fd: int) -> Iterator[bytes]:
     os.lseek(fd, 0, os.SEEK_SET)
     with os.fdopen(os.dup(fd), "rb") as file:
         yield from (line.removesuffix(b"\n") for line in file)
@@ -86,7 +86,7 @@ class _ExtractionPass:
 
     def items(self) -> Iterator[bytes]:
         """The items of all pages, as JSON."""
-        waiting: deque[tuple[Row, Pending]] = deque()
+        waiting: deque[tuple[Row, PendingPage]] = deque()
         for row, pending in self._pages_in_progress():
             waiting.append((row, pending))
             if len(waiting) >= AHEAD:
@@ -94,23 +94,23 @@ class _ExtractionPass:
         while waiting:
             yield from self._items_of(*waiting.popleft())
 
-    def _pages_in_progress(self) -> Iterator[tuple[Row, Pending]]:
+    def _pages_in_progress(self) -> Iterator[tuple[Row, PendingPage]]:
         some: list[Row] = []
         for row in self._store.rows(Where(stored=True)):
             if 200 <= row.status < 300 and row.warc_file:
                 some.append(row)
-            if len(some) == _TOGETHER:
+            if len(some) == _ROWS_TOGETHER:
                 yield from self._call_spider(some)
                 some = []
         yield from self._call_spider(some)
 
-    def _call_spider(self, rows: list[Row]) -> Iterator[tuple[Row, Pending]]:
+    def _call_spider(self, rows: list[Row]) -> Iterator[tuple[Row, PendingPage]]:
         outputs = self._store.outputs_of([row.item for row in rows])
         for row in rows:
             if (pending := call_again(self._parsers, self._store, row, outputs.get(row.item))) is not None:
                 yield row, pending
 
-    def _items_of(self, row: Row, pending: Pending) -> list[bytes]:
+    def _items_of(self, row: Row, pending: PendingPage) -> list[bytes]:
         result = result_of(self._parsers, pending)
         self.pages += 1
         self._watch(self.pages)

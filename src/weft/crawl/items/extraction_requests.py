@@ -32,7 +32,7 @@ class ExtractedByPod(msgspec.Struct, frozen=True):
 
 def last_request(folder: CrawlFolder) -> int:
     """The number of the last request; 0 if there was none."""
-    path = folder.own / "extract.json"
+    path = folder.own_folder / "extract.json"
     return int(open_json(path, _REMEDY).get("number", 0)) if path.exists() else 0
 
 
@@ -40,13 +40,13 @@ def add_request(folder: CrawlFolder) -> int:
     """Requests that the crawl's processes extract failed pages again; returns the request's number. The caller holds
     the folder."""
     number = last_request(folder) + 1
-    replace_file(folder.own / "extract.json", sealed_json({"number": number, "at": time.time()}))
+    replace_file(folder.own_folder / "extract.json", sealed_json({"number": number, "at": time.time()}))
     return number
 
 
-def reported(folder: CrawlFolder, pod: int) -> ExtractedByPod:
+def read_report(folder: CrawlFolder, pod: int) -> ExtractedByPod:
     """A pod's last report."""
-    path = _report(folder, pod)
+    path = _report_path(folder, pod)
     if not path.exists():
         return ExtractedByPod(0, Reextracted())
     try:
@@ -55,22 +55,22 @@ def reported(folder: CrawlFolder, pod: int) -> ExtractedByPod:
         raise Damaged(path, f"cannot be read: {error}", _REMEDY) from None
 
 
-def result_of(folder: CrawlFolder, number: int) -> Reextracted | None:
+def combined_result(folder: CrawlFolder, number: int) -> Reextracted | None:
     """The combined outcome of a request; None until all pods have finished it."""
     total = Reextracted()
     for pod in range(folder.pods):
-        report = reported(folder, pod)
-        if report.number < number:
+        write_report = read_report(folder, pod)
+        if write_report.number < number:
             return None
-        total.add(report.made)
+        total.add(write_report.made)
     return total
 
 
-def report(folder: CrawlFolder, pod: int, number: int, made: Reextracted) -> None:
+def write_report(folder: CrawlFolder, pod: int, number: int, made: Reextracted) -> None:
     """Stores a pod's report on a finished request."""
     values = msgspec.to_builtins(ExtractedByPod(number, made))
-    replace_file(_report(folder, pod), sealed_json(values))
+    replace_file(_report_path(folder, pod), sealed_json(values))
 
 
-def _report(folder: CrawlFolder, pod: int) -> Path:
-    return folder.own / f"extracted-{pod}.json"
+def _report_path(folder: CrawlFolder, pod: int) -> Path:
+    return folder.own_folder / f"extracted-{pod}.json"

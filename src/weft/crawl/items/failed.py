@@ -15,14 +15,14 @@ import msgspec
 from weft.config import Config
 from weft.crawl.commands import command
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.items.extraction_requests import add_request, result_of
+from weft.crawl.items.extraction_requests import add_request, combined_result
 from weft.crawl.reports.combined_status import current_status
 from weft.crawl.start import Prepared, prepare
 from weft.engine.loop.progress import CrawlStatus, read_status, write_status
 from weft.engine.loop.stop import Stop
 from weft.engine.user_code.calls import Description, Reextracted
 from weft.engine.user_code.describing import describe
-from weft.engine.user_code.sources import code_in, other_code
+from weft.engine.user_code.sources import code_of_crawl, replacement_code
 from weft.errors import BadInput, Busy, WeftError
 
 POLL_EVERY_S = 0.1
@@ -37,18 +37,18 @@ def extract_failed(data_dirs: Sequence[Path], spider: str | None = None, watch: 
     """
     folder = CrawlFolder(data_dirs)
     config = folder.config()
-    description = _description(config, spider)
+    description = _describe_code(config, spider)
     if folder.is_held() and (made := _in_running_crawl(folder, config, spider, description, watch)) is not None:
         return made
     return _in_own_processes(folder, spider, watch)
 
 
-def _description(config: Config, spider: str | None) -> Description:
-    code = code_in(config)
+def _describe_code(config: Config, spider: str | None) -> Description:
+    code = code_of_crawl(config)
     if code is None:
         raise BadInput("the crawl was started without a spider: none of its pages has failed in one")
     if spider is not None and not code.is_function:
-        code = other_code(config, spider)
+        code = replacement_code(config, spider)
     return describe(code)  # raises what is wrong with it
 
 
@@ -56,7 +56,7 @@ def _in_running_crawl(
     folder: CrawlFolder, config: Config, spider: str | None, description: Description, watch: Watch
 ) -> Reextracted | None:
     """Requests the extraction from the process that runs the crawl; None if that ended before it was finished."""
-    if spider is not None and other_code(config, spider) != code_in(config):
+    if spider is not None and replacement_code(config, spider) != code_of_crawl(config):
         named = config.spider.spider or config.spider.on_page or config.spider.scrapy
         raise BadInput(f"the crawl that runs has another spider ({named}): stop it first, or leave `spider` out")
     try:
@@ -65,9 +65,9 @@ def _in_running_crawl(
         if folder.is_held():
             raise
         return None
-    while (made := result_of(folder, number)) is None:
+    while (made := combined_result(folder, number)) is None:
         if not folder.is_held():
-            return result_of(folder, number)
+            return combined_result(folder, number)
         watch(current_status(folder))
         time.sleep(POLL_EVERY_S)
     return made
@@ -83,27 +83,27 @@ def _in_own_processes(folder: CrawlFolder, spider: str | None, watch: Watch) -> 
     prepared = prepare([], flags, environment={}, is_paused=True)
     try:
         number = add_request(prepared.folder)
-        made = _run(prepared, number, watch)
-        _put_back(prepared, before, was_paused=was_paused)
+        made = _run_processes(prepared, number, watch)
+        _restore_state(prepared, before, was_paused=was_paused)
         return made
     finally:
         prepared.close()
 
 
-def _run(prepared: Prepared, number: int, watch: Watch) -> Reextracted:
+def _run_processes(prepared: Prepared, number: int, watch: Watch) -> Reextracted:
     folder, orchestrator = prepared.folder, prepared.orchestrator
     is_stopped = False
 
     def poll(status: CrawlStatus) -> None:
         nonlocal is_stopped
         watch(status)
-        if not is_stopped and result_of(folder, number) is not None:
+        if not is_stopped and combined_result(folder, number) is not None:
             is_stopped = True
             orchestrator.stop()
 
     with _interrupted_by(orchestrator.stop):
         orchestrator.run(poll)
-    made = result_of(folder, number)
+    made = combined_result(folder, number)
     if made is None:
         status = orchestrator.status()
         if status.state == "failed":
@@ -112,7 +112,7 @@ def _run(prepared: Prepared, number: int, watch: Watch) -> Reextracted:
     return made
 
 
-def _put_back(prepared: Prepared, before: CrawlStatus, *, was_paused: bool) -> None:
+def _restore_state(prepared: Prepared, before: CrawlStatus, *, was_paused: bool) -> None:
     """Restores the crawl's state, except for new links: a resume may have something to do now."""
     folder = prepared.folder
     folder.keep_state(is_paused=was_paused)

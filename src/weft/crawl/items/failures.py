@@ -19,7 +19,7 @@ from weft.store.index.query import Where
 from weft.store.pages import PageStore
 
 EXAMPLES = 3
-_TOGETHER = 200
+_ROWS_TOGETHER = 200
 
 
 class FailureCause(Struct, frozen=True):
@@ -31,7 +31,7 @@ class FailureCause(Struct, frozen=True):
     traceback: str = ""
 
 
-def failures(data_dirs: Sequence[Path], top: int) -> list[FailureCause]:
+def failure_causes(data_dirs: Sequence[Path], top: int) -> list[FailureCause]:
     """The most frequent causes, without failures that a later visit has resolved. Deliberate refusals (robots.txt,
     scope, a limit) are not failures."""
     store = PageStore.open(data_dirs, read_only=True)
@@ -43,33 +43,35 @@ def failures(data_dirs: Sequence[Path], top: int) -> list[FailureCause]:
             if error and error not in of_callbacks and _is_failure(error):
                 counts[error] += count
         for error in of_callbacks:
-            if count := _left(store, error, ever[error], sum(n for (_, kind), n in now.items() if kind == error)):
+            if count := _count_unresolved(
+                store, error, ever[error], sum(n for (_, kind), n in now.items() if kind == error)
+            ):
                 counts[error] = count
         ordered = sorted(counts.items(), key=lambda one: (one[0] not in of_callbacks, -one[1], one[0]))
-        causes = [_cause(store, error, count) for error, count in ordered[:top]]
+        causes = [_cause_of_error(store, error, count) for error, count in ordered[:top]]
         by_status = Counter[int]()
         for (status, _), count in now.items():
             by_status[status] += count if status >= 400 else 0
-        causes += [_by_status(store, status, count) for status, count in sorted(by_status.items()) if count]
-        return [*_of_pipelines(data_dirs), *causes][:top]
+        causes += [_cause_of_status(store, status, count) for status, count in sorted(by_status.items()) if count]
+        return [*_pipeline_failures(data_dirs), *causes][:top]
     finally:
         store.abandon()
 
 
-def _of_pipelines(data_dirs: Sequence[Path]) -> list[FailureCause]:
+def _pipeline_failures(data_dirs: Sequence[Path]) -> list[FailureCause]:
     lost = read_state(data_dirs).lost.items()
     return [FailureCause(f"item pipeline: {cause}", loss.count, [], loss.traceback) for cause, loss in lost]
 
 
-def _left(store: PageStore, error: str, ever: int, now: int) -> int:
+def _count_unresolved(store: PageStore, error: str, ever: int, now: int) -> int:
     """How many pages with a failed callback were not processed again since. Several callbacks may have requested a URL,
     and only one of its rows is the current one: if the two counts differ, each row is checked."""
-    return now if ever == now else sum(1 for _ in _rows_left(store, error))
+    return now if ever == now else sum(1 for _ in _unresolved_rows(store, error))
 
 
-def _rows_left(store: PageStore, error: str) -> Iterator[Row]:
+def _unresolved_rows(store: PageStore, error: str) -> Iterator[Row]:
     rows = store.rows(Where(error=error))
-    while some := list(islice(rows, _TOGETHER)):
+    while some := list(islice(rows, _ROWS_TOGETHER)):
         outputs = store.outputs_of([row.item for row in some])
         yield from (row for row in some if not has_come_again(store, row, outputs.get(row.item)))
 
@@ -78,14 +80,14 @@ def _is_failure(error: str) -> bool:
     return not refusal_of(0, error) or error.startswith(Reason.UNKNOWN_OUTCOME)
 
 
-def _cause(store: PageStore, error: str, count: int) -> FailureCause:
+def _cause_of_error(store: PageStore, error: str, count: int) -> FailureCause:
     is_callback = error.startswith(CALLBACK_ERROR)
-    rows = list(islice(_rows_left(store, error) if is_callback else store.rows(Where(error=error)), EXAMPLES))
+    rows = list(islice(_unresolved_rows(store, error) if is_callback else store.rows(Where(error=error)), EXAMPLES))
     outputs = store.outputs_of([row.item for row in rows]) if is_callback else {}
     traces = (decode_output(output.data).traceback for output in outputs.values())
     return FailureCause(error, count, [row.url for row in rows], next(filter(None, traces), ""))
 
 
-def _by_status(store: PageStore, status: int, count: int) -> FailureCause:
+def _cause_of_status(store: PageStore, status: int, count: int) -> FailureCause:
     rows = islice(store.rows(Where(status=status)), EXAMPLES)
     return FailureCause(f"HTTP {status}", count, [row.url for row in rows])

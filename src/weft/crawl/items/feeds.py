@@ -18,10 +18,10 @@ def open_feeds(folder: CrawlFolder, *, is_resumed: bool) -> ItemOutput | None:
         return None
     started = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime(folder.identity().created_at))
     feeds = [(feed, Path(feed.path.replace("%(time)s", started)).resolve()) for feed in description.feeds]
-    return SeveralOutputs([_opened(folder, feed, path, is_resumed=is_resumed) for feed, path in feeds])
+    return SeveralOutputs([_open_feed(folder, feed, path, is_resumed=is_resumed) for feed, path in feeds])
 
 
-def _opened(folder: CrawlFolder, feed: FeedSpec, path: Path, *, is_resumed: bool) -> ItemOutput:
+def _open_feed(folder: CrawlFolder, feed: FeedSpec, path: Path, *, is_resumed: bool) -> ItemOutput:
     overwrite = bool(feed.overwrite) and not is_resumed
     if path.exists() and feed.format != "jsonl" and not (overwrite or is_resumed):
         raise BadInput(f"FEEDS: {path} is there already: give it the option 'overwrite': True, or move it")

@@ -13,7 +13,7 @@ from weft.crawl.items.writing import STDOUT, WholeFile, all_items, check_output
 from weft.errors import BadInput
 
 # Characters that JSON does not escape and a terminal might interpret.
-_CODES = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+_CONTROL_CHARACTERS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 
 
 def write_items(data_dirs: Sequence[Path], out: str, *, overwrite: bool = False, on_terminal: bool = False) -> int:
@@ -31,8 +31,12 @@ def write_items(data_dirs: Sequence[Path], out: str, *, overwrite: bool = False,
 def _print_items(data_dirs: Sequence[Path], *, on_terminal: bool) -> int:
     reader, count, write = reader_of(data_dirs), 0, sys.stdout.buffer.write
     try:
-        for item in reader.new():
-            line = _CODES.sub(lambda match: f"\\u{ord(match[0]):04x}", item.decode()).encode() if on_terminal else item
+        for item in reader.new_items():
+            line = (
+                _CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", item.decode()).encode()
+                if on_terminal
+                else item
+            )
             write(line + b"\n")
             count += 1
         sys.stdout.buffer.flush()

@@ -21,12 +21,12 @@ import msgspec
 from weft.crawl.items.processed import reader_of
 from weft.crawl.items.reading import position_path, read_position, write_position
 from weft.crawl.keywords import Settings
-from weft.crawl.page_iteration import News, given_settings, prepared_for, run_beside
-from weft.engine.user_code.sources import text_of_object
+from weft.crawl.page_iteration import StoredPagesSignal, given_settings, prepared_for, run_beside
+from weft.engine.user_code.sources import import_name_of
 from weft.errors import BadConfig, BadInput, NothingStored
 
 WRITE_EVERY_S = 1.0
-PROGRAM = "program"  # the reader that is a Python program
+PROGRAM_READER = "program"  # the reader that is a Python program
 
 
 def run(
@@ -47,10 +47,10 @@ def run(
     if spider is not None:
         if "spider" in given:
             raise BadConfig(["the spider is given twice"])
-        given["spider"] = spider if isinstance(spider, str) else text_of_object(spider)
+        given["spider"] = spider if isinstance(spider, str) else import_name_of(spider)
     elif not (given.get("resume") or given.get("scrapy")):
         raise BadConfig(["there is nothing to run: give a spider, or `resume=True` with a `data_dir`"])
-    return _items(given, None if config is None else os.fspath(config))
+    return _iterate_items(given, None if config is None else os.fspath(config))
 
 
 async def arun(
@@ -71,18 +71,18 @@ async def arun(
             await asyncio.to_thread(close)
 
 
-def _items(given: dict[str, Any], config_file: str | None) -> Iterator[dict[str, Any]]:
+def _iterate_items(given: dict[str, Any], config_file: str | None) -> Iterator[dict[str, Any]]:
     with ExitStack() as stack:
         prepared = prepared_for(stack, [], given, config_file)
         dirs: list[Path] = prepared.folder.data_dirs
-        kept = KeptReader(dirs, PROGRAM, from_start=not prepared.loaded.config.run.resume)
+        kept = KeptReader(dirs, PROGRAM_READER, from_start=not prepared.loaded.config.run.resume)
         stack.callback(kept.reader.close)
-        stack.callback(kept.write)
-        news = News()
+        stack.callback(kept.write_position)
+        news = StoredPagesSignal()
         finish = run_beside(stack, prepared, news)
         while True:
             ended = news.has_ended
-            yield from kept.new()
+            yield from kept.new_items()
             if ended:
                 break
             news.wait()
@@ -91,7 +91,7 @@ def _items(given: dict[str, Any], config_file: str | None) -> Iterator[dict[str,
         if status.state == "failed":
             raise BadInput(status.note)
         if (outcome := prepared.outcome()).is_nothing:
-            warnings.warn("\n".join(outcome.lines()), NothingStored, stacklevel=3)
+            warnings.warn("\n".join(outcome.message_lines()), NothingStored, stacklevel=3)
 
 
 class KeptReader:
@@ -103,14 +103,14 @@ class KeptReader:
         self.reader = reader_of(data_dirs, None if from_start else read_position(self._path))
         self._write_at = time.monotonic() + WRITE_EVERY_S
 
-    def new(self) -> Iterator[dict[str, Any]]:
+    def new_items(self) -> Iterator[dict[str, Any]]:
         """Yields the new items, decoded."""
-        for item in self.reader.new():
+        for item in self.reader.new_items():
             yield msgspec.json.decode(item)
             if time.monotonic() >= self._write_at:
-                self.write()
+                self.write_position()
 
-    def write(self) -> None:
+    def write_position(self) -> None:
         """Stores the position."""
         self._write_at = time.monotonic() + WRITE_EVERY_S
         write_position(self._path, self.reader.position)

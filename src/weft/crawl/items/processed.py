@@ -118,7 +118,7 @@ class ProcessedReader:
         self._data_dirs = data_dirs
         self.position = position or ItemPosition()
 
-    def new(self) -> Iterator[bytes]:
+    def new_items(self) -> Iterator[bytes]:
         """The items that are new, each as JSON; one counts as read when the next is asked for."""
         end = read_state(self._data_dirs).length
         if self.position.offset >= end:
@@ -142,8 +142,8 @@ def reader_of(data_dirs: Sequence[Path], position: ItemPosition | None = None) -
 
 
 def _state_path(data_dirs: Sequence[Path]) -> Path:
-    return CrawlFolder(data_dirs).own / "processed.json"
+    return CrawlFolder(data_dirs).own_folder / "processed.json"
 
 
 def _items_path(data_dirs: Sequence[Path]) -> Path:
-    return CrawlFolder(data_dirs).own / "processed.jsonl"
+    return CrawlFolder(data_dirs).own_folder / "processed.jsonl"

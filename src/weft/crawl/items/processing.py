@@ -20,7 +20,7 @@ from weft.engine.user_code.calls import ITEMS, Call, CallResult, ProcessedItem, 
 from weft.errors import BadInput
 from weft.telemetry import Log
 
-AT_ONCE = 100  # items that are read, and committed, together
+ITEMS_AT_ONCE = 100  # items that are read, and committed, together
 POLL_EVERY_S = 0.25
 CallCode = Callable[[bytes, Callable[[CallResult], None]], None]
 log = Log("weft.crawl.items.processing")
@@ -33,12 +33,12 @@ class ItemProcessing:
         """`call` sends a call to the child with the spider's object, and gives its result to a function."""
         self._call = call
         self._status = status
-        self._kept = ProcessedItems(data_dirs)
-        self._reader = ItemReader(data_dirs, copy.deepcopy(self._kept.state.position))
+        self._processed_items = ProcessedItems(data_dirs)
+        self._reader = ItemReader(data_dirs, copy.deepcopy(self._processed_items.state.position))
         self._waiting: list[CommittedItem] = []  # read, and not processed
         self._processed: list[ProcessedItem] = []  # ... and processed, but not committed
-        self._most = AT_ONCE  # items in a call
-        self._sent = 0
+        self._most_items = ITEMS_AT_ONCE  # items in a call
+        self._sent_items = 0
         self._is_open = False  # the pipelines were called in this run
         self._is_called = False
         self._poll_at = 0.0
@@ -46,25 +46,25 @@ class ItemProcessing:
     def __call__(self, _now: float) -> None:
         """Sends the next items, if there are some."""
         if not self._is_called and time.monotonic() >= self._poll_at:
-            self._step()
+            self._send_next()
 
     def finish(self, wait: Callable[[], None], *, whole: bool) -> None:
         """The crawl has ended: waits for what is under way, and with `whole` for all that is committed."""
-        while self._is_called or (whole and self._step()):
+        while self._is_called or (whole and self._send_next()):
             wait()
-        self._kept.close()
+        self._processed_items.close()
         self._reader.close()
 
-    def _step(self) -> bool:
+    def _send_next(self) -> bool:
         """Whether there was something to send."""
         if not self._waiting:
-            self._waiting = self._reader.take(AT_ONCE)
-            self._most = AT_ONCE
+            self._waiting = self._reader.read_some(ITEMS_AT_ONCE)
+            self._most_items = ITEMS_AT_ONCE
         if not self._waiting and self._is_open:
             self._poll_at = time.monotonic() + POLL_EVERY_S
             return False
-        some = self._waiting[: self._most]
-        self._sent, self._is_called, self._is_open = len(some), True, True
+        some = self._waiting[: self._most_items]
+        self._sent_items, self._is_called, self._is_open = len(some), True, True
         self._call(encode(Call(ITEMS, items=[one.whole or one.json for one in some])), self._accept)
         return True
 
@@ -76,16 +76,16 @@ class ItemProcessing:
         processed = result.processed
         if result.is_over:
             raise BadInput(f"the item pipelines cannot be opened: {result.error}\n{result.traceback}")
-        if result.error and not self._sent:
+        if result.error and not self._sent_items:
             raise BadInput(f"the item pipelines cannot be opened: {result.error}")
-        if result.error and self._sent > 1:
-            self._most = 1  # one of them is to blame
+        if result.error and self._sent_items > 1:
+            self._most_items = 1  # one of them is to blame
             return
         if result.error:
             log.warning("a pipeline has failed", error=result.error)
-            processed = [ProcessedItem(error=result.error, traceback=result.traceback)] * self._sent
+            processed = [ProcessedItem(error=result.error, traceback=result.traceback)] * self._sent_items
         del self._waiting[: len(processed)]
         self._processed += processed
         if not self._waiting and self._processed:
-            self._kept.commit(self._reader.position, self._processed)
+            self._processed_items.commit(self._reader.position, self._processed)
             self._processed = []

@@ -43,33 +43,33 @@ class ItemReader:
     def __init__(self, data_dirs: Sequence[Path], position: ItemPosition | None = None) -> None:
         self._data_dirs = list(data_dirs)
         self.position = position or ItemPosition()
-        self._seen = batches_in(self.position, self._data_dirs)
+        self._pages_seen = read_batches(self.position, self._data_dirs)
         self._store: PageStore | None = None
-        self._left: Iterator[tuple[int, int, CommittedItem]] = iter(())
+        self._items_left: Iterator[tuple[int, int, CommittedItem]] = iter(())
 
-    def new(self) -> Iterator[bytes]:
+    def new_items(self) -> Iterator[bytes]:
         """Yields the new items as JSON; an item counts as read when the next one is requested."""
-        for page, at, item in self._unread():
+        for page, at, item in self._unread_items():
             yield item.json
             self.position.read[page] = at + 1
 
-    def take(self, most: int) -> list[CommittedItem]:
+    def read_some(self, most: int) -> list[CommittedItem]:
         """Some of the new items; they count as read."""
         taken = list[CommittedItem]()
-        for page, at, item in chain(self._left, self._read_on()):
+        for page, at, item in chain(self._items_left, self._read_batches()):
             self.position.read[page] = at + 1  # at once: behind the last page of a batch its entry is deleted
             taken.append(item)
             if len(taken) >= most:
                 break
         return taken
 
-    def _read_on(self) -> Iterator[tuple[int, int, CommittedItem]]:
-        self._left = self._unread()
-        yield from self._left
+    def _read_batches(self) -> Iterator[tuple[int, int, CommittedItem]]:
+        self._items_left = self._unread_items()
+        yield from self._items_left
 
-    def _unread(self) -> Iterator[tuple[int, int, CommittedItem]]:
+    def _unread_items(self) -> Iterator[tuple[int, int, CommittedItem]]:
         """Each new item with its page, and its index among the items of the page."""
-        store = self._opened()
+        store = self._open_store()
         if store is None:
             return
         read, taken = self.position.read, list[int]()
@@ -78,9 +78,9 @@ class ItemReader:
             for page in taken:
                 read.pop(page, None)
             taken.clear()
-            self._note()
+            self._note_position()
 
-        for page, output in store.new_outputs(self._seen, passed):
+        for page, output in store.new_outputs(self._pages_seen, passed):
             made = decode_output(output.data)
             for at in range(read.get(page, 0), len(made.items)):
                 whole = made.objects[at] if made.objects else b""
@@ -92,7 +92,7 @@ class ItemReader:
         if self._store is not None:
             self._store.abandon()
 
-    def _opened(self) -> PageStore | None:
+    def _open_store(self) -> PageStore | None:
         """The store, once the crawl has created its index."""
         if self._store is None:
             try:
@@ -101,12 +101,14 @@ class ItemReader:
                 return None
         return self._store
 
-    def _note(self) -> None:
+    def _note_position(self) -> None:
         numbers = {folder: number for number, folder in enumerate(self._data_dirs)}
-        self.position.batches = {f"{numbers[path.parent]}/{path.name}": batch for path, batch in self._seen.items()}
+        self.position.batches = {
+            f"{numbers[path.parent]}/{path.name}": batch for path, batch in self._pages_seen.items()
+        }
 
 
-def batches_in(position: ItemPosition, data_dirs: Sequence[Path]) -> dict[Path, int]:
+def read_batches(position: ItemPosition, data_dirs: Sequence[Path]) -> dict[Path, int]:
     """The last batch of each index that a reader has read to its end."""
     indexes = {str(number): folder for number, folder in enumerate(data_dirs)}
     split = [(*key.partition("/")[::2], batch) for key, batch in position.batches.items()]
@@ -115,7 +117,7 @@ def batches_in(position: ItemPosition, data_dirs: Sequence[Path]) -> dict[Path, 
 
 def position_path(data_dirs: Sequence[Path], name: str) -> Path:
     """The path of a reader's position."""
-    return CrawlFolder(data_dirs).own / f"items-{name}.json"
+    return CrawlFolder(data_dirs).own_folder / f"items-{name}.json"
 
 
 def read_position(path: Path) -> ItemPosition | None:

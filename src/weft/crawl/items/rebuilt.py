@@ -11,14 +11,14 @@ from pathlib import Path
 
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.items.processed import ProcessedState, read_state, write_state
-from weft.crawl.items.reading import ItemPosition, batches_in, read_position, write_position
+from weft.crawl.items.reading import ItemPosition, read_batches, read_position, write_position
 from weft.errors import WeftError
 from weft.store.pages import PageStore
 
 
 def note_items_rebuild(data_dirs: Sequence[Path]) -> None:
     """Keeps the positions of all readers of a crawl."""
-    own = CrawlFolder(data_dirs).own
+    own = CrawlFolder(data_dirs).own_folder
     files = sorted(own.glob("items-*.json"))
     state = read_state(data_dirs)
     if not (files or state.position.batches or state.position.read):
@@ -31,8 +31,8 @@ def note_items_rebuild(data_dirs: Sequence[Path]) -> None:
         for file in files:
             kept = read_position(file)
             if kept is not None and not kept.offset:
-                write_position(file, _by_page(store, data_dirs, kept) or ItemPosition(), durable=True)
-        position = _by_page(store, data_dirs, state.position)
+                write_position(file, _position_by_page(store, data_dirs, kept) or ItemPosition(), durable=True)
+        position = _position_by_page(store, data_dirs, state.position)
         if position is None:
             write_state(data_dirs, ProcessedState())
         else:
@@ -43,12 +43,12 @@ def note_items_rebuild(data_dirs: Sequence[Path]) -> None:
             store.abandon()
 
 
-def _by_page(store: PageStore | None, data_dirs: Sequence[Path], kept: ItemPosition) -> ItemPosition | None:
+def _position_by_page(store: PageStore | None, data_dirs: Sequence[Path], kept: ItemPosition) -> ItemPosition | None:
     """The position without batches; None where the index cannot be read."""
     if store is None:
         return None
     try:
-        unread = {page for page, _ in store.new_outputs(batches_in(kept, data_dirs))}
+        unread = {page for page, _ in store.new_outputs(read_batches(kept, data_dirs))}
         read = {page: output.count for page, output in store.new_outputs({}) if page not in unread}
     except WeftError:
         return None

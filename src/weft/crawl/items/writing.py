@@ -24,7 +24,7 @@ from weft.errors import BadInput, Missing, writing
 
 FORMATS = ("jsonl", "csv", "json", "parquet")
 STDOUT = "-"
-_SAMPLED = 1000  # items from which Parquet's column types are derived at a time
+_SAMPLED_ITEMS = 1000  # items from which Parquet's column types are derived at a time
 
 
 class ItemOutput(Protocol):
@@ -34,7 +34,7 @@ class ItemOutput(Protocol):
     def written(self) -> int:
         """Items so far."""
 
-    def write(self) -> None:
+    def write_new_items(self) -> None:
         """Writes new items, if the format allows it before the end."""
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ def check_output(out: str) -> str:
     if not Path(out).resolve().parent.is_dir():
         raise BadInput(f"{out}: there is no folder {Path(out).resolve().parent}")
     if format_ == "parquet":
-        _pyarrow()
+        _import_pyarrow()
     return format_
 
 
@@ -74,7 +74,7 @@ def open_output(
     `format_`: the format, if the file's name does not tell; `fields`: the fields that are written, in this order.
     """
     format_ = format_ or check_output(out)
-    path = position_path(data_dirs, _name_of(out))
+    path = position_path(data_dirs, _reader_name(out))
     kept = None if overwrite else read_position(path)
     if out != STDOUT and Path(out).exists() and kept is None and not (overwrite or append):
         raise BadInput(f"{out} exists already: overwrite it with `--overwrite`, or add to it with `--append`")
@@ -82,7 +82,7 @@ def open_output(
         if append:
             raise BadInput(f"{out}: only lines of JSON can be added to a file: leave `--append` out")
         return WholeFile(lambda: with_fields(all_items(data_dirs), fields), Path(out), format_, path, fields)
-    return ItemLines(data_dirs, out, path, kept, overwrite=overwrite, fields=fields)
+    return ItemLinesFile(data_dirs, out, path, kept, overwrite=overwrite, fields=fields)
 
 
 def with_fields(items: Iterator[bytes], fields: Sequence[str]) -> Iterator[bytes]:
@@ -99,12 +99,12 @@ def all_items(data_dirs: Sequence[Path]) -> Iterator[bytes]:
     """Every committed item of a crawl."""
     reader = reader_of(data_dirs)
     try:
-        yield from reader.new()
+        yield from reader.new_items()
     finally:
         reader.close()
 
 
-class ItemLines:
+class ItemLinesFile:
     """JSON lines, written as items are committed."""
 
     def __init__(
@@ -138,10 +138,10 @@ class ItemLines:
             self._file.truncate(kept.length)
             self._file.seek(0, io.SEEK_END)
 
-    def write(self) -> None:
+    def write_new_items(self) -> None:
         """Writes new items; stores the position when the lines are on the disk."""
         before = self.written
-        for item in with_fields(self._reader.new(), self._fields):
+        for item in with_fields(self._reader.new_items(), self._fields):
             self._file.write(item + b"\n")
             self.written += 1
         if self.written == before:
@@ -155,7 +155,7 @@ class ItemLines:
 
     def close(self) -> None:
         """Writes the remaining items."""
-        self.write()
+        self.write_new_items()
         self._reader.close()
         if not self._is_stdout:
             self._file.close()
@@ -172,10 +172,10 @@ class SeveralOutputs:
         """The number of items so far."""
         return max(one.written for one in self._outputs)
 
-    def write(self) -> None:
+    def write_new_items(self) -> None:
         """Writes the new items."""
         for one in self._outputs:
-            one.write()
+            one.write_new_items()
 
     def close(self) -> None:
         """Writes the rest."""
@@ -183,14 +183,14 @@ class SeveralOutputs:
             one.close()
 
 
-Items = Callable[[], Iterator[bytes]]  # returns all items from the first one, at each call
+OpenItems = Callable[[], Iterator[bytes]]  # returns all items from the first one, at each call
 
 
 class WholeFile:
     """A file that is written from all items at the end."""
 
     def __init__(
-        self, items: Items, out: Path, format_: str, path: Path | None = None, fields: Sequence[str] = ()
+        self, items: OpenItems, out: Path, format_: str, path: Path | None = None, fields: Sequence[str] = ()
     ) -> None:
         """`path`: where the crawl records that the file is its own. `fields`: the columns of a table."""
         self.written = 0
@@ -200,7 +200,7 @@ class WholeFile:
         self._out = out
         self._format = format_
 
-    def write(self) -> None:
+    def write_new_items(self) -> None:
         """Does nothing: the columns are not known before the end."""
 
     def close(self) -> None:
@@ -208,7 +208,12 @@ class WholeFile:
         beside = self._out.with_name(f".{self._out.name}.part")
         with writing(self._out):
             with beside.open("wb") as file:
-                writers = {"jsonl": self._jsonl, "csv": self._csv, "json": self._json, "parquet": self._parquet}
+                writers = {
+                    "jsonl": self._write_jsonl,
+                    "csv": self._write_csv,
+                    "json": self._write_json,
+                    "parquet": self._write_parquet,
+                }
                 self.written = writers[self._format](file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -216,14 +221,14 @@ class WholeFile:
         if self._path is not None:
             write_position(self._path, ItemPosition())  # so that a resume may replace it
 
-    def _jsonl(self, file: BinaryIO) -> int:
+    def _write_jsonl(self, file: BinaryIO) -> int:
         count = 0
         for item in self._items():
             file.write(item + b"\n")
             count += 1
         return count
 
-    def _json(self, file: BinaryIO) -> int:
+    def _write_json(self, file: BinaryIO) -> int:
         count = 0
         for item in self._items():
             file.write((b",\n" if count else b"[\n") + item)
@@ -231,7 +236,7 @@ class WholeFile:
         file.write(b"\n]\n" if count else b"[]\n")
         return count
 
-    def _csv(self, file: BinaryIO) -> int:
+    def _write_csv(self, file: BinaryIO) -> int:
         names, count = dict[str, None](), 0
         for item in self._items() if not self._fields else ():
             names.update(dict.fromkeys(msgspec.json.decode(item)))
@@ -241,29 +246,31 @@ class WholeFile:
         table.writerow(names)
         for item in self._items():
             values = msgspec.json.decode(item)
-            table.writerow([_cell(values.get(name)) for name in names])
+            table.writerow([_cell_value(values.get(name)) for name in names])
             count += 1
         text.detach()
         return count
 
-    def _parquet(self, file: BinaryIO) -> int:
-        pa, pq = _pyarrow()
-        schema, count = self._schema(pa), 0
+    def _write_parquet(self, file: BinaryIO) -> int:
+        pa, pq = _import_pyarrow()
+        schema, count = self._infer_schema(pa), 0
         with pq.ParquetWriter(file, schema, compression="zstd") as writer:
             for rows in _chunks(self._items()):
-                texts = [{field.name: _fitting(pa, field, row.get(field.name)) for field in schema} for row in rows]
+                texts = [
+                    {field.name: _convert_to_column(pa, field, row.get(field.name)) for field in schema} for row in rows
+                ]
                 writer.write_table(pa.Table.from_pylist(texts, schema=schema))
                 count += len(rows)
         return count
 
-    def _schema(self, pa: Any) -> Any:
+    def _infer_schema(self, pa: Any) -> Any:
         """The columns of all items; a column with values of several types becomes text."""
         columns: dict[str, Any] = {}
         for rows in _chunks(self._items()):
             for name in dict.fromkeys(name for row in rows for name in row):
-                kind = _kind(pa, [row.get(name) for row in rows])
+                kind = _column_type(pa, [row.get(name) for row in rows])
                 before = columns.get(name, pa.null())
-                columns[name] = _common(pa, before, kind)
+                columns[name] = _common_type(pa, before, kind)
         fields = [(name, pa.string() if pa.types.is_null(kind) else kind) for name, kind in columns.items()]
         return pa.schema(fields)
 
@@ -272,21 +279,21 @@ def _chunks(items: Iterator[bytes]) -> Iterator[list[dict[str, Any]]]:
     rows: list[dict[str, Any]] = []
     for item in items:
         rows.append(msgspec.json.decode(item))
-        if len(rows) == _SAMPLED:
+        if len(rows) == _SAMPLED_ITEMS:
             yield rows
             rows = []
     if rows:
         yield rows
 
 
-def _kind(pa: Any, values: list[Any]) -> Any:
+def _column_type(pa: Any, values: list[Any]) -> Any:
     try:
         return pa.array(values).type
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return pa.string()
 
 
-def _common(pa: Any, one: Any, other: Any) -> Any:
+def _common_type(pa: Any, one: Any, other: Any) -> Any:
     if pa.types.is_null(one) or one == other:
         return other
     if pa.types.is_null(other):
@@ -295,21 +302,21 @@ def _common(pa: Any, one: Any, other: Any) -> Any:
     return pa.float64() if {one, other} == numbers else pa.string()
 
 
-def _fitting(pa: Any, field: Any, value: Any) -> Any:
+def _convert_to_column(pa: Any, field: Any, value: Any) -> Any:
     """A value converted to the type of its column: in a text column every value becomes text."""
     if value is None or not pa.types.is_string(field.type):
         return value
-    return _cell(value)
+    return _cell_value(value)
 
 
-def _cell(value: Any) -> Any:
+def _cell_value(value: Any) -> Any:
     """A value in a table cell: lists and mappings as JSON."""
     if isinstance(value, list | dict):
         return msgspec.json.encode(value).decode()
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def _import_pyarrow() -> tuple[Any, Any]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -318,5 +325,5 @@ def _pyarrow() -> tuple[Any, Any]:
     return pa, pq
 
 
-def _name_of(out: str) -> str:
+def _reader_name(out: str) -> str:
     return "stdout" if out == STDOUT else sha256(str(Path(out).resolve()).encode()).hexdigest()[:16]

@@ -25,9 +25,9 @@ from weft.store.corpus import Corpus
 from weft.supervise.redis_server import socket_path
 from weft.telemetry import Log, imbalance
 
-HOT = 1.5  # times the mean of all pods
-_INDEX = re.compile(r"index-pod(\d+)-")
-_SLOT = re.compile(r"pod(\d+)-")
+HOT_FACTOR = 1.5  # times the mean of all pods
+_INDEX_OF_POD = re.compile(r"index-pod(\d+)-")
+_SLOT_OF_POD = re.compile(r"pod(\d+)-")
 ANSWER_S = 2.0
 log = Log("weft.crawl.pods.distribution")
 
@@ -50,7 +50,7 @@ class Distribution(Struct, frozen=True):
     pods: tuple[PodShare, ...]
     pages_imbalance: float
     queued_imbalance: float
-    hot: tuple[int, ...]  # pods with at least HOT times the mean of pages or of queued URLs
+    hot_pods: tuple[int, ...]  # pods with at least HOT times the mean of pages or of queued URLs
 
 
 class SeedShares(Struct, frozen=True):
@@ -109,36 +109,36 @@ def _spread_text(counts: Sequence[int]) -> str:
 
 def distribution(folder: CrawlFolder) -> Distribution:
     """The shares of the pods of a crawl that this node runs; pages of other pods are on other nodes."""
-    held = _stored(folder)
+    held = _count_stored(folder)
     reported = _from_status_files(folder)
     live = _from_servers(folder)
     shares = []
-    for pod in folder.here:
+    for pod in folder.pods_here:
         rows, pages = held.get(pod, (0, 0))
         queued, seen, sites, source = live.get(pod) or reported.get(pod) or (None, None, None, "nobody")  # words: ok
         shares.append(PodShare(pod, pages, rows, queued, seen, sites, source))
     pages_of = [share.pages for share in shares]
     queued_of = [share.queued or 0 for share in shares]
-    hottest = {shares[at].pod for at in (*hot(pages_of), *hot(queued_of))}
+    hottest = {shares[at].pod for at in (*hot_pods(pages_of), *hot_pods(queued_of))}
     return Distribution(tuple(shares), imbalance(pages_of), imbalance(queued_of), tuple(sorted(hottest)))
 
 
-def hot(counts: Sequence[int]) -> list[int]:
+def hot_pods(counts: Sequence[int]) -> list[int]:
     """The indexes of those that have HOT times the mean."""
     mean = sum(counts) / len(counts)
-    return [at for at, figure in enumerate(counts) if mean and figure >= HOT * mean]
+    return [at for at, figure in enumerate(counts) if mean and figure >= HOT_FACTOR * mean]
 
 
 QueueCounts = tuple[int | None, int | None, int | None, str]
 
 
-def _stored(folder: CrawlFolder) -> dict[int, tuple[int, int]]:
+def _count_stored(folder: CrawlFolder) -> dict[int, tuple[int, int]]:
     """Rows and pages of each pod."""
     corpus = Corpus(folder.data_dirs)
     by_pod: dict[int, tuple[int, int]] = {}
     try:
         for index in corpus.indexes():
-            name = _INDEX.match(index.path.name)
+            name = _INDEX_OF_POD.match(index.path.name)
             if name:
                 before, totals = by_pod.get(int(name[1]), (0, 0)), index.totals()
                 by_pod[int(name[1])] = (before[0] + totals[0], before[1] + totals[1])
@@ -151,7 +151,7 @@ def _from_status_files(folder: CrawlFolder) -> dict[int, QueueCounts]:
     """The counts in the status files: a pod's processes share one queue, so the latest file counts."""
     latest: dict[int, CrawlStatus] = {}
     for path in (folder.home / "status").glob("pod*.json"):
-        name, status = _SLOT.match(path.name), read_status(path)
+        name, status = _SLOT_OF_POD.match(path.name), read_status(path)
         if name and status and status.updated_at >= latest.get(int(name[1]), CrawlStatus()).updated_at:
             latest[int(name[1])] = status
     if not latest:
@@ -164,7 +164,7 @@ def _from_servers(folder: CrawlFolder) -> dict[int, QueueCounts]:
     """The counts of the pods' servers that answer."""
     settings = folder.settings()
     by_pod: dict[int, QueueCounts] = {}
-    here = folder.here
+    here = folder.pods_here
     for pod, url in redis_urls(folder, settings).items():
         if pod not in here:
             continue

@@ -7,17 +7,17 @@ from functools import partial
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.items.again_failed import FailedAgain
+from weft.crawl.items.again_failed import FailedPagesTask
 from weft.crawl.pods.exchange import Exchange
 from weft.crawl.pods.permits import Permits, PermitSupply
 from weft.crawl.processes.process_spec import ProcessSpec
-from weft.engine.assembly import Fetching, PeriodicTask, when_free
+from weft.engine.assembly import Fetching, PeriodicTask, retry_while_locked
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.login.checking import checked_login
 from weft.engine.loop.long_work import LongWork
-from weft.engine.loop.parser.handoff import Outlet
+from weft.engine.loop.parser.handoff import HandoffParts
 from weft.engine.machine import open_clock
-from weft.engine.recovery import read_links_again
+from weft.engine.recovery import readmit_links_of_stored_pages
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.embedded.embedded_routing import ReceivedEffects
 from weft.telemetry import Peer
@@ -27,7 +27,7 @@ class EmbeddedBackend:
     """The frontier in this process."""
 
     gather_s = 0.0
-    outlet: Outlet | None = None
+    outlet: HandoffParts | None = None
     peers: Collection[Peer] = ()
 
     def __init__(self, spec: ProcessSpec, folder: CrawlFolder, work: LongWork) -> None:
@@ -35,12 +35,12 @@ class EmbeddedBackend:
         self._folder = folder
         self._exchange: Exchange | None = None
         self._permits: PermitSupply | None = None
-        self._failed_again: FailedAgain | None = None
+        self._failed_again: FailedPagesTask | None = None
         self.owner = spec.slot.name
-        home, section = folder.of_pod(spec.pod), spec.config.politeness
+        home, section = folder.pod_folder(spec.pod), spec.config.politeness
         machine = open_clock(section)
         opened = partial(EmbeddedFrontier, home, section, pod=spec.pod, pods=spec.pods, machine=machine, alive=work)
-        self.frontier = when_free(partial(opened, revision=folder.settings_record().revision))
+        self.frontier = retry_while_locked(partial(opened, revision=folder.settings_record().revision))
 
     def owns(self, url: str) -> bool:
         """Every URL if this is the only pod; otherwise those of its domains."""
@@ -50,19 +50,19 @@ class EmbeddedBackend:
         """Restores links after a power cut, or for a frontier that was created again; also records what the request log
         has lost."""
         frontier, progress = self.frontier, parts.progress
-        progress.repaired("request_log_lines", frontier.recovery.unreadable_requests)
-        progress.repaired("request_log_bytes", frontier.recovery.missing_log_bytes)
+        progress.count_repair("request_log_lines", frontier.recovery.unreadable_requests)
+        progress.count_repair("request_log_bytes", frontier.recovery.missing_log_bytes)
         if frontier.recovery.may_lack_links:
-            read, again = read_links_again(
+            read, again = readmit_links_of_stored_pages(
                 frontier, parts.store, lambda _: crawl, self._spec.pod, parts.work, parts.parsers
             )
-            progress.repaired("links_read_again", read)
-            progress.repaired("visited_again", again)
+            progress.count_repair("links_read_again", read)
+            progress.count_repair("visited_again", again)
 
-    def begun(self) -> None:
+    def on_first_seeds_admitted(self) -> None:
         """Does nothing: the pod has no other fetchers that wait."""
 
-    def seeded(self) -> None:
+    def on_all_seeds_admitted(self) -> None:
         """Does nothing: this process itself knows whether it still admits seeds."""
 
     def await_seeds(self, send_heartbeat: Callable[[], None]) -> None:
@@ -70,7 +70,9 @@ class EmbeddedBackend:
 
     def periodic_tasks(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[PeriodicTask]:
         """The tasks of a pod among others: messages to and from the other pods, and permits for pages."""
-        self.frontier.queue.forbids = lambda _number, record, origin, urls: crawl.book.forbids(record, origin, urls)
+        self.frontier.queue.forbids = lambda _number, record, origin, urls: crawl.robots_book.forbidden_urls(
+            record, origin, urls
+        )
         spec, frontier, folder = self._spec, self.frontier, self._folder
         if (login := checked_login(spec.config)) is not None:
             crawl.log_in(login, frontier.logins)
@@ -82,28 +84,30 @@ class EmbeddedBackend:
             for _, url in received.scopes:
                 crawl.extend(url)
             for _, count, admission in received.admissions:
-                crawl.count(count, admission)
+                crawl.count_not_admitted(count, admission)
                 if admission.expand:
                     parts.results.round.expand(crawl, admission.expand)
 
-        exchange = Exchange(folder.of_pod, frontier, spec.pod, spec.pods, spec.crawl_id, receive, metrics.crossed)
+        exchange = Exchange(
+            folder.pod_folder, frontier, spec.pod, spec.pods, spec.crawl_id, receive, metrics.count_received_links
+        )
         self._exchange = exchange
-        metrics.before_save.append(lambda: metrics.waiting(outbox.unacknowledged_messages))
+        metrics.before_save.append(lambda: metrics.record_outbox(outbox.unacknowledged_messages))
         if spec.config.limits.max_pages is None:
             return [exchange]
         self._permits = PermitSupply(Permits.of(folder), frontier, crawl, spec.pod, spec.pods)
         return [exchange, self._permits]
 
-    def failed_again(self, parts: Fetching, crawl: RunningCrawl) -> FailedAgain | None:
+    def failed_pages_task(self, parts: Fetching, crawl: RunningCrawl) -> FailedPagesTask | None:
         """For a crawl with user code: the task that processes failed pages again."""
         if crawl.spider is None:
             return None
-        self._failed_again = FailedAgain(
+        self._failed_again = FailedPagesTask(
             self._folder, self._spec.config, parts, self.frontier, crawl, self._spec.pod
         )  # fmt: skip
         return self._failed_again
 
-    def has_edited(self, config: Config) -> None:  # noqa: ARG002
+    def apply_edit(self, config: Config) -> None:  # noqa: ARG002
         """Applies changed settings: a pod among others keeps its share of `max_pages`."""
         if self._permits is not None:
             self._permits.renew()

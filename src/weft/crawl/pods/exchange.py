@@ -31,7 +31,7 @@ from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.embedded.embedded_routing import ReceivedEffects
 from weft.telemetry import Log
 
-EVERY_S = 0.02
+SEND_EVERY_S = 0.02
 CONNECT_EVERY_S = 0.2
 READ_BYTES = 256 * 1024
 MOST_UNSENT_BYTES = 1024 * 1024
@@ -40,13 +40,13 @@ _LONGEST_PATH = 100  # bytes of a Unix socket's path; the kernel accepts 107, th
 log = Log("weft.crawl.pods.exchange")
 
 
-class _Connection:
+class _PodConnection:
     """A connection, with partially read data and data that could not be written yet."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self._socket = connection
-        self._read = bytearray()
+        self._received = bytearray()
         self.unsent = bytearray()
         self.pod = -1  # the other pod; -1 before its hello
         self.number = 0  # outgoing: sent up to here; incoming: acknowledged up to here
@@ -59,9 +59,9 @@ class _Connection:
             return
         if not data:
             raise ConnectionResetError(errno.ECONNRESET, "the other pod closed the connection")
-        self._read += data
+        self._received += data
         try:
-            yield from frames(self._read, MOST_FRAME_BYTES)
+            yield from frames(self._received, MOST_FRAME_BYTES)
         except TooLong:
             raise ConnectionAbortedError(errno.ECONNABORTED, "not a frame") from None
 
@@ -103,49 +103,49 @@ class Exchange:
         self._pod = pod
         self._crawl_id = crawl_id
         self._receive_message = receive
-        self._crossed = crossed  # called for each acknowledged message: its links, seconds since it was sent
+        self._count_crossed = crossed  # called for each acknowledged message: its links, seconds since it was sent
         self._unacknowledged: dict[int, deque[tuple[int, int, float]]] = {}  # by pod: number, links, when it was sent
-        self._others = [other for other in range(pods) if other != pod]
-        self._out: dict[int, _Connection] = {}
-        self._greeted: set[int] = set()  # pods whose last received number has arrived: messages may be sent
-        self._in: list[_Connection] = []
-        self._next = 0.0
-        self._connect_at = dict.fromkeys(self._others, 0.0)
-        self._listener = _listen(folder(pod) / "socket")
+        self._other_pods = [other for other in range(pods) if other != pod]
+        self._outgoing: dict[int, _PodConnection] = {}
+        self._greeted_pods: set[int] = set()  # pods whose last received number has arrived: messages may be sent
+        self._incoming: list[_PodConnection] = []
+        self._next_exchange_at = 0.0
+        self._connect_at = dict.fromkeys(self._other_pods, 0.0)
+        self._listener = _bind_socket(folder(pod) / "socket")
 
     def __call__(self, now: float) -> None:
         """Receives, acknowledges and sends without blocking."""
-        if now < self._next:
+        if now < self._next_exchange_at:
             return
-        self._next = now + EVERY_S
-        self._accept()
-        for line in self._in[:]:
+        self._next_exchange_at = now + SEND_EVERY_S
+        self._accept_connections()
+        for line in self._incoming[:]:
             try:
-                self._receive(line)
+                self._receive_frames(line)
             except (OSError, msgspec.DecodeError, UnicodeDecodeError):
                 line.close()
-                self._in.remove(line)
-        for pod in self._others:
+                self._incoming.remove(line)
+        for pod in self._other_pods:
             try:
-                self._deliver(pod, now)
+                self._deliver_outbox(pod, now)
             except OSError:
                 self._disconnect(pod)
 
     def close(self) -> None:
         """Closes all connections."""
-        for line in (*self._in, *self._out.values()):
+        for line in (*self._incoming, *self._outgoing.values()):
             line.close()
         self._listener.close()
 
-    def _accept(self) -> None:
+    def _accept_connections(self) -> None:
         while True:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            self._in.append(_Connection(connection))
+            self._incoming.append(_PodConnection(connection))
 
-    def _receive(self, line: _Connection) -> None:
+    def _receive_frames(self, line: _PodConnection) -> None:
         for frame in line.frames():
             if line.pod < 0:
                 self._handle_handshake(line, frame)
@@ -157,30 +157,30 @@ class Exchange:
         line.send(safe.to_bytes(8, "big") if safe > line.number else b"")
         line.number = max(line.number, safe)
 
-    def _handle_handshake(self, line: _Connection, frame: bytes) -> None:
+    def _handle_handshake(self, line: _PodConnection, frame: bytes) -> None:
         pod, crawl_id = msgspec.msgpack.decode(frame, type=tuple[int, str])
         if crawl_id != self._crawl_id or pod not in self._connect_at:
             raise ConnectionAbortedError(errno.ECONNABORTED, "another crawl")
         line.pod = pod
         line.send(self._frontier.pods.last_message_from(pod).to_bytes(8, "big"))
 
-    def _deliver(self, pod: int, now: float) -> None:
-        line = self._out.get(pod) or self._connected(pod, now)
+    def _deliver_outbox(self, pod: int, now: float) -> None:
+        line = self._outgoing.get(pod) or self._connection_to(pod, now)
         if line is None:
             return
         for frame in line.frames():
             number = int.from_bytes(frame, "big")
-            if pod in self._greeted:
+            if pod in self._greeted_pods:
                 self._frontier.pods.outbox.acknowledge_message(pod, number)
                 self._report_delivered(pod, number, now)
             elif self._frontier.pods.outbox.has_lost(pod, number):
                 journal = self._folder(pod) / "frontier.db"
                 raise Damaged(journal, f"lacks URLs of pod {self._pod} that it had acknowledged", REMEDY)
             else:
-                self._greeted.add(pod)
+                self._greeted_pods.add(pod)
                 line.number = number
         line.send()
-        if pod not in self._greeted:
+        if pod not in self._greeted_pods:
             return
         while len(line.unsent) < MOST_UNSENT_BYTES:
             message = self._frontier.pods.outbox.next_message(pod, line.number)
@@ -194,13 +194,13 @@ class Exchange:
         under_way = self._unacknowledged[pod]
         while under_way and under_way[0][0] <= number:
             _, links, sent_at = under_way.popleft()
-            self._crossed(links, now - sent_at)
+            self._count_crossed(links, now - sent_at)
 
-    def _connected(self, pod: int, now: float) -> _Connection | None:
+    def _connection_to(self, pod: int, now: float) -> _PodConnection | None:
         if now < self._connect_at[pod]:
             return None
         self._connect_at[pod] = now + CONNECT_EVERY_S
-        line = _Connection(socket.socket(socket.AF_UNIX))
+        line = _PodConnection(socket.socket(socket.AF_UNIX))
         try:
             with _ShortPath(self._folder(pod) / "socket") as path:
                 line.connect(path)
@@ -208,13 +208,13 @@ class Exchange:
             line.close()
             return None  # not started yet, or restarting
         line.send(msgspec.msgpack.encode((self._pod, self._crawl_id)))
-        self._out[pod] = line
+        self._outgoing[pod] = line
         self._unacknowledged[pod] = deque()
         return line
 
     def _disconnect(self, pod: int) -> None:
-        self._greeted.discard(pod)
-        if (line := self._out.pop(pod, None)) is not None:
+        self._greeted_pods.discard(pod)
+        if (line := self._outgoing.pop(pod, None)) is not None:
             line.close()
 
 
@@ -236,7 +236,7 @@ class _ShortPath:
             os.close(self._fd)
 
 
-def _listen(path: Path) -> socket.socket:
+def _bind_socket(path: Path) -> socket.socket:
     """A listening socket of this pod. The folder is locked, so an existing one belongs to a dead process."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)

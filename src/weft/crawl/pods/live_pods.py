@@ -9,11 +9,11 @@ from typing import Any
 from msgspec import Struct
 
 from weft.config import Config
-from weft.crawl.pods.distribution import hot, server_at
+from weft.crawl.pods.distribution import hot_pods, server_at
 from weft.errors import BadInput, Missing, ServerAway
 from weft.telemetry import imbalance
 
-AT_ONCE = 32
+PODS_ASKED_AT_ONCE = 32
 
 
 class LivePod(Struct, frozen=True, kw_only=True):
@@ -45,16 +45,16 @@ def live_pods(config: Config) -> LivePods:
     if any(pod.managed for pod in pods):
         raise BadInput("`pods`: managed ones are known to their own node: give that node's data dir")
     settings: dict[str, Any] = {"redis_db": config.redis.db, "redis_password": config.redis.password}
-    with ThreadPoolExecutor(min(AT_ONCE, len(pods))) as threads:
-        asked = [threads.submit(_asked, number, pod.redis_url, settings) for number, pod in enumerate(pods)]
+    with ThreadPoolExecutor(min(PODS_ASKED_AT_ONCE, len(pods))) as threads:
+        asked = [threads.submit(_ask_pod, number, pod.redis_url, settings) for number, pod in enumerate(pods)]
         live = tuple(one.result() for one in asked)
     alive = [pod for pod in live if not pod.error]
     queued = [pod.queued for pod in alive]
-    hottest = tuple(alive[index].pod for index in hot(queued)) if queued else ()
+    hottest = tuple(alive[index].pod for index in hot_pods(queued)) if queued else ()
     return LivePods(live, imbalance(queued) if queued else 1.0, hottest)
 
 
-def _asked(pod: int, url: str, settings: dict[str, Any]) -> LivePod:
+def _ask_pod(pod: int, url: str, settings: dict[str, Any]) -> LivePod:
     from weft.frontier.redis.connection import address_without_password
     from weft.frontier.redis.pod_view import read_counters
 

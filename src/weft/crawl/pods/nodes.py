@@ -17,14 +17,14 @@ import msgspec
 
 from weft import urls
 from weft.config import Config, Loaded, keys, location
-from weft.crawl.processes.frontier_settings import settings_of
+from weft.crawl.processes.frontier_settings import redis_settings_of
 from weft.engine.admission.rules import read_domains
 from weft.engine.folder import new_id
 from weft.errors import BadInput
 from weft.frontier.redis.connection import connect, inspect_server
 from weft.frontier.redis.pod_info import agree_on_crawl_id
 
-_SHARED = {
+_SHARED_SETTINGS = {
     "scope": (
         "scope",
         "include",
@@ -42,7 +42,7 @@ _SHARED = {
 }
 
 
-def is_part(config: Config) -> bool:
+def is_part_of_crawl(config: Config) -> bool:
     """Whether other nodes run pods of this crawl, too."""
     return set(config.pods.here) != set(range(config.pods.num_pods))
 
@@ -51,16 +51,16 @@ def check_nodes(loaded: Loaded) -> None:
     """Refuses managed servers: they listen on a socket of their machine, which other nodes cannot reach."""
     pods = loaded.config.pods
     managed = [pod for pod, spec in enumerate(pods.pods) if spec.managed]
-    if is_part(loaded.config) and managed:
+    if is_part_of_crawl(loaded.config) and managed:
         raise BadInput(
             f"{location(loaded.origins['only_pods'], 'only_pods')}: {pods.only_pods} leaves pods to other nodes, and "
             f"pod {managed[0]} is managed, which no other node can reach: give all a redis_url, or leave only_pods out"
         )
 
 
-def join(config: Config) -> str:
+def join_crawl(config: Config) -> str:
     """The id of the crawl that this node joins; a new one if pod 0's database is empty."""
-    url, settings = config.pods.pods[0].redis_url, settings_of(config)
+    url, settings = config.pods.pods[0].redis_url, redis_settings_of(config)
     with closing(connect(url, settings)) as client:
         try:
             return agree_on_crawl_id(client, inspect_server(url, client).address, config.pods.num_pods, new_id())
@@ -69,7 +69,7 @@ def join(config: Config) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedSettings:
     """The values that must be equal on all nodes, as JSON by key; and their origins on this node."""
 
     values: dict[str, str]
@@ -77,17 +77,17 @@ class Shared:
     is_resumed: bool
 
     @classmethod
-    def of(cls, loaded: Loaded, seeds: Iterable[str]) -> Shared:
+    def of(cls, loaded: Loaded, seeds: Iterable[str]) -> SharedSettings:
         """The values of a crawl's settings and seeds."""
         values = {
-            name: _json(getattr(getattr(loaded.config, key.section), key.attribute))
+            name: _encode_value(getattr(getattr(loaded.config, key.section), key.attribute))
             for name, key in keys().items()
-            if key.section in _SHARED and name in (_SHARED[key.section] or (name,))
+            if key.section in _SHARED_SETTINGS and name in (_SHARED_SETTINGS[key.section] or (name,))
         }
         listed = loaded.config.scope.exclude_file
-        values["exclude_file"] = _summary_of(read_domains(listed) if listed else ())
-        values["seeds"] = _summary_of(seeds)
-        values["public suffix list"] = _json(urls.suffix_list_version())
+        values["exclude_file"] = _summarize_lines(read_domains(listed) if listed else ())
+        values["seeds"] = _summarize_lines(seeds)
+        values["public suffix list"] = _encode_value(urls.suffix_list_version())
         return cls(values, loaded.origins, loaded.config.run.resume)
 
     def refusal(self, differs: Mapping[str, tuple[str | None, str | None]]) -> BadInput:
@@ -100,11 +100,11 @@ class Shared:
         return BadInput(f"the other nodes crawl with other settings: {differences}. Give all nodes the same; {hint}")
 
 
-def _summary_of(lines: Iterable[str]) -> str:
+def _summarize_lines(lines: Iterable[str]) -> str:
     together = sorted(set(lines))
     digest = hashlib.sha256("\n".join(together).encode()).hexdigest()[:12]
     return f"{len(together)} ({digest})"
 
 
-def _json(value: object) -> str:
+def _encode_value(value: object) -> str:
     return msgspec.json.encode(value).decode()

@@ -17,19 +17,19 @@ if __name__ == "__main__":
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.pods.redis_process import measure, open_frontier, shared_periodic_tasks
+from weft.crawl.pods.redis_process import open_frontier, record_outbox_metrics, shared_periodic_tasks
 from weft.crawl.processes.child import GuardedStart, progress_of, run_child
-from weft.crawl.processes.following import Following
-from weft.crawl.processes.process_spec import Control, ProcessSpec
+from weft.crawl.processes.following import FolderChanges
+from weft.crawl.processes.process_spec import ControlInput, ProcessSpec
 from weft.crawl.seeds.feeding import learn_scope
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.assembly import PeriodicTask, Reading
 from weft.engine.crawls.running_crawl import RunningCrawl
-from weft.engine.folder import CRAWL
+from weft.engine.folder import CRAWL_SUFFIX
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.parser.suspects import Heartbeat, pop_suspect
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.recovery import read_lost, resume_crawl
+from weft.engine.recovery import readmit_lost_links, resume_crawl
 from weft.frontier.contract import SharedFrontier
 from weft.frontier.redis.connection import server_addresses
 from weft.telemetry import Log, Peer, Slot
@@ -59,18 +59,18 @@ class Parser:
             log.error("a page killed its parser", item=suspect, deaths=frontier.parse_queue.died_on(suspect))
         self._parts = parts = Reading(
             frontier, config, slot, progress, corpus_id=crawl_id, data_dirs=folder.data_dirs, work=work,
-            metrics=folder.metrics, peers=redis, spool=folder.spool_of(slot.pod),
+            metrics=folder.metrics, peers=redis, spool=folder.spool_folder(slot.pod),
         )  # fmt: skip
 
         def restore_links(crawl: RunningCrawl) -> None:
-            progress.repaired("links_read_again", read_lost(frontier, parts.store, crawl, work))
+            progress.count_repair("links_read_again", readmit_lost_links(frontier, parts.store, crawl, work))
 
         def learn(rules: AdmissionRules) -> None:
             if config.scope.scope != "any":
                 learn_scope(rules, folder, progress, work)
 
         self.seeds = folder.seeds()
-        self.crawl = resume_crawl(parts, frontier, CRAWL, self.seeds, restore_links, learn_scope=learn)
+        self.crawl = resume_crawl(parts, frontier, CRAWL_SUFFIX, self.seeds, restore_links, learn_scope=learn)
         self.metrics, self.round = parts.metrics, parts.round
         self.loop = parts.start(at_a_time, periodic_tasks(self))
 
@@ -82,7 +82,7 @@ class Parser:
         log.info("ended", pages=self.progress.status.pages, errors=sum(self.progress.errors.values()))
 
 
-def parse(spec: ProcessSpec, control: Control) -> int:
+def parse(spec: ProcessSpec, control: ControlInput) -> int:
     """Runs a parser process by its spec."""
     folder, progress = CrawlFolder(spec.config.store.data_dirs), progress_of(spec)
     start = GuardedStart(spec, control)
@@ -91,7 +91,7 @@ def parse(spec: ProcessSpec, control: Control) -> int:
     frontier = open_frontier(spec, folder, progress, work)
 
     def periodic_tasks(parser: Parser) -> Sequence[PeriodicTask]:
-        following = Following(
+        following = FolderChanges(
             folder,
             spec.config,
             control,
@@ -101,14 +101,14 @@ def parse(spec: ProcessSpec, control: Control) -> int:
             parser.seeds,
             drain=lambda _: parser.loop.drain(),
         )
-        measure(frontier, parser.metrics)
+        record_outbox_metrics(frontier, parser.metrics)
         return [following, *shared_periodic_tasks(spec, frontier, parser.crawl, parser.round.expand)]
 
     parser = Parser(
         spec.config, folder, spec.crawl_id, spec.slot, frontier, progress, work,
         at_a_time=spec.config.pods.parser_workers, redis=server_addresses(spec.servers), periodic_tasks=periodic_tasks,
     )  # fmt: skip
-    start.is_over()
+    start.end_guard()
     signal.signal(signal.SIGTERM, lambda *_: parser.loop.drain())
     parser.run()
     progress.write("finished")

@@ -28,7 +28,7 @@ LARGEST_BLOCK = 1000
 POLL_EVERY_S = 0.05
 
 
-class _Given(msgspec.Struct):
+class _PermitsGiven(msgspec.Struct):
     max_pages: int
     given: dict[str, int]
 
@@ -49,50 +49,50 @@ class Permits:
         """The permits file in a crawl's folder."""
         return cls(folder.frontier / "permits.json")
 
-    def begin(self, max_pages: int, pages: Mapping[int, int]) -> None:
+    def begin_run(self, max_pages: int, pages: Mapping[int, int]) -> None:
         """Starts a run, before any pod runs: each pod is given the pages that it has stored already, and no more."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with locked(self._lock):
-            self._write(_Given(max_pages, {str(pod): count for pod, count in pages.items()}))
+            self._write_file(_PermitsGiven(max_pages, {str(pod): count for pod, count in pages.items()}))
 
-    def given(self, pod: int) -> int:
+    def permits_of(self, pod: int) -> int:
         """The number of pages that a pod may fetch, including stored ones."""
         with locked(self._lock):
-            return self._read().given.get(str(pod), 0)
+            return self._read_file().given.get(str(pod), 0)
 
-    def left(self) -> int:
+    def permits_left(self) -> int:
         """The permits that no pod has."""
         with locked(self._lock):
-            return self._read().left
+            return self._read_file().left
 
     def raise_to(self, max_pages: int) -> None:
         """Raises the limit of the whole crawl."""
         with locked(self._lock):
-            state = self._read()
+            state = self._read_file()
             state.max_pages = max(state.max_pages, max_pages)
-            self._write(state)
+            self._write_file(state)
 
     def claim(self, pod: int, pods: int) -> int:
         """Gives a pod another block, smaller near the limit; returns the number of pages that it may have now."""
         with locked(self._lock):
-            state = self._read()
+            state = self._read_file()
             block = min(state.left, max(1, min(LARGEST_BLOCK, state.left // (2 * pods))))
             state.given[str(pod)] = state.given.get(str(pod), 0) + block
             if block:
-                self._write(state)
+                self._write_file(state)
             return state.given[str(pod)]
 
     def give_back(self, pod: int, kept: int) -> None:
         """Returns permits: the pod keeps `kept`, and has lowered its own limit before."""
         with locked(self._lock):
-            state = self._read()
+            state = self._read_file()
             state.given[str(pod)] = min(kept, state.given.get(str(pod), 0))
-            self._write(state)
+            self._write_file(state)
 
-    def _read(self) -> _Given:
-        return msgspec.json.decode(self._path.read_bytes(), type=_Given)
+    def _read_file(self) -> _PermitsGiven:
+        return msgspec.json.decode(self._path.read_bytes(), type=_PermitsGiven)
 
-    def _write(self, state: _Given) -> None:
+    def _write_file(self, state: _PermitsGiven) -> None:
         replace_file(self._path, msgspec.json.encode(state), durable=False)
 
 
@@ -110,7 +110,7 @@ class PermitSupply:
 
     def renew(self) -> None:
         """Sets the limit of the pod's frontier to the permits that the pod has."""
-        self._frontier.permits.allow(self._crawl.number, self._permits.given(self._pod))
+        self._frontier.permits.allow(self._crawl.number, self._permits.permits_of(self._pod))
 
     def __call__(self, now: float) -> None:
         """Requests permits if URLs wait for them; returns those that the pod cannot use."""
@@ -118,11 +118,11 @@ class PermitSupply:
             return
         self._next = now + POLL_EVERY_S
         try:
-            self._balance(now)
+            self._claim_or_return(now)
         except DiskFull:
             pass  # nothing was changed; the crawl waits for disk space anyway
 
-    def _balance(self, now: float) -> None:
+    def _claim_or_return(self, now: float) -> None:
         crawl = self._crawl.number
         stats, left = self._frontier.status.stats(), self._frontier.permits.left(crawl)
         if stats.queued and left <= 0:

@@ -11,20 +11,20 @@ from typing import TypeVar
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.items.again_failed import FailedAgain
+from weft.crawl.items.again_failed import FailedPagesTask
 from weft.crawl.pods.process_slots import slots
-from weft.crawl.processes.frontier_settings import bloom_of, settings_of
+from weft.crawl.processes.frontier_settings import bloom_filter_of, redis_settings_of
 from weft.crawl.processes.process_spec import ProcessSpec
 from weft.engine.assembly import Fetching, Parts, PeriodicTask
 from weft.engine.crawls.running_crawl import RunningCrawl
-from weft.engine.folder import CRAWL
+from weft.engine.folder import CRAWL_SUFFIX
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.metrics import EngineMetrics
-from weft.engine.loop.parser.handoff import GATHER_S, Outlet
+from weft.engine.loop.parser.handoff import GATHER_S, HandoffParts
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.steps import crash_point
 from weft.engine.loop.stop import BLOCKING
-from weft.engine.recovery import read_lost
+from weft.engine.recovery import readmit_lost_links
 from weft.errors import ServerAway, ServerFull
 from weft.frontier.redis.connection import address_without_password, connect, convert_errors, server_addresses
 from weft.frontier.redis.link import PodLink
@@ -34,7 +34,7 @@ from weft.frontier.redis.pods.other_pod import OtherPod
 from weft.frontier.redis.redis_frontier import RoutedRedisFrontier
 from weft.telemetry import Peer
 
-TRY_AGAIN_S = 0.3
+RETRY_AFTER_S = 0.3
 OTHERS_TIMEOUT_S = 1.0  # for the answer of another pod, whose messages can wait in an outbox; this pod's pages cannot
 SCOPES_EVERY_S = 1.0
 SEEDS_EVERY_S = 0.05
@@ -43,7 +43,7 @@ MAIL_EVERY_S = 0.2
 TEND_EVERY_S = 0.5
 PERMITS_EVERY_S = 0.1
 LARGEST_BLOCK = 1000
-WRITTEN_S = 3.0  # longer than a server takes that syncs its writes every two seconds
+WRITTEN_WITHIN_S = 3.0  # longer than a server takes that syncs its writes every two seconds
 T = TypeVar("T")
 Expand = Callable[[RunningCrawl, Iterable[tuple[int, str, int]]], None]
 
@@ -59,10 +59,10 @@ class RedisBackend:
         self.frontier = frontier = open_frontier(spec, folder, progress, work)
         self.owner = frontier.owner
         self.peers: Collection[Peer] = server_addresses(spec.servers)
-        self.outlet: Outlet | None = None
+        self.outlet: HandoffParts | None = None
         if (pods := spec.config.pods).parsers_per_pod:
-            spool = folder.spool_of(spec.pod)
-            self.outlet = Outlet(frontier, spool, spec.slot, pods.parse_soft, pods.parse_hard, crash_point())
+            spool = folder.spool_folder(spec.pod)
+            self.outlet = HandoffParts(frontier, spool, spec.slot, pods.parse_soft, pods.parse_hard, crash_point())
 
     def owns(self, url: str) -> bool:
         """Whether the URL's domain belongs to this pod."""
@@ -70,13 +70,15 @@ class RedisBackend:
 
     def restore_links(self, parts: Parts, crawl: RunningCrawl) -> None:
         """Restores links after a server has lost its last moments."""
-        parts.progress.repaired("links_read_again", read_lost(self.frontier, parts.store, crawl, parts.work))
+        parts.progress.count_repair(
+            "links_read_again", readmit_lost_links(self.frontier, parts.store, crawl, parts.work)
+        )
 
-    def begun(self) -> None:
+    def on_first_seeds_admitted(self) -> None:
         """Notifies the pod's other fetchers that the first seeds are admitted."""
         self.frontier.notes.note("begun", "1")
 
-    def seeded(self) -> None:
+    def on_all_seeds_admitted(self) -> None:
         """Records that all seeds are admitted; until then an empty queue does not end the crawl."""
         self.frontier.notes.note("seeded", "1")
 
@@ -90,7 +92,7 @@ class RedisBackend:
     def periodic_tasks(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[PeriodicTask]:
         """The tasks of every process of the pod; its first fetcher also has those of the whole pod."""
         spec, frontier = self._spec, self.frontier
-        measure(frontier, parts.metrics)
+        record_outbox_metrics(frontier, parts.metrics)
         expand = None if self.outlet is not None else parts.results.round.expand
         periodic_tasks = shared_periodic_tasks(spec, frontier, crawl, expand)
         return (
@@ -99,26 +101,26 @@ class RedisBackend:
             else periodic_tasks
         )
 
-    def failed_again(self, parts: Fetching, crawl: RunningCrawl) -> FailedAgain | None:  # noqa: ARG002
+    def failed_pages_task(self, parts: Fetching, crawl: RunningCrawl) -> FailedPagesTask | None:  # noqa: ARG002
         """None: user code does not run here."""
         return None
 
-    def has_edited(self, config: Config) -> None:
+    def apply_edit(self, config: Config) -> None:
         """Does nothing: the pod's permits are in Redis."""
 
     def close(self) -> None:
         """Does nothing: there is nothing else to close."""
 
 
-def measure(frontier: RoutedRedisFrontier, metrics: EngineMetrics) -> None:
+def record_outbox_metrics(frontier: RoutedRedisFrontier, metrics: EngineMetrics) -> None:
     """Counts the links that are sent between pods."""
-    frontier.pods.on_links_sent = metrics.crossed
-    metrics.before_save.append(lambda: metrics.waiting(frontier.pods.outgoing.undelivered_messages))
+    frontier.pods.on_links_sent = metrics.count_received_links
+    metrics.before_save.append(lambda: metrics.record_outbox(frontier.pods.outgoing.undelivered_messages))
 
 
 def other_pod(spec: ProcessSpec, folder: CrawlFolder, pod: int) -> OtherPod:
     """A connection to another pod, with a short timeout."""
-    usual = settings_of(spec.config)
+    usual = redis_settings_of(spec.config)
     settings = replace(
         usual,
         socket_timeout_s=min(usual.socket_timeout_s, OTHERS_TIMEOUT_S),
@@ -130,7 +132,7 @@ def other_pod(spec: ProcessSpec, folder: CrawlFolder, pod: int) -> OtherPod:
         where=address_without_password(url, settings.db),
         identity=PodIdentity(spec.crawl_id, pod, spec.pods),
     )  # fmt: skip
-    shelf = folder.of_pod(pod) / "robots.db" if pod in spec.config.pods.here else None
+    shelf = folder.pod_folder(pod) / "robots.db" if pod in spec.config.pods.here else None
     return OtherPod(pod, PodClient(link, is_afar=shelf is None), shelf)
 
 
@@ -138,20 +140,20 @@ def open_frontier(
     spec: ProcessSpec, folder: CrawlFolder, progress: CrawlProgress, work: LongWork
 ) -> RoutedRedisFrontier:
     """The pod's frontier, connected to the others; waits while the pod's own server is away."""
-    config, settings = spec.config, settings_of(spec.config)
+    config, settings = spec.config, redis_settings_of(spec.config)
     connection, where = (
         connect(spec.servers[spec.pod], settings),
         address_without_password(spec.servers[spec.pod], settings.db),
     )
     others = {pod: other_pod(spec, folder, pod) for pod in range(spec.pods) if pod != spec.pod}
-    home, revision = folder.of_pod(spec.pod), folder.settings_record().revision
+    home, revision = folder.pod_folder(spec.pod), folder.settings_record().revision
     while True:
         try:
             with convert_errors(where):
                 connection.ping()
             frontier = RoutedRedisFrontier(
                 connection, home, config.politeness, slot=spec.slot.name, incarnation=spec.incarnation,
-                revision=revision, pod=spec.pod, pods=spec.pods, where=where, bloom_filter=bloom_of(config),
+                revision=revision, pod=spec.pod, pods=spec.pods, where=where, bloom_filter=bloom_filter_of(config),
                 others=others, outbox=home / "outbox" / f"{spec.slot.name}.db", alive=work,
                 identity=PodIdentity(spec.crawl_id, spec.pod, spec.pods),
             )  # fmt: skip
@@ -162,7 +164,7 @@ def open_frontier(
         except (ServerAway, ServerFull) as why:
             progress.write("paused", str(why))
             work.heartbeat.send_heartbeat()
-            time.sleep(TRY_AGAIN_S)
+            time.sleep(RETRY_AFTER_S)
 
 
 def _outboxes_left(spec: ProcessSpec, folder: Path) -> list[Path]:
@@ -171,7 +173,7 @@ def _outboxes_left(spec: ProcessSpec, folder: Path) -> list[Path]:
     return [path for path in folder.glob("*.db") if path.stem not in filled]
 
 
-def every(seconds: float, work: Callable[[], object]) -> PeriodicTask:
+def periodic_task_every(seconds: float, work: Callable[[], object]) -> PeriodicTask:
     """A periodic task that runs `work` at an interval; a server that is away is handled by the loop, not by its
     tasks."""
     due = 0.0
@@ -208,9 +210,12 @@ def shared_periodic_tasks(
             if admission.expand and expand is not None:
                 expand(crawl, admission.expand)
 
-    periodic_tasks = [every(SCOPES_EVERY_S, hear_scopes), every(OUTBOX_EVERY_S, empty_outbox)]
+    periodic_tasks = [
+        periodic_task_every(SCOPES_EVERY_S, hear_scopes),
+        periodic_task_every(OUTBOX_EVERY_S, empty_outbox),
+    ]
     if expand is not None and spec.index == 0 and len(spec.config.pods.here) < spec.pods:
-        periodic_tasks.append(every(MAIL_EVERY_S, lambda: frontier.mail.deliver(partial(expand, crawl))))
+        periodic_tasks.append(periodic_task_every(MAIL_EVERY_S, lambda: frontier.mail.deliver(partial(expand, crawl))))
     return periodic_tasks
 
 
@@ -218,9 +223,9 @@ def lead_periodic_tasks(
     spec: ProcessSpec, folder: CrawlFolder, frontier: RoutedRedisFrontier, crawl: RunningCrawl
 ) -> Sequence[PeriodicTask]:
     """The tasks of the pod's first fetcher: long queues, and permits for pages."""
-    periodic_tasks = [every(TEND_EVERY_S, frontier.spiller.move_segments)]
+    periodic_tasks = [periodic_task_every(TEND_EVERY_S, frontier.spiller.move_segments)]
     if spec.config.limits.max_pages is not None and spec.pods > 1:
-        periodic_tasks.append(every(PERMITS_EVERY_S, RedisPermits(spec, folder, frontier, crawl.number)))
+        periodic_tasks.append(periodic_task_every(PERMITS_EVERY_S, RedisPermits(spec, folder, frontier, crawl.number)))
     return periodic_tasks
 
 
@@ -256,7 +261,7 @@ class RedisPermits:
 
     def _wait_written(self) -> None:
         """Waits until the pod's own writes are on disk; there is nothing else to do in this pod."""
-        until = time.monotonic() + WRITTEN_S
+        until = time.monotonic() + WRITTEN_WITHIN_S
         while self._frontier.pod.intake.last_arrival("").unwritten:
             if time.monotonic() > until:
                 raise ServerAway("the pod's Redis does not write its data to disk")
@@ -268,5 +273,5 @@ class RedisPermits:
     def _call_first_pod(self, what: Callable[[PodClient, int], T]) -> T:
         if self._first is None:
             return what(self._frontier.pod, self._crawl)
-        crawl = self._first.number_of(CRAWL)
+        crawl = self._first.number_of(CRAWL_SUFFIX)
         return self._first.call(lambda client: what(client, crawl))

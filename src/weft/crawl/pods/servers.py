@@ -25,7 +25,7 @@ from weft.frontier.redis.shared import lock_pods
 from weft.supervise.redis_server import RedisServer
 
 POLL_EVERY_S = 0.01
-FORGET_S = 60.0  # for emptying all databases
+FORGET_WITHIN_S = 60.0  # for emptying all databases
 
 
 def managed_folder(frontier: Path, pod: int) -> Path:
@@ -120,6 +120,6 @@ def forget_pods(crawl_id: str, urls: Mapping[int, str], settings: RedisSettings,
             where = inspect_server(url, client).address
             if belongs_to_crawl(client, where, crawl_id):
                 clients[pod] = (client, where)
-        lock_pods(clients, node, FORGET_S)
+        lock_pods(clients, node, FORGET_WITHIN_S)
         for client, where in clients.values():
             empty_database(client, where, crawl_id)

@@ -17,22 +17,22 @@ from pathlib import Path
 from types import FrameType
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.processes.ends import BAD_USE, EXIT_CODES, SERVER_AWAY, state_of
-from weft.crawl.processes.process_spec import Control, ProcessSpec, read_spec
-from weft.engine.entry import collect_rarely, enter
+from weft.crawl.processes.ends import EXIT_BAD_USE, EXIT_CODES, EXIT_SERVER_AWAY, state_of
+from weft.crawl.processes.process_spec import ControlInput, ProcessSpec, read_spec
+from weft.engine.entry import begin_process, collect_rarely
 from weft.engine.loop.progress import CrawlProgress
 from weft.errors import Damaged, ServerAway, ServerFull, WeftError, is_damage
 from weft.supervise.process import die_with_parent
 from weft.telemetry import Log
 
-CRASHED = 70
+EXIT_CRASHED = 70
 START_POLL_S = 0.25
 START_GRACE_S = 3.0  # a start that is nearly complete leaves results for the next one: admitted seeds
 _REMEDY = "make it again from the WARC files with `weft rebuild CRAWL_DIR`, and resume"
 log = Log("weft.crawl.processes.child")
 
 
-def run_child(work: Callable[[ProcessSpec, Control], int]) -> int:
+def run_child(work: Callable[[ProcessSpec, ControlInput], int]) -> int:
     """Reads the spec and runs the process; returns the exit code."""
     fd = sys.stdin.fileno()
     spec = read_spec(fd)
@@ -41,32 +41,32 @@ def run_child(work: Callable[[ProcessSpec, Control], int]) -> int:
         os.sched_setaffinity(0, {spec.core})
     core = "any" if spec.core is None else spec.core
     section = spec.config.log
-    enter(
+    begin_process(
         spec.slot, Path(section.log_dir), section.log_level, section.log_format,
         core=core, incarnation=spec.incarnation, crawl=spec.crawl_id,
     )  # fmt: skip
     collect_rarely()
     try:
-        return work(spec, Control(fd, spec.changes))
+        return work(spec, ControlInput(fd, spec.changes))
     except (ServerAway, ServerFull) as away:
         log.error("stopped", error=away)
         progress_of(spec).write("paused", str(away))
-        return SERVER_AWAY
+        return EXIT_SERVER_AWAY
     except WeftError as error:
         log.error("stopped", error=error)
         is_damage_to_index = _is_damage(error) and not isinstance(error, Damaged)
         progress_of(spec).write("failed", f"{error}; {_REMEDY}" if is_damage_to_index else str(error))
-        return BAD_USE if is_damage_to_index else error.exit_code
+        return EXIT_BAD_USE if is_damage_to_index else error.exit_code
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
         log.error("stopped: a database is damaged", exc_info=True)
         progress_of(spec).write("failed", f"a database of the crawl is damaged: {error}; see {spec.config.log.log_dir}")
-        return BAD_USE
+        return EXIT_BAD_USE
     except Exception as error:
         log.error("crashed", exc_info=True)
         progress_of(spec).write("failed", f"{type(error).__name__}: {error}")
-        return CRASHED
+        return EXIT_CRASHED
     finally:
         # A failed start leaves its timer running: at exit its signal would kill the interpreter, which has removed its
         # handlers by then.
@@ -78,7 +78,7 @@ class GuardedStart:
     """Watches a process that opens its part of a crawl, which may take long. If the crawl ends meanwhile and the start
     does not complete soon, the process exits without closing anything: a kill undoes none of the steps of a start."""
 
-    def __init__(self, spec: ProcessSpec, control: Control) -> None:
+    def __init__(self, spec: ProcessSpec, control: ControlInput) -> None:
         self._spec = spec
         self._control = control
         self._asked_at: float | None = None  # monotonic: since then it should end
@@ -86,13 +86,13 @@ class GuardedStart:
         signal.siginterrupt(signal.SIGALRM, False)
         signal.setitimer(signal.ITIMER_REAL, START_POLL_S, START_POLL_S)
 
-    def is_over(self) -> None:
+    def end_guard(self) -> None:
         """The start is complete; the loop checks for the end itself from now on."""
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
     def _check_control(self, _number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
-        self._control.read()
+        self._control.read_lines()
         reason = self._control.reason
         if reason is None:
             return
@@ -114,7 +114,7 @@ def _is_damage(error: BaseException | None) -> bool:
 
 def progress_of(spec: ProcessSpec) -> CrawlProgress:
     """The status file of this process."""
-    path = CrawlFolder(spec.config.store.data_dirs).status_of(spec.slot)
+    path = CrawlFolder(spec.config.store.data_dirs).status_path(spec.slot)
     path.parent.mkdir(exist_ok=True)
     progress = CrawlProgress(path, os.getpid(), spec.run, spec.parent_pid)
     progress.status.changes = spec.changes

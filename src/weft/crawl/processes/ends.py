@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from weft.engine.loop.stop import Stop
 
-BAD_USE = 2
-SERVER_AWAY = 75  # exit code of a process whose pod's Redis did not answer at its start: not a crash, it is restarted
+EXIT_BAD_USE = 2
+EXIT_SERVER_AWAY = (
+    75  # exit code of a process whose pod's Redis did not answer at its start: not a crash, it is restarted
+)
 EXIT_CODES = {
     Stop.DONE: 0, Stop.MAX_PAGES: 3, Stop.BUDGET: 3, Stop.MAX_DURATION: 3, Stop.CALLBACK_ERRORS: 3,
     Stop.MAX_ITEMS: 3, Stop.CLOSED: 3,
     Stop.INTERRUPTED: 130, Stop.CANCELLED: 130,
 }  # fmt: skip
-NOTHING = 4  # finished, but nothing was stored (see `outcome`)
-_STATES = {0: "finished", 3: "limit", 130: "interrupted"}
-FINAL = frozenset({BAD_USE, *EXIT_CODES.values()})
+EXIT_NOTHING = 4  # finished, but nothing was stored (see `outcome`)
+_STATE_BY_EXIT_CODE = {0: "finished", 3: "limit", 130: "interrupted"}
+FINAL_EXIT_CODES = frozenset({EXIT_BAD_USE, *EXIT_CODES.values()})
 
 
 def state_of(reason: Stop) -> str:
     """The state of a crawl that has ended for a reason."""
-    return str(reason) if reason is Stop.CANCELLED else _STATES[EXIT_CODES[reason]]
+    return str(reason) if reason is Stop.CANCELLED else _STATE_BY_EXIT_CODE[EXIT_CODES[reason]]

@@ -18,14 +18,14 @@ from weft.crawl.items.processing import ItemProcessing
 from weft.crawl.pods.backend import backend_of
 from weft.crawl.processes.child import GuardedStart, progress_of, run_child
 from weft.crawl.processes.ends import EXIT_CODES, state_of
-from weft.crawl.processes.following import Following
+from weft.crawl.processes.following import FolderChanges
 from weft.crawl.processes.opening import CrawlOpening
-from weft.crawl.processes.process_spec import Control, ProcessSpec
+from weft.crawl.processes.process_spec import ControlInput, ProcessSpec
 from weft.engine.assembly import Fetching
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.parser.parsing import MOST_LOGGED
 from weft.engine.loop.parser.suspects import Heartbeat
-from weft.engine.loop.stop import BLOCKING, UNWRITTEN, Stop
+from weft.engine.loop.stop import BLOCKING, NOT_IN_LOG_STOPS, Stop
 from weft.engine.user_code.calls import CLOSED, Call, CallResult, encode
 from weft.engine.user_code.sources import loading_of
 from weft.engine.user_code.starting import SpiderStart
@@ -37,7 +37,7 @@ log = Log("weft.crawl.processes.fetcher")
 class Fetcher:
     """All parts of one fetcher, opened and wired."""
 
-    def __init__(self, spec: ProcessSpec, control: Control) -> None:
+    def __init__(self, spec: ProcessSpec, control: ControlInput) -> None:
         folder, slot = CrawlFolder(spec.config.store.data_dirs), spec.slot
         start = GuardedStart(spec, control)
         self.progress = progress_of(spec)
@@ -57,21 +57,21 @@ class Fetcher:
         periodic_tasks = list(backend.periodic_tasks(parts, crawl))
         self._crawl = crawl
         if crawl.spider is not None and spec.pod == 0:
-            periodic_tasks.append(SpiderStart(crawl, crawl.spider, backend.frontier, parts.results.call))
+            periodic_tasks.append(SpiderStart(crawl, crawl.spider, backend.frontier, parts.results.call_code))
         self._processing: ItemProcessing | None = None
         if crawl.spider is not None and crawl.spider.description.has_pipelines:
-            self._processing = ItemProcessing(folder.data_dirs, parts.results.call, self.progress.status)
+            self._processing = ItemProcessing(folder.data_dirs, parts.results.call_code, self.progress.status)
             periodic_tasks.append(self._processing)
         self._is_first = spec.pod == 0
-        self._failed_again = failed_again = backend.failed_again(parts, crawl)
+        self._failed_again = failed_again = backend.failed_pages_task(parts, crawl)
         if failed_again is not None:
             periodic_tasks.append(failed_again)
-        following = Following(
+        following = FolderChanges(
             folder, spec.config, control, backend.frontier, crawl, self.progress, opening.seeds,
-            drain=lambda reason: self.loop.drain(reason), admit=opening.admit, has_edited=backend.has_edited,
-            read_more=failed_again.read if failed_again is not None else lambda: None,
+            drain=lambda reason: self.loop.drain(reason), admit=opening.admit, has_edited=backend.apply_edit,
+            read_more=failed_again.read_request if failed_again is not None else lambda: None,
         )  # fmt: skip
-        start.is_over()
+        start.end_guard()
         self._ends_alone = folder.is_one_process
         self.feed = opening.feed
         self.loop = parts.start(
@@ -103,7 +103,7 @@ class Fetcher:
             self._backend.close()
             self._parts.close()
         except BLOCKING as why:
-            if reason not in UNWRITTEN:
+            if reason not in NOT_IN_LOG_STOPS:
                 raise
             log.warning("what could not be written is fetched again on resume", why=why)
         code = EXIT_CODES[reason]
@@ -126,7 +126,7 @@ class Fetcher:
         if spider is None or not spider.description.hears_end or not self._is_first:
             return
         results = list[CallResult]()
-        self._parts.results.call(encode(Call(CLOSED, reason=str(reason))), results.append)
+        self._parts.results.call_code(encode(Call(CLOSED, reason=str(reason))), results.append)
         while not results:
             self._wait_for_code()
         (result,) = results
@@ -139,10 +139,10 @@ class Fetcher:
     def _wait_for_code(self) -> None:
         """A moment, for the user's code, when the loop has ended."""
         self._parts.suspects.send_heartbeat()
-        self._parts.results.wait()
+        self._parts.results.wait_for_code()
 
 
-def fetch(spec: ProcessSpec, control: Control) -> int:
+def fetch(spec: ProcessSpec, control: ControlInput) -> int:
     """Runs a fetcher process by its spec."""
     fetcher = Fetcher(spec, control)
     signal.signal(signal.SIGTERM, lambda *_: fetcher.loop.drain())

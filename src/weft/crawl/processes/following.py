@@ -13,8 +13,8 @@ import msgspec
 
 from weft.config import NOT_KEPT, Config, keys
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.processes.process_spec import Control
-from weft.engine.crawls.limits import limits_of
+from weft.crawl.processes.process_spec import ControlInput
+from weft.engine.crawls.limits import frontier_limits_of
 from weft.engine.crawls.running_crawl import BY_COMMAND, PAUSED, RunningCrawl
 from weft.engine.crawls.settings import EDITABLE, value_of
 from weft.engine.loop.progress import CrawlProgress
@@ -25,7 +25,7 @@ from weft.telemetry import Log
 log = Log("weft.crawl.processes.following")
 
 
-def edited(config: Config, by: Config) -> Config:
+def apply_recorded_edit(config: Config, by: Config) -> Config:
     """A configuration with the recorded values of another for the settings that can be changed while a crawl runs."""
     known = keys()
     for name in EDITABLE - NOT_KEPT:
@@ -35,14 +35,14 @@ def edited(config: Config, by: Config) -> Config:
     return config
 
 
-class Following:
+class FolderChanges:
     """The periodic task of one process; `seeds` are those that it has started with."""
 
     def __init__(
         self,
         folder: CrawlFolder,
         config: Config,
-        control: Control,
+        control: ControlInput,
         frontier: Frontier,
         crawl: RunningCrawl,
         progress: CrawlProgress,
@@ -62,32 +62,32 @@ class Following:
         self._crawl = crawl
         self._progress = progress
         self._seeds = len(seeds)
-        self._drain = drain
-        self._admit = admit
+        self._drain_loop = drain
+        self._admit_seeds = admit
         self._has_edited = has_edited
-        self._read_more = read_more
+        self._read_more_seeds = read_more
         self._revision = 1  # the recorded settings may be newer than those the process was started with
-        self._read()
+        self._apply_changes()
 
     def __call__(self, _now: float) -> None:
         """Reads changes, between two pages."""
         control, status = self._control, self._progress.status
-        control.read()
+        control.read_lines()
         if control.reason is not None:
-            self._drain(control.reason)
+            self._drain_loop(control.reason)
         elif control.changes > status.changes:
             changes = control.changes
-            self._read()
+            self._apply_changes()
             status.changes = changes
             crawl = self._crawl
             self._progress.write(*((PAUSED, crawl.pause_reason or BY_COMMAND) if crawl.is_paused else ("running", "")))
 
-    def _read(self) -> None:
+    def _apply_changes(self) -> None:
         crawl, record = self._crawl, self._folder.settings_record()
         if record.revision > self._revision:
-            config = edited(self._config, self._folder.config())
+            config = apply_recorded_edit(self._config, self._folder.config())
             self._frontier.crawls.follow(crawl.number, record.revision)
-            back = crawl.edit(config, limits_of(config))
+            back = crawl.edit(config, frontier_limits_of(config))
             self._has_edited(config)
             self._config, self._revision = config, record.revision
             log.always("settings changed", revision=record.revision, came_back=back)
@@ -96,9 +96,9 @@ class Following:
             for seed in new:
                 crawl.extend(seed)
                 crawl.add_seed_origin(seed)
-            self._admit(new)
+            self._admit_seeds(new)
             self._seeds = len(seeds)
         if record.is_paused is not crawl.is_paused:
             log.always("paused" if record.is_paused else "resumed")
         crawl.pause(record.is_paused, record.pause_reason)
-        self._read_more()
+        self._read_more_seeds()

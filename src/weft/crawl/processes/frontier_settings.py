@@ -6,7 +6,7 @@ from weft.config import Config
 from weft.frontier.redis.connection import RedisSettings
 
 
-def settings_of(config: Config) -> RedisSettings:
+def redis_settings_of(config: Config) -> RedisSettings:
     """The connection settings for every pod's Redis."""
     redis = config.redis
     return RedisSettings(
@@ -19,7 +19,7 @@ def settings_of(config: Config) -> RedisSettings:
     )
 
 
-def bloom_of(config: Config) -> tuple[int, float] | None:
+def bloom_filter_of(config: Config) -> tuple[int, float] | None:
     """The parameters of a pod's bloom filter, if it has one: its share of the URLs, and the error rate."""
     pods = config.pods
     if pods.seen_filter == "exact":

@@ -43,27 +43,29 @@ def open_log(loaded: Loaded, folder: CrawlFolder, identity: Identity) -> LogFile
         data_dir=folder.home,
     )
     for name, value in sorted(loaded.values.items()):
-        log.info("setting", key=name, value=_formatted(masked(name, value)), origin=_origin(loaded.origins[name]))
+        log.info(
+            "setting", key=name, value=_format_value(masked(name, value)), origin=_origin_text(loaded.origins[name])
+        )
     return opened
 
 
 def report_changes(loaded: Loaded, changed: Mapping[str, tuple[Any, Any]], announce: Callable[[str], None]) -> None:
     """Logs and announces the settings that a resume changes, each with its old and new value."""
     for name, (old, new) in changed.items():
-        before, now = (_formatted(_masked(name, value)) for value in (old, new))
-        log.always("setting changed", key=name, old=before, new=now, origin=_origin(loaded.origins[name]))
+        before, now = (_format_value(_mask_value(name, value)) for value in (old, new))
+        log.always("setting changed", key=name, old=before, new=now, origin=_origin_text(loaded.origins[name]))
         announce(f"{name} is {now} from now on; it was {before}")
 
 
-def _masked(name: str, value: Any) -> Any:
+def _mask_value(name: str, value: Any) -> Any:
     """`masked` for a recorded value."""
     return masked(name, msgspec.convert(value, tuple[PodSpec, ...]) if name == "pods" else value)
 
 
-def _origin(origin: str) -> str:
+def _origin_text(origin: str) -> str:
     """The origin of a setting; empty for a flag or keyword, whose name the line has already."""
     return "argument" if origin.startswith("`") else origin
 
 
-def _formatted(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from functools import partial
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.pods.backend import Backend
+from weft.crawl.pods.backend import FrontierBackend
 from weft.crawl.processes.process_spec import ProcessSpec
-from weft.crawl.seeds.feeding import Feeding, Feeds, learn_scope
+from weft.crawl.seeds.feeding import Feeds, SeedFeed, learn_scope
 from weft.crawl.seeds.known_urls import RECRAWL, Again
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.assembly import Fetching
-from weft.engine.crawls.limits import limits_of
+from weft.engine.crawls.limits import frontier_limits_of
 from weft.engine.crawls.running_crawl import RunningCrawl
-from weft.engine.folder import CRAWL
+from weft.engine.folder import CRAWL_SUFFIX
 from weft.engine.loop.fetcher.fetch_loop import UrlFeed
 from weft.engine.loop.fetcher.revisits import Revisits, StoredVisits
 from weft.engine.loop.parser.discovered_links import DiscoveredLinks
@@ -30,12 +30,12 @@ log = Log("weft.crawl.processes.opening")
 class CrawlOpening:
     """The start of one fetcher process."""
 
-    def __init__(self, spec: ProcessSpec, folder: CrawlFolder, backend: Backend, parts: Fetching) -> None:
+    def __init__(self, spec: ProcessSpec, folder: CrawlFolder, backend: FrontierBackend, parts: Fetching) -> None:
         self._spec = spec
         self._folder = folder
         self._backend = backend
         self._frontier = backend.frontier
-        self._owns = backend.owns
+        self._owns_url = backend.owns
         self._parts = parts
         self._feeds: list[UrlFeed] = []
         self.seeds = folder.seeds()
@@ -53,7 +53,7 @@ class CrawlOpening:
         frontier, seeds = self._frontier, self.seeds
         restore = partial(self._backend.restore_links, self._parts)
         crawl = resume_crawl(
-            self._parts, frontier, CRAWL, seeds, restore, self._parts.transports, self.learn_scope,
+            self._parts, frontier, CRAWL_SUFFIX, seeds, restore, self._parts.transports, self.learn_scope,
             self._folder.origins(), self._folder.spider(),
         )  # fmt: skip
         self._crawl = crawl
@@ -64,9 +64,9 @@ class CrawlOpening:
         if self._spec.index == 0:
             self.admit(seeds)
             self._offer_left_sitemaps(crawl)
-            self._feed(crawl)
-        elif self._folder.streams():
-            self._feeds.append(self._feeding(crawl, admits=False, ended=lambda: None))
+            self._start_feeds(crawl)
+        elif self._folder.seed_streams():
+            self._feeds.append(self._feeding_of_streams(crawl, admits=False, ended=lambda: None))
         if self._spec.config.run.recrawl or frontier.notes.note(RECRAWL):
             self._work.begin("counting known pages")
             crawl.revisits = Revisits(StoredVisits(self._store))
@@ -78,27 +78,30 @@ class CrawlOpening:
         if self._spec.config.scope.scope != "any":
             learn_scope(rules, self._folder, self._parts.progress, self._work)
 
-    def _feed(self, crawl: RunningCrawl) -> None:
+    def _start_feeds(self, crawl: RunningCrawl) -> None:
         """Admits the pod's seeds, or the first part of a large file. The rest, and known URLs that are visited again,
         are admitted while the crawl runs."""
-        again = Again(self._spec, self._folder, self._frontier, self._store, self._owns, crawl.number)
-        feeding = self._feeding(crawl, admits=True, ended=self._backend.seeded)
+        again = Again(self._spec, self._folder, self._frontier, self._store, self._owns_url, crawl.number)
+        feeding = self._feeding_of_streams(crawl, admits=True, ended=self._backend.on_all_seeds_admitted)
         self._feeds += [again, feeding]
         again()
         feeding()
-        self._backend.begun()
+        self._backend.on_first_seeds_admitted()
 
-    def _feeding(self, crawl: RunningCrawl, *, admits: bool, ended: Callable[[], None]) -> Feeding:
+    def _feeding_of_streams(self, crawl: RunningCrawl, *, admits: bool, ended: Callable[[], None]) -> SeedFeed:
         def expand(admission: Admission) -> None:
             DiscoveredLinks(self._frontier, self._store).expand_readable(crawl, admission.expand)
 
-        return Feeding(
-            self._folder, self._frontier, crawl, self._owns, admits=admits, expand=expand, ended=ended
+        return SeedFeed(
+            self._folder, self._frontier, crawl, self._owns_url, admits=admits, expand=expand, ended=ended
         )  # fmt: skip
 
     def _offer_left_sitemaps(self, crawl: RunningCrawl) -> None:
         """Admits sitemaps that a limit had excluded, if the crawl may have more pages now."""
-        most, before = limits_of(self._spec.config).max_sitemaps or 0, int(self._frontier.notes.note("sitemaps") or 0)
+        most, before = (
+            frontier_limits_of(self._spec.config).max_sitemaps or 0,
+            int(self._frontier.notes.note("sitemaps") or 0),
+        )
         if before and most > before:
             left = [
                 one
@@ -115,7 +118,7 @@ class CrawlOpening:
             return
         crawl, admitted, refused = self._crawl, [], 0
         assert crawl is not None
-        for seed in filter(self._owns, map(crawl.rules.rewritten, seeds)):
+        for seed in filter(self._owns_url, map(crawl.rules.rewritten, seeds)):
             reason = crawl.rules.refusal(seed, 0, is_link=False, included=True)
             if reason is None:
                 admitted.append(Found(seed, 0))

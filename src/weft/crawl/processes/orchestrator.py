@@ -28,16 +28,16 @@ from weft.crawl.commands import CrawlCommands
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.permits import Permits
 from weft.crawl.pods.process_slots import slots_and_cores
-from weft.crawl.pods.termination import Termination
-from weft.crawl.processes.ends import BAD_USE, EXIT_CODES, FINAL, SERVER_AWAY, state_of
-from weft.crawl.processes.following import edited
+from weft.crawl.pods.termination import TerminationDetector
+from weft.crawl.processes.ends import EXIT_BAD_USE, EXIT_CODES, EXIT_SERVER_AWAY, FINAL_EXIT_CODES, state_of
+from weft.crawl.processes.following import apply_recorded_edit
 from weft.crawl.processes.logs import orchestrator_slot
-from weft.crawl.processes.process import Process
+from weft.crawl.processes.process import CrawlProcess
 from weft.crawl.processes.process_spec import ProcessSpec
 from weft.crawl.reports.combined_status import CombinedStatus, begin_alone, end_alone
 from weft.engine.crawls.running_crawl import PAUSED
 from weft.engine.loop.progress import CrawlStatus, ProgressLines, read_status
-from weft.engine.loop.stop import CALLBACK_ERROR, UNWRITTEN, Stop
+from weft.engine.loop.stop import CALLBACK_ERROR, NOT_IN_LOG_STOPS, Stop
 from weft.engine.process.channel import ChannelServer, Peer, socket_path
 from weft.errors import BadInput, WeftError
 from weft.supervise.process import Exit, named
@@ -75,31 +75,31 @@ class Orchestrator:
         self._server: ChannelServer | None = None
         self._changes = 0  # how often commands have changed the folder
         self._gave_up_at = 0.0  # when a process last paused itself
-        self._duration = _Duration(config.limits.max_duration_s, is_paused=folder.settings_record().is_paused)
-        self._alone = folder.is_one_process
+        self._duration = _RunTime(config.limits.max_duration_s, is_paused=folder.settings_record().is_paused)
+        self._is_alone = folder.is_one_process
         if pods is not None:
             # A call to a server may take this long, without a heartbeat.
             stuck_s += config.redis.socket_timeout_s + config.redis.connect_timeout_s
         run = uuid.uuid4().hex
         servers = tuple(pods.urls) if pods is not None else ()
         self._processes = [
-            Process(
+            CrawlProcess(
                 ProcessSpec(
                     config, crawl_id, os.getpid(), run, slot.pod, slot.role, slot.index, config.pods.num_pods,
                     servers, core=core, started_at=time.time(),
                 ),
-                folder.heartbeat_folder(slot), folder.status_of(slot), stuck_s=stuck_s,
+                folder.heartbeat_folder(slot), folder.status_path(slot), stuck_s=stuck_s,
             )
             for slot, core in slots_and_cores(config.pods)
         ]  # fmt: skip
-        self._combined_status = None if self._alone else CombinedStatus(folder.status, self._processes)
-        self._termination = Termination()
+        self._combined_status = None if self._is_alone else CombinedStatus(folder.status, self._processes)
+        self._termination = TerminationDetector()
         self._permits = None
-        if config.limits.max_pages is not None and not self._alone and pods is None:
+        if config.limits.max_pages is not None and not self._is_alone and pods is None:
             self._permits = Permits.of(folder)
         self._reason: Stop | None = None  # why it is ending
-        self._again = False  # a process died while all were stopping: the crawl has not ended yet
-        self._wanted = self._stop_handled = _NOTHING
+        self._run_again = False  # a process died while all were stopping: the crawl has not ended yet
+        self._wanted_stop = self._stop_handled = _NOTHING
 
     def run(self, watch: Callable[[CrawlStatus], None] = lambda _: None) -> int:
         """Runs until the crawl has ended; `watch` is called with the status several times a second."""
@@ -107,26 +107,26 @@ class Orchestrator:
         lines = ProgressLines()
         try:
             if self._permits is not None:
-                self._permits.begin(self._config.limits.max_pages or 0, self._folder.pages_by_pod())
+                self._permits.begin_run(self._config.limits.max_pages or 0, self._folder.pages_by_pod())
             if self._config.pods.affinity:
                 os.sched_setaffinity(0, {0})
-            if self._alone:
+            if self._is_alone:
                 begin_alone(self._folder.status)
-            self._server = _listen(self._folder, self._carry_out)
+            self._server = _open_command_socket(self._folder, self._execute_command)
             with named(orchestrator_slot(self._config.pods.here).name):
                 while True:
                     self._handle_stop()
                     if self._pods is not None:
                         self._pods.check()
                     for process in self._processes:
-                        process.act()
+                        process.do_what_is_due()
                     code = self._check_processes()
                     if code is not None:
                         return code
                     status = self.status()
                     lines(status)
                     watch(status)
-                    self._wait()
+                    self._wait_for_event()
         except WeftError as error:
             log.error("crawl failed", error=error)
             raise
@@ -137,16 +137,16 @@ class Orchestrator:
                 process.kill()
             self._close_status(code)
 
-    def _wait(self) -> None:
+    def _wait_for_event(self) -> None:
         """Waits until the next check, or until a command arrives."""
         if self._server is None:
             time.sleep(POLL_EVERY_S)
         elif select.select([self._server], [], [], POLL_EVERY_S)[0]:
             self._server.turn()
-            self._server.seal()
-            self._server.reply()
+            self._server.seal_replies()
+            self._server.send_sealed_replies()
 
-    def _carry_out(self, _peer: Peer, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _execute_command(self, _peer: Peer, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Executes a command; returns its outcome and the crawl's status."""
         commands, result = self._commands, dict[str, Any]()
         if verb != "standing" and self._reason is not None:
@@ -168,22 +168,22 @@ class Orchestrator:
             result["number"] = commands.extract(**arguments)
         elif verb == "cancel":
             commands.cancel()
-            self._end(Stop.CANCELLED)
+            self._end_crawl(Stop.CANCELLED)
         elif verb != "standing":
             raise BadInput(f"a crawl has no verb {verb!r}")
         if verb not in ("standing", "cancel"):
-            self._follow()
+            self._spread_changes()
         status = self.status()
         progress = {name: getattr(status, name) for name in ("state", "note", "pages", "queued", "in_flight")}
         in_force = min((process.changes for process in self._processes), default=0)
         return {**result, **progress, "changes": self._changes, "in_force": in_force}
 
-    def _follow(self) -> None:
+    def _spread_changes(self) -> None:
         """Makes the processes read what a command has changed; this process applies it, too."""
         record = self._folder.settings_record()
-        self._config = edited(self._config, self._folder.config())
+        self._config = apply_recorded_edit(self._config, self._folder.config())
         self._changes += 1
-        self._duration.change(self._config.limits.max_duration_s, is_paused=record.is_paused)
+        self._duration.change_limit(self._config.limits.max_duration_s, is_paused=record.is_paused)
         if self._permits is not None and self._config.limits.max_pages is not None:
             self._permits.raise_to(self._config.limits.max_pages)
         if self._pods is not None:
@@ -192,7 +192,7 @@ class Orchestrator:
             process.follow(self._config, self._changes)
 
     @property
-    def _is_followed(self) -> bool:
+    def _have_all_followed(self) -> bool:
         """Whether every process has read what commands have changed."""
         return all(process.changes >= self._changes for process in self._processes)
 
@@ -219,7 +219,7 @@ class Orchestrator:
     def stop(self, *, at_once: bool = False) -> None:
         """Requests the end of the crawl: drained, or at once. For signal handlers and other threads; `run` acts on
         it."""
-        self._wanted = max(self._wanted, _AT_ONCE if at_once else _DRAINED)
+        self._wanted_stop = max(self._wanted_stop, _AT_ONCE if at_once else _DRAINED)
 
     def status(self) -> CrawlStatus:
         """The crawl's status."""
@@ -229,23 +229,23 @@ class Orchestrator:
 
     def _handle_stop(self) -> None:
         """Acts on a request of `stop`. Not done in `stop` itself, which may interrupt the start of a process."""
-        if self._stop_handled == self._wanted:
+        if self._stop_handled == self._wanted_stop:
             return
-        self._stop_handled = self._wanted
-        self._again = False
-        self._end(Stop.INTERRUPTED)
-        if self._wanted == _AT_ONCE:
+        self._stop_handled = self._wanted_stop
+        self._run_again = False
+        self._end_crawl(Stop.INTERRUPTED)
+        if self._wanted_stop == _AT_ONCE:
             for process in self._processes:
                 process.kill()
 
-    def _end(self, reason: Stop) -> None:
+    def _end_crawl(self, reason: Stop) -> None:
         """Ends the crawl: drains all processes, first the fetchers, then the parsers."""
         message = "limit reached" if EXIT_CODES[reason] == EXIT_CODES[Stop.MAX_PAGES] else "stopping"
         log.info(message, reason=reason)
         self._reason = reason
-        self._stop("fetcher")
+        self._stop_role("fetcher")
 
-    def _stop(self, role: str) -> None:
+    def _stop_role(self, role: str) -> None:
         for process in self._processes:
             if process.slot.role == role:
                 process.stop(None if self._reason is Stop.INTERRUPTED else str(self._reason))
@@ -257,15 +257,15 @@ class Orchestrator:
         """Checks the processes; returns the crawl's exit code when it has ended."""
         code: int | None = None
         for process in self._processes:
-            how = process.check()
+            how = process.check_exit()
             if how is not None:
                 code = self._handle_exit(process, how)
-                if code is not None and (self._alone or code == BAD_USE):
+                if code is not None and (self._is_alone or code == EXIT_BAD_USE):
                     return code
         if self._reason is not None and self._have_ended("fetcher"):
             if self._have_ended("parser"):
-                return self._all_ended()
-            self._stop("parser")
+                return self._exit_code_when_all_ended()
+            self._stop_role("parser")
         if self._reason is None:
             self._pause_with_them()
             self._detect_end()
@@ -278,32 +278,34 @@ class Orchestrator:
             if status.pid == process.pid and status.gave_up_at > self._gave_up_at and status.state == PAUSED:
                 self._gave_up_at = status.gave_up_at
                 self._commands.pause(status.note)
-                self._follow()
+                self._spread_changes()
 
-    def _handle_exit(self, process: Process, how: Exit) -> int | None:
+    def _handle_exit(self, process: CrawlProcess, how: Exit) -> int | None:
         """The consequence of one process's end for the crawl: its exit code, or None if the process is restarted."""
-        if how.code in FINAL and (self._alone or self._reason is not None or how.code == BAD_USE):
-            if self._reason is None and how.code != BAD_USE and process.status().changes < self._changes:
+        if how.code in FINAL_EXIT_CODES and (self._is_alone or self._reason is not None or how.code == EXIT_BAD_USE):
+            if self._reason is None and how.code != EXIT_BAD_USE and process.status().changes < self._changes:
                 process.allow_restart()  # it has ended before it has read what a command has changed
                 return None
             return how.code
         if self._pods is not None:
-            self._pods.died(process)
-        if how.code == SERVER_AWAY and self._reason is None:
+            self._pods.on_process_death(process)
+        if how.code == EXIT_SERVER_AWAY and self._reason is None:
             return None
         message = "the parser died" if process.slot.role == "parser" else "the fetcher died"
         log.error(message, process=process.slot.name, how=str(how), failures=process.child.failures)
         if self._reason is not None:
-            self._again = self._reason not in UNWRITTEN
+            self._run_again = self._reason not in NOT_IN_LOG_STOPS
             return None
         if process.child.looping:
             times = f"{message} {process.child.failures} times in a row"
-            raise CrashLoop(f"{times} ({how}): {process.status().note or 'it left no message'}; see {self._logs}")
+            raise CrashLoop(
+                f"{times} ({how}): {process.status().note or 'it left no message'}; see {self._log_files_text}"
+            )
         return None
 
-    def _all_ended(self) -> int | None:
-        if self._again:
-            self._again, self._reason, self._termination = False, None, Termination()
+    def _exit_code_when_all_ended(self) -> int | None:
+        if self._run_again:
+            self._run_again, self._reason, self._termination = False, None, TerminationDetector()
             for process in self._processes:
                 process.allow_restart()
             return None
@@ -311,24 +313,24 @@ class Orchestrator:
 
     def _detect_end(self) -> None:
         """Ends the crawl if all work is done, or a limit is reached."""
-        if (reason := self._reached()) is not None:
-            self._end(reason)
-        if self._alone or self._duration.is_paused or self._reason is not None or not self._is_followed:
+        if (reason := self._reached_limit()) is not None:
+            self._end_crawl(reason)
+        if self._is_alone or self._duration.is_paused or self._reason is not None or not self._have_all_followed:
             return
         if self._pods is not None:
             if (reason := self._pods.verdict()) is not None:
-                self._end(reason)
+                self._end_crawl(reason)
             return
         reports = [process.status() for process in self._processes]
         if any(report.pid != process.pid for report, process in zip(reports, self._processes, strict=True)):
             return
         reason = self._termination.judge(reports)
-        if reason is Stop.MAX_PAGES and self._permits is not None and self._permits.left():
+        if reason is Stop.MAX_PAGES and self._permits is not None and self._permits.permits_left():
             return  # one pod has returned permits, and another will request them
         if reason is not None:
-            self._end(reason)
+            self._end_crawl(reason)
 
-    def _reached(self) -> Stop | None:
+    def _reached_limit(self) -> Stop | None:
         """The limit that is reached, of those that count over all processes."""
         section = self._config.spider
         status = self.status() if section.is_given else CrawlStatus()
@@ -342,7 +344,7 @@ class Orchestrator:
         return Stop.MAX_DURATION if self._duration.is_over else None
 
     @property
-    def _logs(self) -> str:
+    def _log_files_text(self) -> str:
         return self._config.log.log_dir
 
     def _stderr_tail(self) -> str:
@@ -351,7 +353,7 @@ class Orchestrator:
         return next((status.note for status in reports if status.note), "")
 
 
-class _Duration:
+class _RunTime:
     """The remaining run time of the crawl, without pauses."""
 
     def __init__(self, most_s: float | None, *, is_paused: bool) -> None:
@@ -365,7 +367,7 @@ class _Duration:
         """Whether its time is over."""
         return self._most_s is not None and self._running_s() >= self._most_s
 
-    def change(self, most_s: float | None, *, is_paused: bool) -> None:
+    def change_limit(self, most_s: float | None, *, is_paused: bool) -> None:
         """Applies another limit, the begin of a pause, or its end."""
         self._ran_s, self._since = self._running_s(), time.monotonic()
         self._most_s, self.is_paused = most_s, is_paused
@@ -374,7 +376,9 @@ class _Duration:
         return self._ran_s + (0.0 if self.is_paused else time.monotonic() - self._since)
 
 
-def _listen(folder: CrawlFolder, carry_out: Callable[[Peer, str, dict[str, Any]], Any]) -> ChannelServer | None:
+def _open_command_socket(
+    folder: CrawlFolder, carry_out: Callable[[Peer, str, dict[str, Any]], Any]
+) -> ChannelServer | None:
     """The socket for commands; a crawl whose folder cannot have one runs without."""
     try:
         return ChannelServer(socket_path(folder.home), carry_out)

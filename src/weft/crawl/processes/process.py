@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from weft.config import Config
-from weft.crawl.processes.ends import SERVER_AWAY
+from weft.crawl.processes.ends import EXIT_SERVER_AWAY
 from weft.crawl.processes.process_spec import ProcessSpec
 from weft.engine.loop.parser.suspects import read_heartbeat, steps_of
 from weft.engine.loop.progress import CrawlStatus, read_status
@@ -25,15 +25,15 @@ from weft.telemetry import Log, Slot
 
 # A process drains for ten seconds, then writes its state, and reports progress meanwhile (engine/loop/long_work). What
 # is in flight when it is killed is fetched again.
-STOP_S = 20.0
+STOP_WITHIN_S = 20.0
 # Python starts before the first heartbeat: on a busy machine that may take this many times longer than later pauses.
 START_FACTOR = 4
-POLICY = RestartPolicy(first_delay_s=0.2, max_failures=6, stop_grace_s=STOP_S)
+PROCESS_RESTARTS = RestartPolicy(first_delay_s=0.2, max_failures=6, stop_grace_s=STOP_WITHIN_S)
 log = Log("weft.crawl.processes.orchestrator")
 _MODULES = {"fetcher": "weft.crawl.processes.fetcher", "parser": "weft.crawl.pods.parser"}  # by role
 
 
-class Process:
+class CrawlProcess:
     """A slot, and the process that currently runs in it."""
 
     def __init__(self, spec: ProcessSpec, heartbeat_folder: Path, status: Path, *, stuck_s: float) -> None:
@@ -42,15 +42,15 @@ class Process:
         self._spec = spec
         self._heartbeat_folder = heartbeat_folder
         self._status = status
-        self._done_before = 0  # requests and pages before this process was started
-        self._began = 0.0
+        self._work_done_before = 0  # requests and pages before this process was started
+        self._began_at = 0.0
         self._service = Service(
             self.slot.name,
-            self._command,
+            self._make_command,
             health=Moving(lambda: read_heartbeat(heartbeat_folder), stuck_s, start_s=START_FACTOR * stuck_s),
-            policy=POLICY,
-            judge=self._judged,
-            on_start=self._started,
+            policy=PROCESS_RESTARTS,
+            judge=self._judge_exit,
+            on_start=self._on_start,
             ending=lambda: steps_of(heartbeat_folder),
         )
 
@@ -73,15 +73,15 @@ class Process:
         """Its last report."""
         return read_status(self._status) or CrawlStatus()
 
-    def act(self) -> None:
+    def do_what_is_due(self) -> None:
         """Does what is due: start, request a stop, kill."""
         self._service.act()
 
-    def check(self) -> Exit | None:
+    def check_exit(self) -> Exit | None:
         """How it has ended, if it has just ended; a process without progress is killed."""
         pid, how = self.pid, self._service.check()
         if how is not None:
-            seconds = round(time.monotonic() - self._began, 3)
+            seconds = round(time.monotonic() - self._began_at, 3)
             log.info("process ended", process=self.slot.name, pid=pid, how=how, seconds=seconds)
         return how
 
@@ -107,13 +107,13 @@ class Process:
         """Kills it at once."""
         self._service.kill()
 
-    def _command(self) -> Command:
+    def _make_command(self) -> Command:
         self._spec = msgspec.structs.replace(self._spec, incarnation=time.time_ns() // 1_000_000)
         # The last argument is only there for `ps`.
         argv = [sys.executable, "-m", _MODULES[self.slot.role], self.slot.name]
         return Command(argv, stdin=self._spec.framed())
 
-    def _started(self, pid: int) -> None:
+    def _on_start(self, pid: int) -> None:
         self.starts += 1
         log.info(
             "process started" if self.starts == 1 else "process restarted",
@@ -123,18 +123,18 @@ class Process:
             incarnation=self._spec.incarnation,
             failures=self.child.failures,
         )
-        self._began = time.monotonic()
-        self._done_before = self._work_done()
+        self._began_at = time.monotonic()
+        self._work_done_before = self._count_work_done()
 
-    def _judged(self, how: Exit) -> ExitMeaning:
+    def _judge_exit(self, how: Exit) -> ExitMeaning:
         """The meaning of an exit: a process that died is not part of a crash loop if it made progress, or a page
         killed it.
 
         A page kills a parser twice at most; after that it is stored unparsed.
         """
-        was_of_use = read_heartbeat(self._heartbeat_folder)[1] > 0 or self._work_done() > self._done_before
-        return ExitMeaning.HARMLESS if how.code == SERVER_AWAY or was_of_use else ExitMeaning.BY_TIME
+        was_of_use = read_heartbeat(self._heartbeat_folder)[1] > 0 or self._count_work_done() > self._work_done_before
+        return ExitMeaning.HARMLESS if how.code == EXIT_SERVER_AWAY or was_of_use else ExitMeaning.BY_TIME
 
-    def _work_done(self) -> int:
+    def _count_work_done(self) -> int:
         status = self.status()
         return status.requests + status.pages

@@ -49,7 +49,7 @@ def read_spec(fd: int) -> ProcessSpec:
     return msgspec.msgpack.decode(read_frame(fd), type=ProcessSpec)
 
 
-class Control:
+class ControlInput:
     """Reads the lines that the orchestrator sends."""
 
     def __init__(self, fd: int, changes: int = 0) -> None:
@@ -59,7 +59,7 @@ class Control:
         self._received = b""
         os.set_blocking(fd, False)
 
-    def read(self) -> None:
+    def read_lines(self) -> None:
         """Reads the lines that have arrived."""
         try:
             self._received += os.read(self._fd, 4096)

@@ -17,7 +17,7 @@ from shutil import disk_usage
 
 from weft.config import load
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.processes.ends import BAD_USE, EXIT_CODES, NOTHING
+from weft.crawl.processes.ends import EXIT_BAD_USE, EXIT_CODES, EXIT_NOTHING
 from weft.crawl.processes.logs import orchestrator_slot
 from weft.engine.loop.progress import read_status
 from weft.engine.loop.stop import Stop
@@ -35,13 +35,13 @@ from weft.supervise.service import (
     touched,
 )
 
-LATE_S = 10.0  # without a change of its status for this long it is unhealthy
+LATE_AFTER_S = 10.0  # without a change of its status for this long it is unhealthy
 STUCK_S = 90.0  # and is replaced: its orchestrator replaces a process that hangs after 30 s
 LEAST_ROOM_BYTES = 1 << 20  # with less its status cannot be written, and it waits for disk space
-POLICY = RestartPolicy(max_delay_s=10.0, start_timeout_s=300.0, health_forgives=True, stop_grace_s=30.0)
-DONE = frozenset({NOTHING, *EXIT_CODES.values()} - {EXIT_CODES[Stop.INTERRUPTED]})
+CRAWL_RESTARTS = RestartPolicy(max_delay_s=10.0, start_timeout_s=300.0, health_forgives=True, stop_grace_s=30.0)
+DONE_EXIT_CODES = frozenset({EXIT_NOTHING, *EXIT_CODES.values()} - {EXIT_CODES[Stop.INTERRUPTED]})
 DONE_STATES = ("finished", "limit", "cancelled")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+_SERVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 
 
 class DeclaredCrawl:
@@ -49,10 +49,10 @@ class DeclaredCrawl:
 
     def __init__(self, file: str) -> None:
         self.file = Path(file).resolve()
-        if not _NAME.fullmatch(self.file.stem):
+        if not _SERVICE_NAME.fullmatch(self.file.stem):
             raise BadInput(f"crawls: {file}: name the file with letters, digits, `-` and `_`: the service has its name")
         self.name = f"crawl-{self.file.stem}"
-        config = load(self.file, variables(), is_judged=False).config
+        config = load(self.file, service_environment(), is_judged=False).config
         if config.scope.seed_file is None:
             raise BadInput(f"crawls: {file}: has no seeds; set `seed_file` in it")
         self.folder = CrawlFolder([Path(one).resolve() for one in config.store.data_dirs])
@@ -67,8 +67,9 @@ class DeclaredCrawl:
             return Command(argv, quiet=True, keeps_words=True)
 
         service = Service(
-            self.name, command, health=self._health(), policy=POLICY, judge=self._judged, environment=environment,
-            ending=self._ending,
+            self.name, command, health=self._make_health_check(), policy=CRAWL_RESTARTS,
+            judge=self._judge_exit, environment=environment,
+            ending=self._ending_progress,
         )  # fmt: skip
         if self._is_done():
             service.be_done()
@@ -78,21 +79,21 @@ class DeclaredCrawl:
         status = read_status(self.folder.status) if self.folder.exists() else None
         return status is not None and status.state in DONE_STATES
 
-    def _judged(self, how: Exit) -> ExitMeaning:
-        if how.code in DONE or (how.code is not None and self._is_done()):
+    def _judge_exit(self, how: Exit) -> ExitMeaning:
+        if how.code in DONE_EXIT_CODES or (how.code is not None and self._is_done()):
             return ExitMeaning.DONE
-        if how.code == BAD_USE:
+        if how.code == EXIT_BAD_USE:
             return ExitMeaning.FINAL
         return ExitMeaning.HARMLESS if how.signal_name == "SIGKILL" else ExitMeaning.BY_TIME
 
-    def _ending(self) -> float:
+    def _ending_progress(self) -> float:
         """A value that changes while the crawl makes progress with its end."""
         status = read_status(self.folder.status)
         return status.updated_at if status is not None and status.state == "draining" else 0.0
 
-    def _health(self) -> HealthCheck:
+    def _make_health_check(self) -> HealthCheck:
         path = self.folder.status
-        moving = Moving(lambda: touched(path), STUCK_S, must_move_first=True, late_s=LATE_S)
+        moving = Moving(lambda: touched(path), STUCK_S, must_move_first=True, late_s=LATE_AFTER_S)
 
         def health(pid: int) -> HealthReport:
             report = moving(pid)
@@ -108,7 +109,7 @@ class DeclaredCrawl:
         return health
 
 
-def variables() -> dict[str, str]:
+def service_environment() -> dict[str, str]:
     """The environment for the crawl's file, without settings: those are the service's, whose data dir is not the
     crawl's."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}

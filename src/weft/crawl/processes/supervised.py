@@ -11,7 +11,7 @@ import signal
 import sys
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.processes.service import variables
+from weft.crawl.processes.service import service_environment
 from weft.crawl.start import prepare
 from weft.errors import WeftError
 from weft.supervise.process import die_with_parent, set_name
@@ -23,7 +23,7 @@ def main(parent_pid: str, file: str, *data_dirs: str) -> int:
     set_name("crawl")
     flags = {"data_dirs": list(data_dirs), "resume": CrawlFolder(data_dirs).exists()}
     try:
-        prepared = prepare([], flags, file, environment=variables(), stays_paused=True)
+        prepared = prepare([], flags, file, environment=service_environment(), stays_paused=True)
         try:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: prepared.orchestrator.stop())

@@ -33,7 +33,7 @@ from msgspec import Struct, msgpack
 from msgspec.structs import replace
 
 from weft.crawl.reports.audit_judge import AuditJudge, AuditScope
-from weft.crawl.reports.audit_report import WORST, Report, Violation, combine_reports
+from weft.crawl.reports.audit_report import WORST_KEPT, AuditReport, Violation, combine_reports
 from weft.crawl.reports.crawls import ReportFolder
 from weft.errors import WeftError
 from weft.frontier.requests import LogEvent, missing_bytes
@@ -41,12 +41,12 @@ from weft.frontier.requests.log_packing import BUCKETS
 from weft.frontier.requests.partitions import LogPartition, LogReader, PackedLogFile, all_deleted, log_files
 from weft.frontier.view import FrontierView
 
-__all__ = ["WORST", "AuditScope", "Report", "Violation", "audit", "judge_some"]
+__all__ = ["WORST_KEPT", "AuditReport", "AuditScope", "Violation", "audit", "judge_share"]
 
 SITES_AT_ONCE = 100_000  # that one process judges: some hundred bytes each
 REQUESTS_A_PROCESS = 500_000  # fewer do not justify starting a process
 _ON_DISK = Path("/var/tmp")  # noqa: S108 (a folder in it is made with a name of its own)
-Files = list[dict[str, list[PackedLogFile]]]  # of each pod's log, by slot
+FilesByPod = list[dict[str, list[PackedLogFile]]]  # of each pod's log, by slot
 
 
 class AuditWork(Struct, frozen=True):
@@ -54,7 +54,7 @@ class AuditWork(Struct, frozen=True):
 
     data_dirs: list[str]
     scope: AuditScope
-    files: Files
+    files: FilesByPod
     partitions: list[LogPartition]
 
 
@@ -66,7 +66,7 @@ def audit(
     since: float = -inf,
     until: float = inf,
     processes: int | None = None,
-) -> Report:
+) -> AuditReport:
     """Judges the requests of a folder: all, or those of one crawl, of some hosts (`*.` before a name: all below it,
     too) or of a range of time. Other requests only count as predecessors of these.
 
@@ -74,21 +74,21 @@ def audit(
     """
     number = report.crawls(name)[0].number if name is not None else 0
     scope = AuditScope(number, tuple(hosts), since, until)
-    view = FrontierView(report.folder.frontiers())
+    view = FrontierView(report.folder.pod_folders())
     try:
-        with tempfile.TemporaryDirectory(prefix="weft-audit-", dir=_scratch()) as scratch:
-            return _Audit(report, view, scope, Path(scratch)).run(processes)
+        with tempfile.TemporaryDirectory(prefix="weft-audit-", dir=_scratch_folder()) as scratch:
+            return _FolderAudit(report, view, scope, Path(scratch)).run(processes)
     finally:
         view.close()
 
 
-def _scratch() -> Path | None:
+def _scratch_folder() -> Path | None:
     """Where open files are packed: on a disk rather than in memory, unless TMPDIR is set."""
     is_usable = "TMPDIR" not in os.environ and os.access(_ON_DISK, os.W_OK | os.X_OK)
     return _ON_DISK if is_usable else None
 
 
-class _Audit:
+class _FolderAudit:
     """One audit of the logs of a folder."""
 
     def __init__(self, report: ReportFolder, view: FrontierView, scope: AuditScope, scratch: Path) -> None:
@@ -96,33 +96,33 @@ class _Audit:
         self._view = view
         self._scope = scope
         self._logs = view.log_folders()
-        self._files: Files = [
+        self._files: FilesByPod = [
             log_files(log, scratch / f"pod{pod}") if log is not None else {} for pod, log in enumerate(self._logs)
         ]
-        self._readers = [LogReader(files) for files in self._files]
+        self._open_readers = [LogReader(files) for files in self._files]
 
-    def run(self, processes: int | None) -> Report:
+    def run(self, processes: int | None) -> AuditReport:
         """The whole report."""
         partitions = self._partitions()
-        processes = processes or self._processes(partitions)
+        processes = processes or self._number_of_processes(partitions)
         work = AuditWork(
             [str(path) for path in self._folder.folder.data_dirs], self._scope, self._files, partitions
         )  # fmt: skip
         if processes > 1:
-            parts = _judged_beside(work, processes)
+            parts = _judge_in_processes(work, processes)
         else:
-            parts = [_judge(self._folder, self._view, work, self._readers)]
-        return self._complete(combine_reports(parts))
+            parts = [_judge_partitions(self._folder, self._view, work, self._open_readers)]
+        return self._add_file_facts(combine_reports(parts))
 
     def _partitions(self) -> list[LogPartition]:
         scope = self._scope
-        before_s = max((reader.longest_delay_s(scope.since, scope.until) for reader in self._readers), default=0.0)
+        before_s = max((reader.longest_delay_s(scope.since, scope.until) for reader in self._open_readers), default=0.0)
         if scope.hosts:
-            blocks = (reader.blocks_with(scope.hosts, scope.since, scope.until) for reader in self._readers)
+            blocks = (reader.blocks_with(scope.hosts, scope.since, scope.until) for reader in self._open_readers)
             buckets = sorted(set[int]().union(*blocks)) or [0]
             return [LogPartition(bucket, 0, 1, scope.hosts, scope.since, scope.until, before_s) for bucket in buckets]
         some = LogPartition(0, 0, 1, (), scope.since, scope.until, before_s)
-        sites = sum(reader.sites_of(some) for reader in self._readers)
+        sites = sum(reader.sites_of(some) for reader in self._open_readers)
         shares = ceil(sites / SITES_AT_ONCE) or 1
         return [
             LogPartition(bucket, share, shares, (), scope.since, scope.until, before_s)
@@ -130,21 +130,21 @@ class _Audit:
             for share in range(shares)
         ]
 
-    def _processes(self, partitions: list[LogPartition]) -> int:
+    def _number_of_processes(self, partitions: list[LogPartition]) -> int:
         buckets = {partition.bucket for partition in partitions}
         requests = sum(
             part.index.blocks[bucket].requests
-            for reader in self._readers
+            for reader in self._open_readers
             for part in reader.parts_in_range(partitions[0])
             for bucket in buckets
         )
         most = len(os.sched_getaffinity(0))
         return max(1, min(most, len(partitions), requests // REQUESTS_A_PROCESS))
 
-    def _complete(self, report: Report) -> Report:
+    def _add_file_facts(self, report: AuditReport) -> AuditReport:
         """Adds what is known of the files: retention and losses."""
         some = LogPartition(0, 0, 1, (), self._scope.since, self._scope.until)
-        parts = [(reader.file_of(part), part.index) for reader in self._readers for part in reader.parts_in_range(some)]
+        parts = [(reader.file_of(part), part.index) for reader in self._open_readers for part in reader.parts_in_range(some)]
         report.unreadable = sum(index.unreadable for _, index in parts)
         report.unreadable_in = list(dict.fromkeys(name for name, index in parts if index.unreadable))
         sizes = self._view.log_sizes().items()
@@ -164,25 +164,27 @@ class _Audit:
         return report
 
 
-def judge_some(work: AuditWork) -> Report:
+def judge_share(work: AuditWork) -> AuditReport:
     """Judges the share of one process."""
     report = ReportFolder(work.data_dirs)
-    view = FrontierView(report.folder.frontiers())
+    view = FrontierView(report.folder.pod_folders())
     try:
-        return _judge(report, view, work, [LogReader(files) for files in work.files])
+        return _judge_partitions(report, view, work, [LogReader(files) for files in work.files])
     finally:
         view.close()
         report.close()
 
 
-def _judge(report: ReportFolder, view: FrontierView, work: AuditWork, readers: list[LogReader]) -> Report:
+def _judge_partitions(
+    report: ReportFolder, view: FrontierView, work: AuditWork, readers: list[LogReader]
+) -> AuditReport:
     crawls = report.crawls()
 
-    def judged_of(partition: LogPartition) -> tuple[Report, float]:
+    def judged_of(partition: LogPartition) -> tuple[AuditReport, float]:
         judge = AuditJudge(view, crawls, work.scope, has_several=report.is_engines)
-        return judge.run(_events(readers, partition)), judge.longest_delay_s
+        return judge.run(_events_of_partition(readers, partition)), judge.longest_delay_s
 
-    def judged() -> Iterator[Report]:
+    def judged() -> Iterator[AuditReport]:
         for partition in work.partitions:
             found, longest_delay_s = judged_of(partition)
             if longest_delay_s > partition.before_s and partition.since > -inf:
@@ -197,13 +199,13 @@ def _judge(report: ReportFolder, view: FrontierView, work: AuditWork, readers: l
     return whole
 
 
-def _events(readers: list[LogReader], partition: LogPartition) -> Iterator[tuple[int, LogEvent]]:
+def _events_of_partition(readers: list[LogReader], partition: LogPartition) -> Iterator[tuple[int, LogEvent]]:
     """The events of a partition, pod after pod, each in order of time."""
     for pod, reader in enumerate(readers):
         yield from ((pod, event) for event in reader.events(partition))
 
 
-def _judged_beside(work: AuditWork, processes: int) -> list[Report]:
+def _judge_in_processes(work: AuditWork, processes: int) -> list[AuditReport]:
     """Judges the partitions in several processes."""
     argv = [sys.executable, "-m", "weft.crawl.reports.audit_worker"]
     running: list[subprocess.Popen[bytes]] = []
@@ -215,7 +217,7 @@ def _judged_beside(work: AuditWork, processes: int) -> list[Report]:
             share = AuditWork(work.data_dirs, work.scope, work.files, work.partitions[first::processes])
             child.stdin.write(msgpack.encode(share))
             child.stdin.close()
-        return [_answer(child) for child in running]
+        return [_read_answer(child) for child in running]
     finally:
         for child in running:
             if child.poll() is None:
@@ -223,7 +225,7 @@ def _judged_beside(work: AuditWork, processes: int) -> list[Report]:
             child.wait()
 
 
-def _answer(child: subprocess.Popen[bytes]) -> Report:
+def _read_answer(child: subprocess.Popen[bytes]) -> AuditReport:
     assert child.stdout is not None
     with child.stdout:
         data = child.stdout.read()
@@ -231,4 +233,4 @@ def _answer(child: subprocess.Popen[bytes]) -> Report:
         raise WeftError(
             f"a process that judges requests ended with {child.returncode}; try again, with `--processes 1`"
         )
-    return msgpack.decode(data, type=Report)
+    return msgpack.decode(data, type=AuditReport)

@@ -14,7 +14,7 @@ from math import inf
 from msgspec import Struct
 
 from weft.config import Config
-from weft.crawl.reports.audit_report import MOST_LISTED, WORST, CrawlCount, Report, Violation, keep_earliest
+from weft.crawl.reports.audit_report import MOST_LISTED, WORST_KEPT, AuditReport, CrawlCount, Violation, keep_earliest
 from weft.crawl.reports.crawls import ReportCrawl
 from weft.engine.loop.fetcher.robots import rules_of
 from weft.fetch.robots import Robots, product_token
@@ -35,22 +35,22 @@ from weft.frontier.view import FrontierView, RobotsEvidence
 ROUNDING_S = 2e-6
 _MOST_HISTORY_BYTES = 48 * 1024 * 1024
 
-_Key = int | tuple[int, int]
+_RequestKey = int | tuple[int, int]
 
 
-def _key(item: int, pod: int) -> _Key:
+def _request_key(item: int, pod: int) -> _RequestKey:
     """The key of an open request: the number of a robots.txt is unique within its pod while that runs."""
     return item if item > 0 else (pod, item)
 
 
-class _Site:
+class _SiteState:
     """The state of one site while the log is read."""
 
     __slots__ = ("last_end", "last_start", "open")
 
     def __init__(self) -> None:
         self.last_start = self.last_end = float("-inf")
-        self.open: dict[_Key, RequestStart] = {}
+        self.open: dict[_RequestKey, RequestStart] = {}
 
 
 class _Requirements:
@@ -75,12 +75,12 @@ class _RobotsHistory:
         for number, known in enumerate(evidence):
             for digest in known.digests:
                 self.numbers.setdefault(digest, number)
-        self.robots = [_parsed(known.record.status, known.record.body) for known in evidence]
+        self.robots = [_parse_robots(known.record.status, known.record.body) for known in evidence]
         self.size = 300 + sum(200 + 4 * len(known.record.body) for known in evidence)
 
 
 @lru_cache(maxsize=1024)
-def _parsed(status: str, body: bytes) -> Robots:
+def _parse_robots(status: str, body: bytes) -> Robots:
     return rules_of(RobotsRecord(status, body, 0.0))
 
 
@@ -110,44 +110,46 @@ class AuditJudge:
         self._settings: dict[tuple[int, int], _Requirements] = {}  # by crawl and revision
         self._revisions: dict[tuple[int, str], int] = {}  # of each pod's slots, as of the current position in the log
         # by pod, slot and crawl: as of the current position in the log
-        self._own: dict[tuple[int, str, int], SettingsInForce] = {}
-        self._newest: dict[tuple[int, int], int] = {}  # by pod and crawl: the highest revision that any slot has named
-        self._known: dict[tuple[int, str], str] = {}  # by pod and origin: the robots.txt that the log named last
-        self._report = Report()
-        self._asked: set[str] = set()  # sites that the reported crawls have requested
+        self._settings_of_crawls: dict[tuple[int, str, int], SettingsInForce] = {}
+        self._newest_wall: dict[
+            tuple[int, int], int
+        ] = {}  # by pod and crawl: the highest revision that any slot has named
+        self._known_crawls: dict[tuple[int, str], str] = {}  # by pod and origin: the robots.txt that the log named last
+        self._report = AuditReport()
+        self._requested_urls: set[str] = set()  # sites that the reported crawls have requested
         self._rebuilt_at = view.rebuilt_at()
-        self._sites: dict[str, _Site] = {}
+        self._sites: dict[str, _SiteState] = {}
         # Requests that have not ended yet, each with its site's previous start, to restore if the request was never
         # made, and with its violations.
-        self._open: dict[_Key, tuple[RequestStart, float, list[Violation]]] = {}
-        self._waits: dict[_Key, tuple[float, float]] = {}  # of open requests: seconds waited, and required
-        self._pod_of: dict[_Key, int] = {}
+        self._open: dict[_RequestKey, tuple[RequestStart, float, list[Violation]]] = {}
+        self._last_waits: dict[_RequestKey, tuple[float, float]] = {}  # of open requests: seconds waited, and required
+        self._pod_of: dict[_RequestKey, int] = {}
         self._histories: dict[str, _RobotsHistory] = {}
         self._histories_bytes = 0
         self._margins: list[tuple[float, float, float, str]] = []
         self.longest_delay_s = 0.0  # that a request had to wait for, of those that are reported
 
-    def run(self, events: Iterable[tuple[int, LogEvent]]) -> Report:
+    def run(self, events: Iterable[tuple[int, LogEvent]]) -> AuditReport:
         """The findings of all events, each with its pod."""
         for pod, event in events:
             if isinstance(event, RequestStart):
-                self._start(event, pod)
+                self._handle_start(event, pod)
             elif isinstance(event, RequestEnd):
-                self._finish(event, pod)
+                self._handle_finish(event, pod)
             elif isinstance(event, RobotsKnown):
-                self._known[pod, event.origin] = event.digest
+                self._known_crawls[pod, event.origin] = event.digest
             elif isinstance(event, SettingsInForce):
                 number = event.crawl if self._has_several else 0
-                self._own[pod, event.slot, number] = event
-                self._newest[pod, number] = max(event.revision, self._newest.get((pod, number), 0))
+                self._settings_of_crawls[pod, event.slot, number] = event
+                self._newest_wall[pod, number] = max(event.revision, self._newest_wall.get((pod, number), 0))
             elif isinstance(event, LostLines):
                 self._handle_missing_lines(pod)
             else:
-                self._opening(event, pod)
+                self._handle_opening(event, pod)
         for key, (request, _, _) in list(self._open.items()):
-            self._cut_off(key, request.at)
+            self._end_cut_off(key, request.at)
         report = self._report
-        report.sites = len(self._sites if self._scope.is_all else self._asked)
+        report.sites = len(self._sites if self._scope.is_all else self._requested_urls)
         report.closest = [(waited, needed, url) for _, waited, needed, url in sorted(self._margins, reverse=True)]
         keep_earliest(report)
         return report
@@ -156,99 +158,101 @@ class AuditJudge:
         """Handles missing lines: the state of this pod's requests and sites is unknown from here on."""
         for key, (request, _, _) in list(self._open.items()):
             if self._pod_of[key] == pod:
-                self._cut_off(key, request.at)
+                self._end_cut_off(key, request.at)
         self._forget_clocks()
-        self._known = {known: digest for known, digest in self._known.items() if known[0] != pod}
+        self._known_crawls = {known: digest for known, digest in self._known_crawls.items() if known[0] != pod}
 
     def _forget_clocks(self) -> None:
         for site in self._sites.values():
             site.last_start = site.last_end = float("-inf")
 
-    def _start(self, request: RequestStart, pod: int) -> None:
+    def _handle_start(self, request: RequestStart, pod: int) -> None:
         site = self._sites.get(request.key)
         if site is None:
-            site = self._sites[request.key] = _Site()
-        settings = self._in_force(pod, request)
+            site = self._sites[request.key] = _SiteState()
+        settings = self._requirements_in_force(pod, request)
         robots = self._robots_then(request, pod)
-        waited, needed = (inf, 0.0) if request.is_part else self._wait(site, request, robots, settings)
+        waited, needed = (inf, 0.0) if request.is_part else self._measure_wait(site, request, robots, settings)
         violations = [
             *(() if request.is_part else self._check_delay(site, request, waited, needed, settings)),
             *self._check_robots(request, robots, settings, pod),
         ]
-        key = _key(request.item, pod)
-        self._waits[key] = (waited, needed)
+        key = _request_key(request.item, pod)
+        self._last_waits[key] = (waited, needed)
         self._open[key] = (request, site.last_start, violations)
         self._pod_of[key] = pod
         site.open[key] = request
         site.last_start = max(site.last_start, request.at) if request.is_part else request.at
 
-    def _finish(self, end: RequestEnd, pod: int) -> None:
-        key = _key(end.item, pod)
+    def _handle_finish(self, end: RequestEnd, pod: int) -> None:
+        key = _request_key(end.item, pod)
         if key not in self._open:
             return
         if end.status == "unasked":
             self._remove_request(key)
         elif end.status == "expired":
-            self._cut_off(key, end.at)
+            self._end_cut_off(key, end.at)
         else:
-            self._count(key, end.at)
+            self._count_request(key, end.at)
 
-    def _opening(self, opening: LogOpening, pod: int) -> None:
+    def _handle_opening(self, opening: LogOpening, pod: int) -> None:
         self._revisions[pod, opening.slot] = opening.revision
-        self._own = {known: one for known, one in self._own.items() if known[:2] != (pod, opening.slot)}
+        self._settings_of_crawls = {
+            known: one for known, one in self._settings_of_crawls.items() if known[:2] != (pod, opening.slot)
+        }
         for key, (request, _, _) in list(self._open.items()):
             if opening.new_boot or (self._pod_of[key], request.slot) == (pod, opening.slot):
-                self._cut_off(key, request.at + request.lasts_s)  # a hand may have sent it until its deadline
+                self._end_cut_off(key, request.at + request.lasts_s)  # a hand may have sent it until its deadline
         if opening.new_boot:
             self._forget_clocks()
 
-    def _remove_request(self, key: _Key) -> None:
+    def _remove_request(self, key: _RequestKey) -> None:
         """Removes a request that was not made after all."""
         request, before, _ = self._open.pop(key)
-        del self._waits[key], self._pod_of[key]
+        del self._last_waits[key], self._pod_of[key]
         site = self._sites[request.key]
         del site.open[key]
         site.last_start = before
 
-    def _cut_off(self, key: _Key, end: float) -> None:
+    def _end_cut_off(self, key: _RequestKey, end: float) -> None:
         """Ends a request without an end in the log: its process died, or was stopped for too long."""
         request, _, violations = self._open[key]
         if any(one.kind == "robots" for one in violations):
             self._report.cut_off += self._is_reported(request)
             self._remove_request(key)
         else:
-            self._count(key, end)
+            self._count_request(key, end)
 
-    def _count(self, key: _Key, end: float) -> None:
+    def _count_request(self, key: _RequestKey, end: float) -> None:
         """Counts a request that was made, and has ended at `end`, or later if it was cut off."""
         request, _, violations = self._open.pop(key)
         del self._pod_of[key]
         site = self._sites[request.key]
         del site.open[key]
         site.last_end = max(site.last_end, end)
-        waited, needed = self._waits.pop(key)
+        waited, needed = self._last_waits.pop(key)
         if not self._is_reported(request):
             return
         if needed > self.longest_delay_s:
             self.longest_delay_s = needed
-        self._asked.add(request.key)
+        self._requested_urls.add(request.key)
         if request.hand:
             self._report.hands[request.hand] = self._report.hands.get(request.hand, 0) + 1
         self._report.requests += not request.is_part
         self._report.parts += request.is_part
         if violations:
-            self._record(violations)
+            self._record_violations(violations)
         if request.is_part:
             return
         if self._has_several:
             self._count_crawl(request.crawl, len(violations))
         entry = (needed - waited, waited, needed, request.url)
-        if len(self._margins) < WORST:
+        if len(self._margins) < WORST_KEPT:
             heappush(self._margins, entry)
         elif entry > self._margins[0]:
             heapreplace(self._margins, entry)
 
-    def _record(self, violations: list[Violation]) -> None:
+    def _record_violations(self, violations: list[Violation]) -> None:
         report = self._report
         report.violations += violations
         for one in violations:
@@ -273,19 +277,19 @@ class AuditJudge:
         count.requests += 1
         count.violations += violations
 
-    def _in_force(self, pod: int, request: RequestStart) -> _Requirements:
+    def _requirements_in_force(self, pod: int, request: RequestStart) -> _Requirements:
         """The settings that a request was made with: an engine's crawl has revisions of its own, from 1."""
         number = request.crawl if self._has_several else 0
-        own = self._own.get((pod, request.slot, number))
+        own = self._settings_of_crawls.get((pod, request.slot, number))
         revision = own.revision if own is not None else self._revisions.get((pod, request.slot), 0)
         revision = revision or int(self._has_several)
-        settings, newest = self._settings_of(number, revision), self._newest.get((pod, number), 0)
+        settings, newest = self._requirements_of(number, revision), self._newest_wall.get((pod, number), 0)
         if newest <= revision:
             return settings
         # Another process of the pod has read an edit first: on Redis it is in force for all of them at once.
-        return min(settings, self._settings_of(number, newest), key=lambda one: one.delay_s)
+        return min(settings, self._requirements_of(number, newest), key=lambda one: one.delay_s)
 
-    def _settings_of(self, number: int, revision: int) -> _Requirements:
+    def _requirements_of(self, number: int, revision: int) -> _Requirements:
         if (number, revision) not in self._settings:
             crawl = self._crawls.get(number)
             is_recorded = crawl is not None and 0 < revision <= crawl.revision
@@ -293,8 +297,8 @@ class AuditJudge:
             self._settings[number, revision] = _Requirements(config, is_recorded=is_recorded)
         return self._settings[number, revision]
 
-    def _wait(
-        self, site: _Site, request: RequestStart, robots: Robots | None, settings: _Requirements
+    def _measure_wait(
+        self, site: _SiteState, request: RequestStart, robots: Robots | None, settings: _Requirements
     ) -> tuple[float, float]:
         """The seconds that a request has waited, and those that were required."""
         crawl_delay_s = robots.crawl_delay(settings.agent) if robots is not None and settings.agent else None
@@ -302,15 +306,15 @@ class AuditJudge:
         return request.at - since, max(request.delay_s, settings.delay_s, crawl_delay_s or 0.0)
 
     def _check_delay(
-        self, site: _Site, request: RequestStart, waited: float, needed: float, settings: _Requirements
+        self, site: _SiteState, request: RequestStart, waited: float, needed: float, settings: _Requirements
     ) -> Iterator[Violation]:
         if waited + ROUNDING_S < needed:
             detail = f"{waited:.3f} s after the last request, {needed:g} s required"
-            yield self._violation("delay", request, detail)
+            yield self._make_violation("delay", request, detail)
         slots = min(request.slots, settings.slots)
         if len(site.open) >= slots:
             detail = f"{len(site.open) + 1} requests open, {slots} allowed"
-            yield self._violation("places", request, detail)
+            yield self._make_violation("places", request, detail)
 
     def _check_robots(
         self, request: RequestStart, robots: Robots | None, settings: _Requirements, pod: int
@@ -318,18 +322,18 @@ class AuditJudge:
         is_robots = request.item < 0 or (request.is_part and request.url.endswith("/robots.txt"))
         if is_robots or settings.agent is None:  # a robots.txt itself, or a request of a crawl that was deleted
             return
-        if robots is None and self._is_lost(request, pod):
+        if robots is None and self._may_robots_be_lost(request, pod):
             self._report.unproven += self._is_reported(request)
             return
         if robots is None:
-            yield self._violation("no-robots", request, "robots.txt had not been requested")
+            yield self._make_violation("no-robots", request, "robots.txt had not been requested")
             return
         verdict = robots.verdict(settings.agent, request.url)
         if not verdict.allowed:
             detail = f"{verdict.rule} (line {verdict.line})"
-            yield self._violation("robots", request, detail)
+            yield self._make_violation("robots", request, detail)
 
-    def _violation(self, kind: str, request: RequestStart, detail: str) -> Violation:
+    def _make_violation(self, kind: str, request: RequestStart, detail: str) -> Violation:
         crawl = self._crawls.get(request.crawl) if self._has_several else None
         if request.hand:
             detail += f", by worker {request.hand}"
@@ -337,17 +341,17 @@ class AuditJudge:
 
     def _robots_then(self, request: RequestStart, pod: int) -> Robots | None:
         """The robots.txt that was in force when the request was made."""
-        origin = self._origin(request, pod)
-        history = self._histories.get(origin) or self._history(origin)
+        origin = self._robots_key(request, pod)
+        history = self._histories.get(origin) or self._robots_history(origin)
         by_wall = bisect_right(history.walls, request.wall + ROUNDING_S) - 1
-        named = self._known.get((pod, origin))
+        named = self._known_crawls.get((pod, origin))
         by_log = -1 if named is None else history.numbers.get(named, -1)
         # A process of an embedded pod logs every robots.txt that it uses. On Redis a process of another pod may have
         # stored a newer one, which is in that pod's log: there the wall clock counts as well.
         at = by_log if named is not None and not request.slot else max(by_wall, by_log)
         return None if at < 0 else history.robots[at]
 
-    def _history(self, origin: str) -> _RobotsHistory:
+    def _robots_history(self, origin: str) -> _RobotsHistory:
         """The robots.txt files of an origin, cached up to a number of bytes: requests of the sites of a partition are
         interleaved."""
         history = _RobotsHistory(self._view.robots_history(origin))
@@ -358,12 +362,12 @@ class AuditJudge:
         self._histories[origin] = history
         return history
 
-    def _is_lost(self, request: RequestStart, pod: int) -> bool:
+    def _may_robots_be_lost(self, request: RequestStart, pod: int) -> bool:
         """Whether a missing robots.txt may have been in the damaged frontier."""
-        return request.wall < self._rebuilt_at or (pod, self._origin(request, pod)) in self._known
+        return request.wall < self._rebuilt_at or (pod, self._robots_key(request, pod)) in self._known_crawls
 
-    def _origin(self, request: RequestStart, pod: int) -> str:
+    def _robots_key(self, request: RequestStart, pod: int) -> str:
         """The key under which a request's robots.txt is stored: some crawls have their own."""
-        own = self._own.get((pod, request.slot, request.crawl))
+        own = self._settings_of_crawls.get((pod, request.slot, request.crawl))
         origin = request.url[: request.url.index("/", 8)]
         return f"{own.trust} {origin}" if own is not None and own.trust else origin

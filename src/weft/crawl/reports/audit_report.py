@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from weft.frontier.requests.partitions import LogLoss
 
-WORST = 10
+WORST_KEPT = 10
 MOST_LISTED = 10_000  # the earliest violations are listed; the others are counted
 
 
@@ -30,7 +30,7 @@ class CrawlCount(Struct):
     violations: int = 0
 
 
-class Report(Struct):
+class AuditReport(Struct):
     """The findings of an audit."""
 
     requests: int = 0
@@ -63,7 +63,7 @@ class Report(Struct):
         return not self.kinds and not self.losses
 
 
-def keep_earliest(report: Report) -> None:
+def keep_earliest(report: AuditReport) -> None:
     """Keeps only the first MOST_LISTED violations."""
     report.violations.sort(key=_sort_key)
     del report.violations[MOST_LISTED:]
@@ -73,9 +73,9 @@ def _sort_key(violation: Violation) -> tuple[float, str, str]:
     return violation.wall, violation.url, violation.kind
 
 
-def combine_reports(reports: Iterable[Report]) -> Report:
+def combine_reports(reports: Iterable[AuditReport]) -> AuditReport:
     """Combines the reports of several partitions; the result does not depend on their order."""
-    whole = Report()
+    whole = AuditReport()
     losses = set[LogLoss]()
     for one in reports:
         for name in ("requests", "parts", "sites", "cut_off", "unproven", "forgotten"):
@@ -95,11 +95,11 @@ def combine_reports(reports: Iterable[Report]) -> Report:
     whole.kinds = dict(sorted(whole.kinds.items()))
     whole.hands = dict(sorted(whole.hands.items()))
     whole.crawls = dict(sorted(whole.crawls.items()))
-    whole.closest = sorted(whole.closest, key=_margin)[:WORST]
+    whole.closest = sorted(whole.closest, key=_margin_key)[:WORST_KEPT]
     whole.losses = sorted(losses, key=lambda loss: (loss.file, loss.since, loss.why))
     return whole
 
 
-def _margin(entry: tuple[float, float, str]) -> tuple[float, float, float, str]:
+def _margin_key(entry: tuple[float, float, str]) -> tuple[float, float, float, str]:
     waited, needed, url = entry
     return waited - needed, -waited, -needed, url

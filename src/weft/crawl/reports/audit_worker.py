@@ -6,13 +6,13 @@ import sys
 
 from msgspec import msgpack
 
-from weft.crawl.reports.audit import AuditWork, judge_some
+from weft.crawl.reports.audit import AuditWork, judge_share
 
 
 def main() -> None:
     """The entry point of the process."""
     work = msgpack.decode(sys.stdin.buffer.read(), type=AuditWork)
-    sys.stdout.buffer.write(msgpack.encode(judge_some(work)))
+    sys.stdout.buffer.write(msgpack.encode(judge_share(work)))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ _WITHOUT_PAGE = frozenset(
 )  # errors of responses that are not pages of the crawl
 
 
-class Changes(Struct):
+class RecrawlChanges(Struct):
     """URLs by kind of change; unchanged and failed ones are only counted."""
 
     new: list[str] = []
@@ -35,22 +35,22 @@ class Changes(Struct):
         return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
-def changes(folder: CrawlFolder) -> Changes | None:
+def last_changes(folder: CrawlFolder) -> RecrawlChanges | None:
     """The report of the last recrawl; None if there was none."""
     began = folder.recrawl()
     if not began:
         return None
     store = PageStore.open(folder.data_dirs, read_only=True)
-    report = Changes([], [], [], [])
+    report = RecrawlChanges([], [], [], [])
     try:
-        for row, before in _visits(store, began):
+        for row, before in _visits_since(store, began):
             _classify(report, row, before, store)
     finally:
         store.abandon()
     return report
 
 
-def _visits(store: PageStore, began: dict[int, RecrawlStart]) -> Iterator[tuple[Row, Row | None]]:
+def _visits_since(store: PageStore, began: dict[int, RecrawlStart]) -> Iterator[tuple[Row, Row | None]]:
     """Each URL that ended since, with its last good visit before. Each pod numbers its own items."""
 
     def was_queued(row: Row) -> bool:
@@ -72,7 +72,7 @@ def _visits(store: PageStore, began: dict[int, RecrawlStart]) -> Iterator[tuple[
         yield row, good[-1] if good else None
 
 
-def _classify(report: Changes, row: Row, before: Row | None, store: PageStore) -> None:
+def _classify(report: RecrawlChanges, row: Row, before: Row | None, store: PageStore) -> None:
     if row.status == 304:
         report.unchanged += 1
     elif 200 <= row.status < 300:

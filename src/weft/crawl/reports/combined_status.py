@@ -15,16 +15,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.processes.process import Process
-from weft.engine.loop.progress import CrawlStatus, PodStatus, counts_of, failures_in, read_status, write_status
+from weft.crawl.processes.process import CrawlProcess
+from weft.engine.loop.progress import CrawlStatus, PodStatus, counts_of, failures_by_kind, read_status, write_status
 from weft.errors import WeftError
 from weft.frontier.contract import FrontierStats
 from weft.store.pages import PageStore
 
 WRITE_EVERY_S = 0.2
-RATE_S = 10.0  # the period over which the displayed rate is computed, as in a single process
-_LIVE = frozenset({"starting", "running", "draining", "paused"})  # states of a crawl that a process runs
-_SUMMED = (
+RATE_WINDOW_S = 10.0  # the period over which the displayed rate is computed, as in a single process
+_LIVE_STATES = frozenset({"starting", "running", "draining", "paused"})  # states of a crawl that a process runs
+_SUMMED_FIELDS = (
     "pages",
     "requests",
     "body_bytes",
@@ -37,21 +37,21 @@ _SUMMED = (
     "rendering_s",
     "parts",
 )
-_SHARED = ("queued", "sites", "seen", "admitted", "finished", "sent", "received")  # by all processes of a pod
+_SHARED_FIELDS = ("queued", "sites", "seen", "admitted", "finished", "sent", "received")  # by all processes of a pod
 
 
 class CombinedStatus:
     """The crawl's status, combined from those of its processes."""
 
-    def __init__(self, path: Path, processes: Sequence[Process]) -> None:
+    def __init__(self, path: Path, processes: Sequence[CrawlProcess]) -> None:
         self._path = path
         self._processes = processes
         earlier = read_status(path) or CrawlStatus()
         self._earlier_s = earlier.elapsed_s
         self._started_at = time.time()
         self._pages_at_start: dict[str, int] = {}
-        self._recent_of: dict[str, float] = {}
-        self._windows: dict[int, list[tuple[float, int]]] = {}
+        self._recent_by_process: dict[str, float] = {}
+        self._rate_windows: dict[int, list[tuple[float, int]]] = {}
         self._next_at = 0.0
         self._is_over = False
         self.status = CrawlStatus(pid=os.getpid(), started_at=self._started_at, elapsed_s=self._earlier_s)
@@ -62,14 +62,14 @@ class CombinedStatus:
             return self.status
         self._next_at = time.monotonic() + WRITE_EVERY_S
         reports = [(process, process.status()) for process in self._processes]
-        self.status = self._combined(reports)
+        self.status = self._combine_reports(reports)
         write_status(self._path, self.status)
         return self.status
 
     def end(self, state: str, note: str, folder: CrawlFolder, pods: Mapping[int, FrontierStats]) -> None:
         """Writes the final status after all processes have ended. `pods`: the counts of pods that answered."""
         self._is_over = True
-        status = self.status = self._combined([(process, process.status()) for process in self._processes])
+        status = self.status = self._combine_reports([(process, process.status()) for process in self._processes])
         for pod in status.pods:
             pod.state = state
             if (stats := pods.get(pod.pod)) is not None:
@@ -78,13 +78,13 @@ class CombinedStatus:
             for name in ("seen", "admitted", "finished"):
                 setattr(status, name, sum(getattr(stats, name) for stats in pods.values()))
             status.queued, status.sites = sum(pod.queued for pod in status.pods), sum(pod.sites for pod in status.pods)
-        _end(self._path, status, state, note, folder)
+        _write_end(self._path, status, state, note, folder)
 
-    def _combined(self, reports: list[tuple[Process, CrawlStatus]]) -> CrawlStatus:
+    def _combine_reports(self, reports: list[tuple[CrawlProcess, CrawlStatus]]) -> CrawlStatus:
         now = time.time()
         total = CrawlStatus(pid=os.getpid(), started_at=self._started_at, updated_at=now)
         total.elapsed_s = self._earlier_s + now - self._started_at
-        for name in _SUMMED:
+        for name in _SUMMED_FIELDS:
             setattr(total, name, sum(getattr(status, name) for _, status in reports))
         for kind in ("statuses", "errors", "refused", "repairs", "slowed"):
             counts: Counter[str] = Counter()
@@ -98,30 +98,36 @@ class CombinedStatus:
         for process, status in reports:
             self._count_pages(total, process, status)
         pods = sorted({process.slot.pod for process, _ in reports})
-        total.pods = [self._pod(pod, [pair for pair in reports if pair[0].slot.pod == pod], total, now) for pod in pods]
+        total.pods = [
+            self._status_of_pod(pod, [pair for pair in reports if pair[0].slot.pod == pod], total, now) for pod in pods
+        ]
         total.rate = sum(pod.rate for pod in total.pods)
-        total.state, total.note = _state([status for _, status in reports])
+        total.state, total.note = _combined_state([status for _, status in reports])
         fetching = [status for process, status in reports if process.slot.role == "fetcher"]
-        total.waiting_for, total.waiting_until = _waiting(fetching, total)
+        total.waiting_for, total.waiting_until = _common_wait(fetching, total)
         return total
 
-    def _count_pages(self, total: CrawlStatus, process: Process, status: CrawlStatus) -> None:
+    def _count_pages(self, total: CrawlStatus, process: CrawlProcess, status: CrawlStatus) -> None:
         slot = process.slot.name
         if slot not in self._pages_at_start and status.pid == process.pid:
             self._pages_at_start[slot] = status.pages_at_start
         total.pages_at_start += self._pages_at_start.get(slot, status.pages)
         total.poisoned += status.poisoned
-        if self._recent_of.get(slot) != status.updated_at:
-            self._recent_of[slot] = status.updated_at
+        if self._recent_by_process.get(slot) != status.updated_at:
+            self._recent_by_process[slot] = status.updated_at
             total.recent += status.recent
 
-    def _pod(self, pod: int, reports: list[tuple[Process, CrawlStatus]], total: CrawlStatus, now: float) -> PodStatus:
+    def _status_of_pod(
+        self, pod: int, reports: list[tuple[CrawlProcess, CrawlStatus]], total: CrawlStatus, now: float
+    ) -> PodStatus:
         statuses = [status for _, status in reports]
         latest = max(statuses, key=lambda status: status.reported_at)
-        for name in _SHARED:
+        for name in _SHARED_FIELDS:
             setattr(total, name, getattr(total, name) + getattr(latest, name))
         pages = sum(status.pages for status in statuses)
-        window = self._windows[pod] = [*self._windows.get(pod, []), (now, pages)][-int(RATE_S / WRITE_EVERY_S) :]
+        window = self._rate_windows[pod] = [*self._rate_windows.get(pod, []), (now, pages)][
+            -int(RATE_WINDOW_S / WRITE_EVERY_S) :
+        ]
         spent_s = now - window[0][0]
         return PodStatus(
             pod,
@@ -134,7 +140,7 @@ class CombinedStatus:
             errors=sum(sum(status.errors.values()) for status in statuses),
             processes=sum(1 for process, _ in reports if process.pid),
             restarts=sum(max(0, process.starts - 1) for process, _ in reports),
-            state=_state(statuses)[0],
+            state=_combined_state(statuses)[0],
         )
 
 
@@ -142,9 +148,9 @@ def current_status(folder: CrawlFolder) -> CrawlStatus:
     """The current status of a crawl. A process that was killed could not write its end: then no process has the
     lock."""
     status = read_status(folder.status) or CrawlStatus()
-    if status.state in _LIVE and not folder.is_held():
+    if status.state in _LIVE_STATES and not folder.is_held():
         status = read_status(folder.status) or status  # it may have ended just now
-        if status.state in _LIVE:
+        if status.state in _LIVE_STATES:
             status.state, status.note, status.in_flight = "interrupted", "no process is running it", 0
             for pod in status.pods:
                 pod.state = status.state
@@ -164,16 +170,16 @@ def begin_alone(path: Path) -> None:
 def end_alone(path: Path, state: str, note: str, folder: CrawlFolder) -> None:
     """Writes the final status of a single process, which may have been killed before it could do so."""
     status = read_status(path) or CrawlStatus()
-    _end(path, status, state, status.note if status.state == state else note, folder)
+    _write_end(path, status, state, status.note if status.state == state else note, folder)
 
 
-def _end(path: Path, status: CrawlStatus, state: str, note: str, folder: CrawlFolder) -> None:
+def _write_end(path: Path, status: CrawlStatus, state: str, note: str, folder: CrawlFolder) -> None:
     status.state, status.note, status.in_flight = state, note, 0
-    settle(status, folder)
+    settle_counts(status, folder)
     write_status(path, status)
 
 
-def settle(status: CrawlStatus, folder: CrawlFolder) -> None:
+def settle_counts(status: CrawlStatus, folder: CrawlFolder) -> None:
     """Sets pages, bytes and statuses to those in the store, and errors to the last result of each URL."""
     try:
         store = PageStore.open(folder.data_dirs, read_only=True)
@@ -189,10 +195,10 @@ def settle(status: CrawlStatus, folder: CrawlFolder) -> None:
         store.abandon()
     statuses, _ = counts_of(held)
     status.pages, status.body_bytes, status.live_pages = held.pages, held.page_bytes, current.pages
-    status.statuses, status.errors = dict(statuses), dict(failures_in(current.kinds))
+    status.statuses, status.errors = dict(statuses), dict(failures_by_kind(current.kinds))
 
 
-def _waiting(statuses: Sequence[CrawlStatus], total: CrawlStatus) -> tuple[str, float | None]:
+def _common_wait(statuses: Sequence[CrawlStatus], total: CrawlStatus) -> tuple[str, float | None]:
     """What the processes wait for, if all of them wait: the wait that ends first."""
     if (
         total.state != "running"
@@ -207,7 +213,7 @@ def _waiting(statuses: Sequence[CrawlStatus], total: CrawlStatus) -> tuple[str, 
     return first.waiting_for, first.waiting_until
 
 
-def _state(statuses: Sequence[CrawlStatus]) -> tuple[str, str]:
+def _combined_state(statuses: Sequence[CrawlStatus]) -> tuple[str, str]:
     """The combined state: paused with its reason, before draining, before running; and a note of one of them."""
     for state in ("failed", "paused", "draining", "running"):
         if notes := [status.note for status in statuses if status.state == state]:

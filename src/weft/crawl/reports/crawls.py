@@ -17,9 +17,9 @@ from weft.crawl.siblings import all_data_dirs
 from weft.engine.crawls.recorded import recorded_config
 from weft.engine.crawls.settings_record import SettingsRecord
 from weft.engine.crawls.tenant import TenantRecord
-from weft.engine.folder import CRAWL
+from weft.engine.folder import CRAWL_SUFFIX
 from weft.engine.model import CrawlSnapshot, CrawlState
-from weft.engine.process.channel import Connection, Gone, socket_path
+from weft.engine.process.channel import Connection, EngineGone, socket_path
 from weft.errors import BadInput, WeftError
 from weft.store.pages import PageStore
 
@@ -76,7 +76,7 @@ class ReportFolder:
 
     def __init__(self, data_dirs: Sequence[str | Path]) -> None:
         self.folder = CrawlFolder(all_data_dirs(data_dirs))
-        self.identity = self.folder.checked()
+        self.identity = self.folder.check_data_dirs()
         self.is_engines = not self.folder.is_of_one_crawl()
         self._store: PageStore | None = None
 
@@ -95,44 +95,44 @@ class ReportFolder:
     def crawls(self, name: str | None = None) -> list[ReportCrawl]:
         """The crawl with a name, or all in the order in which they were opened; raises BadInput for an unknown name."""
         if not self.is_engines:
-            if name not in (None, CRAWL):
-                raise self._unknown(name, [CRAWL])
-            return [ReportCrawl(self.folder, CRAWL, 0, self.folder.settings_record())]
+            if name not in (None, CRAWL_SUFFIX):
+                raise self._unknown_crawl_error(name, [CRAWL_SUFFIX])
+            return [ReportCrawl(self.folder, CRAWL_SUFFIX, 0, self.folder.settings_record())]
         if name is None:
-            return sorted(self._all(), key=lambda crawl: crawl.number)
+            return sorted(self._all_crawls(), key=lambda crawl: crawl.number)
         number = self.store.crawl_named(name)
         row = None if number is None else self.store.crawl(number)
         if number is None or row is None:
-            raise self._unknown(name, [crawl.name for crawl in self._all()])
-        return [self._crawl(number, *row)]
+            raise self._unknown_crawl_error(name, [crawl.name for crawl in self._all_crawls()])
+        return [self._make_crawl(number, *row)]
 
-    def named(self, numbers: set[int]) -> list[ReportCrawl]:
+    def crawls_numbered(self, numbers: set[int]) -> list[ReportCrawl]:
         """The existing crawls among some numbers."""
         if not self.is_engines:
             return self.crawls()
         rows = {number: self.store.crawl(number) for number in sorted(numbers)}
-        crawls = (self._crawl(number, *one) for number, one in rows.items() if one is not None)
+        crawls = (self._make_crawl(number, *one) for number, one in rows.items() if one is not None)
         return [crawl for crawl in crawls if crawl.state is not CrawlState.FORGOTTEN]
 
-    def _all(self) -> Iterator[ReportCrawl]:
-        crawls = (self._crawl(*row) for row in self.store.crawls())
+    def _all_crawls(self) -> Iterator[ReportCrawl]:
+        crawls = (self._make_crawl(*row) for row in self.store.crawls())
         return (crawl for crawl in crawls if crawl.state is not CrawlState.FORGOTTEN)
 
-    def _crawl(self, number: int, name: str, record: bytes) -> ReportCrawl:
+    def _make_crawl(self, number: int, name: str, record: bytes) -> ReportCrawl:
         return ReportCrawl(self.folder, name, number, msgspec.msgpack.decode(record, type=TenantRecord))
 
-    def _unknown(self, name: str | None, there: list[str]) -> BadInput:
+    def _unknown_crawl_error(self, name: str | None, there: list[str]) -> BadInput:
         some = ", ".join(map(repr, there[-MOST_NAMED:])) or "none"
         more = f" and {len(there) - MOST_NAMED:,} others" if len(there) > MOST_NAMED else ""
         return BadInput(f"there is no crawl {name!r} in {self.folder.home}; there are: {some}{more}")
 
-    def live(self, names: Sequence[str] | None = None) -> dict[str, CrawlSnapshot] | None:
+    def live_snapshots(self, names: Sequence[str] | None = None) -> dict[str, CrawlSnapshot] | None:
         """The snapshots of the folder's engine: of the named crawls, or of all that have not ended. None if no engine
         answers."""
         asked = {"live": True} if names is None else {"names": list(names)}
         try:
             connection = Connection(socket_path(self.folder.home))
-        except Gone:
+        except EngineGone:
             return None
         try:
             snapshots = msgspec.convert(connection.call_within(ANSWER_S, "standings", **asked), list[CrawlSnapshot])

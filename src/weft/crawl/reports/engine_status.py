@@ -8,37 +8,41 @@ from collections.abc import Iterable, Mapping
 
 from weft.crawl.reports.crawls import ReportCrawl, ReportFolder
 from weft.engine.crawls.tenant import TenantRecord
-from weft.engine.loop.progress import CrawlStatus, counts_of, failures_in
+from weft.engine.loop.progress import CrawlStatus, counts_of, failures_by_kind
 from weft.engine.model import CrawlSnapshot, CrawlState, EndReason
 
-_ENDED = {EndReason.DONE: "finished", EndReason.CANCELLED: "cancelled", EndReason.FAILED: "failed"}  # others: limit
-_SUMMED = (
+_STATE_BY_REASON = {
+    EndReason.DONE: "finished",
+    EndReason.CANCELLED: "cancelled",
+    EndReason.FAILED: "failed",
+}  # others: limit
+_SUMMED_FIELDS = (
     "pages", "requests", "body_bytes", "queued", "in_flight", "retries", "redirects", "seen", "admitted", "finished",
     "rate",
 )  # fmt: skip
-_COUNTED = ("statuses", "errors", "refused")
+_COUNTED_FIELDS = ("statuses", "errors", "refused")
 
 
 def statuses(report: ReportFolder, crawls: Iterable[ReportCrawl]) -> dict[str, CrawlStatus]:
     """The status of each crawl by name: running ones from the engine, if it answers."""
     asked = list(crawls)
-    live = report.live([crawl.name for crawl in asked if crawl.state is not CrawlState.ENDED])
-    return {crawl.name: _status(report, crawl, live) for crawl in asked}
+    live = report.live_snapshots([crawl.name for crawl in asked if crawl.state is not CrawlState.ENDED])
+    return {crawl.name: _status_of(report, crawl, live) for crawl in asked}
 
 
-def _status(report: ReportFolder, crawl: ReportCrawl, live: Mapping[str, CrawlSnapshot] | None) -> CrawlStatus:
+def _status_of(report: ReportFolder, crawl: ReportCrawl, live: Mapping[str, CrawlSnapshot] | None) -> CrawlStatus:
     assert isinstance(crawl.record, TenantRecord)
     snapshot = (live or {}).get(crawl.name) or crawl.record.last
     if snapshot is not None:
         return status_from_snapshot(snapshot)
-    status = _written(crawl, crawl.record)
+    status = _stored_status(crawl, crawl.record)
     if crawl.record.state is not CrawlState.ENDED and live is None:
         status.state, status.note = "interrupted", "no process is running it"
     settle_crawl(report, crawl.number, status)
     return status
 
 
-def _written(crawl: ReportCrawl, record: TenantRecord) -> CrawlStatus:
+def _stored_status(crawl: ReportCrawl, record: TenantRecord) -> CrawlStatus:
     """The stored status; what the crawl has stored is counted in the index."""
     snapshot = CrawlSnapshot(
         name=crawl.name, id=crawl.number, state=record.state, reason=record.reason, requests=record.requests,
@@ -53,7 +57,7 @@ def status_from_snapshot(snapshot: CrawlSnapshot) -> CrawlStatus:
     ended = sum(snapshot.ends.values())
     known = ended + snapshot.queued + snapshot.in_flight + snapshot.left
     return CrawlStatus(
-        state=_state(snapshot), note=snapshot.note or str(snapshot.reason or ""), waiting_for=snapshot.waiting_for,
+        state=_state_of(snapshot), note=snapshot.note or str(snapshot.reason or ""), waiting_for=snapshot.waiting_for,
         waiting_until=snapshot.waiting_until, started_at=snapshot.opened_at,
         updated_at=snapshot.ended_at or time.time(), elapsed_s=snapshot.running_s, pages=snapshot.pages,
         requests=snapshot.requests, body_bytes=snapshot.body_bytes, queued=snapshot.queued or snapshot.left,
@@ -64,28 +68,28 @@ def status_from_snapshot(snapshot: CrawlSnapshot) -> CrawlStatus:
     )  # fmt: skip
 
 
-def _state(snapshot: CrawlSnapshot) -> str:
+def _state_of(snapshot: CrawlSnapshot) -> str:
     if snapshot.state is not CrawlState.ENDED:
         return {CrawlState.OPEN: "starting"}.get(snapshot.state, str(snapshot.state))
-    return _ENDED.get(snapshot.reason, "limit") if snapshot.reason is not None else "finished"
+    return _STATE_BY_REASON.get(snapshot.reason, "limit") if snapshot.reason is not None else "finished"
 
 
 def settle_crawl(report: ReportFolder, crawl: int, status: CrawlStatus) -> None:
     """Sets pages, bytes, statuses and errors to those in the index, of one crawl or of all (0)."""
     held, current = report.store.stats(0, crawl=crawl), report.store.current(crawl=crawl)
     status.pages, status.body_bytes, status.live_pages = held.pages, held.page_bytes, current.pages
-    status.statuses, status.errors = dict(counts_of(held)[0]), dict(failures_in(current.kinds))
+    status.statuses, status.errors = dict(counts_of(held)[0]), dict(failures_by_kind(current.kinds))
 
 
-def total_of(each: Iterable[CrawlStatus], is_running: bool) -> CrawlStatus:
+def total_status(each: Iterable[CrawlStatus], is_running: bool) -> CrawlStatus:
     """The combined status of all crawls of an engine."""
     listed = list(each)
     total = CrawlStatus(updated_at=max((one.updated_at for one in listed), default=0.0))
     total.started_at = min((one.started_at for one in listed), default=0.0)
     total.elapsed_s = total.updated_at - total.started_at
-    for name in _SUMMED:
+    for name in _SUMMED_FIELDS:
         setattr(total, name, sum(getattr(one, name) for one in listed))
-    for name in _COUNTED:
+    for name in _COUNTED_FIELDS:
         counts: Counter[str] = Counter()
         for one in listed:
             counts.update(getattr(one, name))

@@ -20,9 +20,9 @@ from weft import urls
 from weft.crawl.pods.distribution import redis_urls, server_at
 from weft.crawl.reports.crawls import ReportCrawl, ReportFolder
 from weft.crawl.reports.engine_status import statuses
-from weft.crawl.reports.redirects import chain_of, leads_to_no_page
+from weft.crawl.reports.redirects import leads_to_no_page, redirect_chain_of
 from weft.engine.admission.rules import AdmissionRules
-from weft.engine.loop.fetcher.robots import REFUSALS, rules_of
+from weft.engine.loop.fetcher.robots import REASON_BY_ROBOTS_STATE, rules_of
 from weft.engine.loop.fetcher.verdict import refusal_of
 from weft.engine.loop.progress import CrawlStatus, read_status
 from weft.engine.stored.stored_page import read_page
@@ -36,9 +36,9 @@ from weft.store.errors import UnreadableData
 from weft.store.export.facts import iso
 
 SEARCH_FLAG = "`weft explain --search-pages`"
-Searched = Callable[[str, int], None]  # called with "rows" or "pages", and the number of those searched so far
-MOST_ASKED = 20  # crawls that are checked for a URL that none of them has
-_MEANING = {
+SearchProgress = Callable[[str, int], None]  # called with "rows" or "pages", and the number of those searched so far
+MOST_REQUESTS_LISTED = 20  # crawls that are checked for a URL that none of them has
+_MEANING_OF_REASON = {
     Reason.ROBOTS: "robots.txt forbids it",
     Reason.ROBOTS_UNREACHABLE: "its robots.txt could not be fetched",
     Reason.BREAKER: "its site failed again and again, and was given up",
@@ -71,12 +71,12 @@ class Explanation(Struct):
 class Explanations:
     """Explains URLs for the crawls of a folder, or for one of them; must be closed."""
 
-    def __init__(self, report: ReportFolder, name: str | None = None, search: Searched | None = None) -> None:
+    def __init__(self, report: ReportFolder, name: str | None = None, search: SearchProgress | None = None) -> None:
         """With `search` all stored pages are searched for links to a URL that is not known otherwise."""
         self._report = report
         self._search = search
-        self._only = report.crawls(name) if name is not None or not report.is_engines else None
-        self._view = FrontierView(report.folder.frontiers())
+        self._only_crawl = report.crawls(name) if name is not None or not report.is_engines else None
+        self._view = FrontierView(report.folder.pod_folders())
         self._explainers: dict[int, Explainer] = {}
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class Explanations:
 
     def explain(self, text: str) -> list[Explanation]:
         """One reason for each crawl that is concerned with a URL."""
-        crawls = self._only if self._only is not None else self._crawls_with(text)
+        crawls = self._only_crawl if self._only_crawl is not None else self._crawls_with(text)
         return [self._explainer(one).explain(text) for one in crawls] or [
             Explanation(text, False, "no-crawl", "there is no crawl in this folder")
         ]
@@ -97,7 +97,7 @@ class Explanations:
             return self._report.crawls()[-1:]  # it is not a valid URL for any of them
         numbers = {row.crawl for url in wanted for row in self._report.store.for_url(url)}
         numbers = numbers or {entry.crawl for url in wanted for entry in self._view.entries_of_url(url)}
-        return self._report.named(numbers) if numbers else self._report.crawls()[-MOST_ASKED:]
+        return self._report.crawls_numbered(numbers) if numbers else self._report.crawls()[-MOST_REQUESTS_LISTED:]
 
     def _explainer(self, crawl: ReportCrawl) -> Explainer:
         if crawl.number not in self._explainers:
@@ -109,7 +109,7 @@ class Explainer:
     """Explains URLs for one crawl."""
 
     def __init__(
-        self, report: ReportFolder, crawl: ReportCrawl, view: FrontierView, search: Searched | None = None
+        self, report: ReportFolder, crawl: ReportCrawl, view: FrontierView, search: SearchProgress | None = None
     ) -> None:
         self._report = report
         self._search = search
@@ -124,7 +124,7 @@ class Explainer:
         roots = self._seeds if config.scope.scope == "any" else [*self._seeds, *crawl.scope_seeds()]
         extensions = view.scope_extensions(crawl.number)
         self._rules = AdmissionRules(config.scope, roots, this_year=datetime.now(UTC).year, extensions=extensions)
-        self._agent = product_token(config.fetch.user_agent())
+        self._user_agent = product_token(config.fetch.user_agent())
 
     def explain(self, text: str) -> Explanation:
         """The reason for one URL."""
@@ -145,11 +145,11 @@ class Explainer:
     def _explain_unended(self, url: str) -> Explanation:
         """The reason for a URL without a row in the index."""
         if self._servers:
-            return self._on_redis(url)
+            return self._explain_on_redis(url)
         entries = self._view.entries_of_url(url, self._crawl.number)
         if entries and not entries[-1].ended:
-            key = self._key_of(url)
-            count, is_all = self._view.ahead_of(entries[-1], key, self._key_of)
+            key = self._politeness_key_of(url)
+            count, is_all = self._view.ahead_of(entries[-1], key, self._politeness_key_of)
             ahead = f"{count:,}" if is_all else f"at least {count:,}" if count else "an uncounted number of"
             return self._explain_queued(
                 url, entries[-1], ahead, "in its queue, or being fetched", self._view.site_delays(key)
@@ -158,7 +158,7 @@ class Explainer:
             return Explanation(url, True, "sitemap", "it was read as a sitemap; sitemaps are not stored as pages")
         return self._explain_robots_file(url) or self._explain_by_rules(url) or self._explain_unknown(url)
 
-    def _on_redis(self, url: str) -> Explanation:
+    def _explain_on_redis(self, url: str) -> Explanation:
         """The reason for a URL that no process has ended: the pod's server knows whether it is queued."""
         from weft.frontier.redis.pod_view import site_pace, waiting_items
 
@@ -166,9 +166,9 @@ class Explainer:
         pod = urls.pod_of(urls.domain_of(url), len(self._servers))
         try:
             with server_at(self._servers[pod], self._settings) as (client, where):
-                spill = self._folder.of_pod(pod) / "spill"
+                spill = self._folder.pod_folder(pod) / "spill"
                 entries = waiting_items(client, where, pod, self._config.politeness.key_scope, url, spill)
-                pace = site_pace(client, where, self._key_of(url)) if entries else SiteDelays()
+                pace = site_pace(client, where, self._politeness_key_of(url)) if entries else SiteDelays()
             if entries:
                 return self._explain_queued(
                     url, entries[-1].entry, f"{entries[-1].ahead:,}", entries[-1].location, pace
@@ -179,7 +179,7 @@ class Explainer:
         if known is None and away:
             summary = f"it has not ended; only the Redis of pod {pod} knows if it is queued, and does not answer"
             return Explanation(url, False, "unknown", summary, [away])
-        if known is None and pod not in self._folder.here:
+        if known is None and pod not in self._folder.pods_here:
             return Explanation(
                 url, False, "elsewhere", f"it belongs to pod {pod}, whose pages are on another node: ask there"
             )
@@ -199,7 +199,7 @@ class Explainer:
 
     def _explain_row(self, url: str, rows: list[Row]) -> Explanation:
         """The reason from the last visit; requests with other methods than GET are listed with it."""
-        others = [f"requested with {row.method}: {_outcome(row)}" for row in rows if row.request]
+        others = [f"requested with {row.method}: {_outcome_of_row(row)}" for row in rows if row.request]
         explanation = self._explain_visits(url, [row for row in rows if not row.request] or rows)
         explanation.evidence += others
         return explanation
@@ -215,12 +215,12 @@ class Explainer:
         kind, _, detail = row.error.partition(": ")
         if refusal_of(row.status, row.error):
             evidence += [detail] if detail else []
-            return Explanation(url, False, kind, _MEANING.get(Reason(kind), kind), evidence)
+            return Explanation(url, False, kind, _MEANING_OF_REASON.get(Reason(kind), kind), evidence)
         if 300 <= row.status < 400 and row.final_url != url:
             return self._explain_redirect(url, row, evidence)
         if 200 <= row.status < 300:
             return self._explain_page(url, row, evidence)
-        evidence += self._tries(row.item, row.url)
+        evidence += self._logged_requests(row.item, row.url)
         what = f"HTTP {row.status}" if row.status else row.error
         return Explanation(url, False, "error", f"it was requested and failed: {what}", evidence)
 
@@ -250,7 +250,7 @@ class Explainer:
         return Explanation(url, is_crawled, row.error if row.error in notes else "page", summary, evidence)
 
     def _explain_redirect(self, url: str, row: Row, evidence: list[str]) -> Explanation:
-        chain = chain_of(self._store, row, self._crawl.number)
+        chain = redirect_chain_of(self._store, row, self._crawl.number)
         evidence += [f"{one.status} → {one.final_url}" for one in chain if 300 <= one.status < 400]
         if leads_to_no_page(self._store, row, self._crawl.number):
             summary = "its redirects are circular, or too many"
@@ -259,11 +259,11 @@ class Explainer:
             return Explanation(url, False, row.error, f"it redirects, and that ended there: {row.error}", evidence)
         return Explanation(url, True, "redirect", f"it redirects to {row.final_url}", evidence)
 
-    def _tries(self, item: int, url: str) -> Iterator[str]:
+    def _logged_requests(self, item: int, url: str) -> Iterator[str]:
         """Every request for an item, from the request log: only entries of its site are read."""
         begun: RequestStart | None = None
         by_address = self._config.politeness.key_scope == "ip"
-        for event in self._view.requests_of(None if by_address else self._key_of(url)):
+        for event in self._view.requests_of(None if by_address else self._politeness_key_of(url)):
             if isinstance(event, RequestStart) and event.item == item:
                 begun = event
             elif isinstance(event, RequestEnd) and event.item == item and begun is not None:
@@ -276,10 +276,10 @@ class Explainer:
     ) -> Explanation:
         evidence = [f"depth {entry.depth}; {ahead} URLs of its site come before it", f"it is {location}"]
         evidence += [f"found on {self._store.url_of(entry.parent)}"] if entry.parent else []
-        evidence += self._pace(url, pace)
+        evidence += self._reasons_for_pace(url, pace)
         if entry.attempt:
-            evidence += [f"tried {entry.attempt} times, to be tried again", *self._tries(entry.item, url)]
-        status = self._status()
+            evidence += [f"tried {entry.attempt} times, to be tried again", *self._logged_requests(entry.item, url)]
+        status = self._read_status()
         if status.note and status.state in ("paused", "running"):
             evidence.append(f"the crawl is held up: {status.note}")
         if status.state == "running" and status.waiting_for:
@@ -287,17 +287,17 @@ class Explainer:
             evidence.append(f"the crawl waits: {status.waiting_for}{end}")
         return Explanation(url, False, "queued", "it is queued and has not ended yet", evidence)
 
-    def _status(self) -> CrawlStatus:
+    def _read_status(self) -> CrawlStatus:
         if self._report.is_engines:
             return statuses(self._report, [self._crawl])[self._crawl.name]
         return read_status(self._folder.status) or CrawlStatus()
 
-    def _key_of(self, url: str) -> str:
+    def _politeness_key_of(self, url: str) -> str:
         """The politeness key of a URL."""
         by_domain = self._config.politeness.key_scope == "domain"
         return urls.domain_of(url) if by_domain else urls.host_of(url)
 
-    def _pace(self, url: str, pace: SiteDelays) -> Iterator[str]:
+    def _reasons_for_pace(self, url: str, pace: SiteDelays) -> Iterator[str]:
         """The reasons why requests to the URL's site are less frequent than the crawl's delay allows."""
         tries = self._view.robots_tries(self._crawl.robots_key(urls.origin_of(url)))
         if tries is not None:
@@ -324,16 +324,20 @@ class Explainer:
         reason = Reason(remembered) if remembered else self._rules.refusal(url, 0)
         if reason is not None:
             evidence = [self._rule_detail(reason, url)]
-            return Explanation(url, False, str(reason), _MEANING.get(reason, str(reason)), [e for e in evidence if e])
+            return Explanation(
+                url, False, str(reason), _MEANING_OF_REASON.get(reason, str(reason)), [e for e in evidence if e]
+            )
         record = self._view.robots(self._crawl.robots_key(urls.origin_of(url)))
         if record is None:
             return None
-        if (reason := REFUSALS.get(record.status)) is not None:
-            return Explanation(url, False, str(reason), _MEANING[reason], [record.detail])
-        verdict = rules_of(record).verdict(self._agent, url)
+        if (reason := REASON_BY_ROBOTS_STATE.get(record.status)) is not None:
+            return Explanation(url, False, str(reason), _MEANING_OF_REASON[reason], [record.detail])
+        verdict = rules_of(record).verdict(self._user_agent, url)
         if verdict.allowed:
             return None
-        return Explanation(url, False, "robots", _MEANING[Reason.ROBOTS], [f"{verdict.rule} (line {verdict.line})"])
+        return Explanation(
+            url, False, "robots", _MEANING_OF_REASON[Reason.ROBOTS], [f"{verdict.rule} (line {verdict.line})"]
+        )
 
     def _rule_detail(self, reason: Reason, url: str) -> str:
         scope = self._config.scope
@@ -366,13 +370,13 @@ class Explainer:
 
     # ── from links ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _explain_by_links(self, url: str, alive: Searched) -> Explanation:
+    def _explain_by_links(self, url: str, alive: SearchProgress) -> Explanation:
         """Searches all rows and all stored pages for a link to it."""
         scope = self._config.scope
-        if (cut := self._cut_redirect(url, alive)) is not None:
+        if (cut := self._unfollowed_redirect_to(url, alive)) is not None:
             evidence = [f"{cut.status} from {cut.url}", cut.error]
             return Explanation(url, False, "redirects", "a redirect led to it, and was not followed", evidence)
-        for row, how in self._linking(url, alive):
+        for row, how in self._pages_linking_to(url, alive):
             if how:
                 return Explanation(url, False, "nofollow", "its links say not to follow them", [f"{how} on {row.url}"])
             if scope.max_depth is not None and row.depth >= scope.max_depth:
@@ -384,7 +388,7 @@ class Explainer:
             return Explanation(url, False, "unknown", "it was found, and not queued", [f"on {row.url}"])
         return Explanation(url, False, "no-link", "no stored page links to it", [])
 
-    def _cut_redirect(self, url: str, searched: Searched) -> Row | None:
+    def _unfollowed_redirect_to(self, url: str, searched: SearchProgress) -> Row | None:
         """The redirect that led to a URL and was not followed."""
         for number, row in enumerate(self._store.rows_of(self._crawl.number)):
             searched("rows", number)
@@ -392,7 +396,7 @@ class Explainer:
                 return row
         return None
 
-    def _linking(self, url: str, searched: Searched) -> Iterator[tuple[Row, str]]:
+    def _pages_linking_to(self, url: str, searched: SearchProgress) -> Iterator[tuple[Row, str]]:
         """Stored pages that link to a URL, and why the link was not followed."""
         name = url[url.index("/", 8) :].rpartition("/")[2].partition("?")[0]
         needles = (name.encode(), name.encode("utf-16-le"))  # bytes that a page with such a link almost always has
@@ -406,7 +410,7 @@ class Explainer:
             if page is None or (name.isalnum() and not any(needle in page.body for needle in needles)):
                 continue
             tags = [value for name, value in page.headers if name.lower() == "x-robots-tag"]
-            why = "nofollow of the page" if page.page.nofollow or robots_tag(tags, self._agent)[1] else ""
+            why = "nofollow of the page" if page.page.nofollow or robots_tag(tags, self._user_agent)[1] else ""
             for link in page.page.links:
                 try:
                     target = self._rules.rewritten(urls.join(page.page.base, link.href, page.page.charset or "utf-8"))
@@ -416,6 +420,6 @@ class Explainer:
                     yield row, why or ("rel=nofollow" if "nofollow" in link.rel else "")
 
 
-def _outcome(row: Row) -> str:
+def _outcome_of_row(row: Row) -> str:
     """How a request has ended, in a few words."""
     return ", ".join(filter(None, [f"HTTP {row.status}" if row.status else "", row.error]))

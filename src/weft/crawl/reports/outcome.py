@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.reports.causes import Meaning, meaning_of, meaning_of_lack, unmatched_words
+from weft.crawl.reports.causes import CauseMeaning, meaning_of, meaning_of_lack, unmatched_words
 from weft.engine.loop.progress import CrawlStatus
 from weft.errors import WeftError
 from weft.records import Reason, Row
@@ -27,7 +27,7 @@ NO_TEXT = "no-text"
 _OWN_RULES = frozenset({Reason.PATTERN, Reason.EXCLUDED, Reason.SCOPE})  # reasons for rejecting a seed without a row
 
 
-class Cause(Struct, frozen=True):
+class MissingCause(Struct, frozen=True):
     """One reason for a missing result, and how many URLs have it."""
 
     cause: str  # a reason, an error, http_404, javascript, login, ...
@@ -47,7 +47,7 @@ class CrawlOutcome:
     """The outcome of a crawl; `causes` is empty if there are useful pages."""
 
     headline: str = ""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[MissingCause, ...] = ()
     unmatched: tuple[str, ...] = ()  # patterns that matched no URL: `include='/blog/*'`, in backticks
 
     @property
@@ -55,7 +55,7 @@ class CrawlOutcome:
         """Whether the crawl has no useful pages."""
         return bool(self.causes)
 
-    def lines(self) -> list[str]:
+    def message_lines(self) -> list[str]:
         """The message for people, as lines."""
         lines = [f"No URL matched {', '.join(self.unmatched)}."] if self.unmatched else []
         return [*lines, *([self.headline] if self.causes else []), *(f"  {cause}" for cause in self.causes)]
@@ -63,13 +63,13 @@ class CrawlOutcome:
 
 def outcome_of(folder: CrawlFolder, config: Config, status: CrawlStatus) -> CrawlOutcome:
     """Determines the outcome of a crawl from its folder; unreadable files are reported elsewhere."""
-    unmatched = tuple(_unmatched(config, status))
+    unmatched = tuple(_unmatched_patterns(config, status))
     try:
         store = PageStore.open(folder.data_dirs, read_only=True)
     except WeftError:
         return CrawlOutcome(unmatched=unmatched)
     try:
-        headline, causes = _judged(store, config, status)
+        headline, causes = _judge_store(store, config, status)
     except WeftError:
         return CrawlOutcome(unmatched=unmatched)
     finally:
@@ -77,27 +77,27 @@ def outcome_of(folder: CrawlFolder, config: Config, status: CrawlStatus) -> Craw
     return CrawlOutcome(headline, tuple(causes), unmatched)
 
 
-def _judged(store: PageStore, config: Config, status: CrawlStatus) -> tuple[str, list[Cause]]:
+def _judge_store(store: PageStore, config: Config, status: CrawlStatus) -> tuple[str, list[MissingCause]]:
     seeds, pages = store.kinds(depth=0), status.pages
     is_split = len(config.pods.here) < config.pods.num_pods
-    if pages and (not seeds or _answered(seeds)):
+    if pages and (not seeds or _count_answered(seeds)):
         if lacking := _missing_in_first_pages(store, config):
             return "Nothing that can be read was stored:", lacking
-        if _is_unmatched(config, status) and not is_split and _answered(store.kinds()) == _answered(seeds):
-            return "Only seeds were stored:", [_not_included(status)]
+        if _is_unmatched(config, status) and not is_split and _count_answered(store.kinds()) == _count_answered(seeds):
+            return "Only seeds were stored:", [_cause_not_included(status)]
         return "", []
-    causes = _from_rows(seeds, config)
+    causes = _causes_from_rows(seeds, config)
     if not causes and (pages or is_split):
         return "", []  # redirects to existing pages, or to those of another node
-    causes = causes or _from_rows(store.kinds(), config)
+    causes = causes or _causes_from_rows(store.kinds(), config)
     if not pages:
         reported = {cause.cause.removeprefix("redirect-") for cause in causes}
-        causes += _from_counts({name: n for name, n in status.refused.items() if name not in reported}, config)
+        causes += _causes_from_counts({name: n for name, n in status.refused.items() if name not in reported}, config)
     headline = "Every seed failed:" if pages else "Nothing was stored:"
-    return headline, causes or [Cause("unknown", 0, "no URL was requested")]
+    return headline, causes or [MissingCause("unknown", 0, "no URL was requested")]
 
 
-def _answered(kinds: Mapping[tuple[int, str], int]) -> int:
+def _count_answered(kinds: Mapping[tuple[int, str], int]) -> int:
     """The number of visits that found a page, new or unchanged."""
     return sum(rows for (status, _), rows in kinds.items() if 200 <= status < 300 or status == 304)
 
@@ -108,42 +108,42 @@ def _is_unmatched(config: Config, status: CrawlStatus) -> bool:
     return bool(wanted) and wanted.isdisjoint(status.matched)
 
 
-def _from_rows(kinds: Mapping[tuple[int, str], int], config: Config) -> list[Cause]:
+def _causes_from_rows(kinds: Mapping[tuple[int, str], int], config: Config) -> list[MissingCause]:
     """The causes from the rows' status and error, most frequent first; followed redirects have none."""
     counts: Counter[str] = Counter()
-    meanings: dict[str, Meaning] = {}
+    meanings: dict[str, CauseMeaning] = {}
     for (status, error), rows in kinds.items():
         meaning = meaning_of(status, error, config)
         if meaning is not None:
             counts[meaning.cause] += rows
             meanings.setdefault(meaning.cause, meaning)
-    return [_cause(meanings[cause], rows) for cause, rows in counts.most_common()]
+    return [_make_cause(meanings[cause], rows) for cause, rows in counts.most_common()]
 
 
-def _from_counts(refused: Mapping[str, int], config: Config) -> list[Cause]:
+def _causes_from_counts(refused: Mapping[str, int], config: Config) -> list[MissingCause]:
     """The causes of rejected URLs without a row: seeds that the crawl's own rules reject, and entries of sitemaps."""
     causes = []
     for reason, count in sorted(refused.items(), key=lambda item: -item[1]):
         if count > 0 and reason in _OWN_RULES:
             meaning = meaning_of(0, reason, config)
             assert meaning is not None
-            causes.append(_cause(meaning, count))
+            causes.append(_make_cause(meaning, count))
     return causes
 
 
-def _cause(meaning: Meaning, urls: int) -> Cause:
-    return Cause(meaning.cause, urls, meaning.message, meaning.hint, meaning.may_pass, meaning.settings)
+def _make_cause(meaning: CauseMeaning, urls: int) -> MissingCause:
+    return MissingCause(meaning.cause, urls, meaning.message, meaning.hint, meaning.may_pass, meaning.settings)
 
 
-def _not_included(status: CrawlStatus) -> Cause:
+def _cause_not_included(status: CrawlStatus) -> MissingCause:
     """The cause if only seeds were fetched: they are fetched whatever `include` says, and its patterns match
     nothing."""
     left_out = status.refused.get(Reason.PATTERN, 0)
     hint = "A pattern matches the whole URL, or the path where it begins with /"
-    return Cause("include", left_out, "no pattern of `include` matches", hint)
+    return MissingCause("include", left_out, "no pattern of `include` matches", hint)
 
 
-def _missing_in_first_pages(store: PageStore, config: Config) -> list[Cause]:
+def _missing_in_first_pages(store: PageStore, config: Config) -> list[MissingCause]:
     """What the first pages lack, if all of them lack something; the first good page ends the search."""
     counts: Counter[str] = Counter()
     for row in _first_pages(store):
@@ -151,7 +151,7 @@ def _missing_in_first_pages(store: PageStore, config: Config) -> list[Cause]:
         if lack is None:
             return []
         counts[lack] += 1
-    return [_cause(meaning_of_lack(lack), count) for lack, count in counts.most_common()]
+    return [_make_cause(meaning_of_lack(lack), count) for lack, count in counts.most_common()]
 
 
 def _first_pages(store: PageStore) -> Iterator[Row]:
@@ -179,7 +179,7 @@ def _missing_content(store: PageStore, row: Row, config: Config) -> str | None:
     return lack_of(page.page, redirected=row.hops > 0)
 
 
-def _unmatched(config: Config, status: CrawlStatus) -> Iterator[str]:
+def _unmatched_patterns(config: Config, status: CrawlStatus) -> Iterator[str]:
     """The patterns that matched no URL, as written; unknown if other nodes process URLs, too."""
     if len(config.pods.here) == config.pods.num_pods:
         for flag, patterns in (("include", config.scope.include), ("exclude", config.scope.exclude)):

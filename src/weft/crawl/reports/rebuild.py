@@ -23,11 +23,11 @@ def rebuild(
     if folder.exists() and not folder.is_of_one_crawl():
         return rebuild_engine(folder.home, text=text, watch=watch)
     folder.open_existing()
-    folder.hold()
+    folder.lock_folder()
     try:
         note_rebuild(folder.data_dirs)
         note_items_rebuild(folder.data_dirs)
-        slots = [Slot(pod, "fetcher").name for pod in folder.here]
+        slots = [Slot(pod, "fetcher").name for pod in folder.pods_here]
         return rebuild_index(folder, slots, text=text or "text" in (folder.settings().get("store") or ()), watch=watch)
     finally:
         folder.release()
@@ -41,10 +41,10 @@ def rebuild_frontier(data_dirs: Sequence[str | Path]) -> list[Path]:
     folder.check_streams()
     if folder.on_redis:
         raise BadInput(f"{folder.home}: the crawl's frontier is on Redis, and cannot be rebuilt from the pages here")
-    folder.hold()
+    folder.lock_folder()
     try:
         made = []
-        for pod, home in enumerate(folder.frontiers()):
+        for pod, home in enumerate(folder.pod_folders()):
             if renew_frontier(home, [other for other in range(folder.pods) if other != pod]):
                 made.append(home / "frontier.db")
         return made

@@ -14,14 +14,14 @@ from weft.store.export.facts import iso, read_fields
 from weft.store.export.request import RULE_COLUMNS
 from weft.store.pages import PageStore
 
-_ROW = (
+_ROW_FIELDS = (
     "url", "final_url", "status", "fetched_at", "content_type", "charset", "language", "title", "depth", "parent",
     "digest", "length", "warc_file", "warc_offset", "error",
 )  # fmt: skip
-_POD = ("pod", "pages", "requests", "queued", "in_flight", "sites", "errors", "processes", "restarts", "state")
+_POD_FIELDS = ("pod", "pages", "requests", "queued", "in_flight", "sites", "errors", "processes", "restarts", "state")
 
 
-def document(status: CrawlStatus, pods: int) -> dict[str, Any]:
+def status_document(status: CrawlStatus, pods: int) -> dict[str, Any]:
     """The fields that all three commands share; `pods`: the number of pods of the crawl."""
     return {
         "state": status.state,
@@ -33,7 +33,7 @@ def document(status: CrawlStatus, pods: int) -> dict[str, Any]:
         "elapsed_s": round(status.elapsed_s, 3),
         "pages": status.pages,
         "live_pages": status.live_pages,
-        "pages_per_s": rate(status),
+        "pages_per_s": pages_per_second(status),
         "body_bytes": status.body_bytes,
         "requests": status.requests,
         "retries": status.retries,
@@ -46,13 +46,13 @@ def document(status: CrawlStatus, pods: int) -> dict[str, Any]:
         "queued": status.queued,
         "in_flight": status.in_flight,
         "sites": status.sites,
-        "statuses": _some(status.statuses),
-        "errors": _some(status.errors),
-        "slowed": _some(status.slowed),
-        "refused": _some(status.refused),
+        "statuses": _nonzero_counts(status.statuses),
+        "errors": _nonzero_counts(status.errors),
+        "slowed": _nonzero_counts(status.slowed),
+        "refused": _nonzero_counts(status.refused),
         "unparsed": status.poisoned,
-        "repairs": _some(status.repairs),
-        "pods": {"of": pods, "each": [_pod(pod) for pod in status.pods]},
+        "repairs": _nonzero_counts(status.repairs),
+        "pods": {"of": pods, "each": [_pod_document(pod) for pod in status.pods]},
     }
 
 
@@ -62,25 +62,25 @@ def _waiting_until(status: CrawlStatus) -> str | None:
     return iso(status.waiting_until) if is_known and status.waiting_until is not None else None
 
 
-def row_facts(row: Row, store: PageStore) -> dict[str, Any]:
+def row_document(row: Row, store: PageStore) -> dict[str, Any]:
     """A row under the field names of the exports: times in ISO 8601 (UTC), a parent as a URL, missing values as
     null."""
-    facts: dict[str, Any] = {name: getattr(row, name) or None for name in _ROW}
+    facts: dict[str, Any] = {name: getattr(row, name) or None for name in _ROW_FIELDS}
     facts |= {"status": row.status, "depth": row.depth, "length": row.length, "fetched_at": iso(row.fetched_at)}
     facts["parent"] = store.url_of(row.parent) if row.parent else None
     facts["warc_offset"] = row.warc_offset if row.warc_file else None
     return facts | read_fields(row, RULE_COLUMNS) if row.fields else facts
 
 
-def rate(status: CrawlStatus) -> float:
+def pages_per_second(status: CrawlStatus) -> float:
     """Pages per second of run time, over all runs."""
     return round(status.pages / status.elapsed_s, 3) if status.elapsed_s else 0.0
 
 
-def _some(counts: dict[str, int]) -> dict[str, int]:
+def _nonzero_counts(counts: dict[str, int]) -> dict[str, int]:
     """The nonzero counts, largest first."""
     return {name: count for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count}
 
 
-def _pod(pod: PodStatus) -> dict[str, Any]:
-    return {name: getattr(pod, name) for name in _POD}
+def _pod_document(pod: PodStatus) -> dict[str, Any]:
+    return {name: getattr(pod, name) for name in _POD_FIELDS}

@@ -30,10 +30,10 @@ from weft.records import Found, Purpose
 from weft.telemetry import Log
 
 SLICE_S = 0.015
-_LINES = 100  # lines that are admitted together
+_LINES_AT_ONCE = 100  # lines that are admitted together
 _MOST_LOGGED = 100  # invalid lines that are logged
-_ORIGINS = 50_000  # added to the scope between two heartbeats
-_NOTE = "seeds"
+_MOST_ORIGINS_REMEMBERED = 50_000  # added to the scope between two heartbeats
+_PROGRESS_NOTE = "seeds"
 log = Log("weft.crawl.seeds.feeding")
 
 
@@ -45,7 +45,7 @@ class FeedProgress(msgspec.Struct):
     is_over: bool = False
 
 
-class Feeding:
+class SeedFeed:
     """The streams of one crawl, for one process. `is_over` when everything is read."""
 
     def __init__(
@@ -69,18 +69,18 @@ class Feeding:
         self._expand = expand
         self._ended = ended
         self._invalid_lines = 0
-        self._streams = folder.streams()
+        self._streams = folder.seed_streams()
         self._text_bytes = sum(stream.text_bytes for stream in self._streams) or 1
-        self._done = FeedProgress()
-        if admits and self._streams and (noted := frontier.notes.note(_NOTE)):
-            self._done = msgspec.json.decode(noted, type=FeedProgress)
-        self._is_new = any(self._position(stream).at < stream.bytes for stream in self._streams)
+        self._positions = FeedProgress()
+        if admits and self._streams and (noted := frontier.notes.note(_PROGRESS_NOTE)):
+            self._positions = msgspec.json.decode(noted, type=FeedProgress)
+        self._is_new = any(self._position_in(stream).at < stream.bytes for stream in self._streams)
         self.is_over = not self._streams or (crawl.scope.seeded_urls_only and not (admits and self._is_new))
-        self._pieces = self._read()
+        self._pieces = self._unread_pieces()
         self._piece: tuple[SeedStream, Piece] | None = None
         self._line = 0  # in the piece: lines before it are done
         if self.is_over:
-            self._end()
+            self._end_feed()
 
     def __call__(self) -> None:
         """Reads for a short time. If a full disk or an unavailable server causes an error, the next call tries
@@ -90,56 +90,59 @@ class Feeding:
             if self._piece is None:
                 self._piece, self._line = next(self._pieces, None), 0
             if self._piece is None:
-                self._end()
+                self._end_feed()
             else:
-                self._step(*self._piece)
+                self._admit_next_lines(*self._piece)
 
-    def _read(self) -> Iterator[tuple[SeedStream, Piece]]:
+    def _unread_pieces(self) -> Iterator[tuple[SeedStream, Piece]]:
         """Yields unread pieces first, so that a short run gets further than the one before it."""
-        starts = {stream.name: self._position(stream).at for stream in self._streams}
+        starts = {stream.name: self._position_in(stream).at for stream in self._streams}
         before = 0
         for stream in self._streams:
-            for piece in self._folder.pieces(stream, starts[stream.name]):
+            for piece in self._folder.read_stream(stream, starts[stream.name]):
                 self._report_share((before + piece.text_before) / self._text_bytes)
                 yield stream, piece
             before += stream.text_bytes
         for stream in self._streams:
-            for piece in self._folder.pieces(stream):
+            for piece in self._folder.read_stream(stream):
                 if piece.at >= starts[stream.name]:
                     break
                 yield stream, piece
 
-    def _end(self) -> None:
+    def _end_feed(self) -> None:
         self.is_over = True
         self._ended()
         self._report_share(1.0)
         if self._admits and self._is_new:
-            log.info("seeds admitted", seeds=self._done.seeds, not_urls=self._invalid_lines)
+            log.info("seeds admitted", seeds=self._positions.seeds, not_urls=self._invalid_lines)
 
-    def _step(self, stream: SeedStream, piece: Piece) -> None:
-        lines, last = piece.lines[self._line : self._line + _LINES], min(self._line + _LINES, len(piece.lines))
+    def _admit_next_lines(self, stream: SeedStream, piece: Piece) -> None:
+        lines, last = (
+            piece.lines[self._line : self._line + _LINES_AT_ONCE],
+            min(self._line + _LINES_AT_ONCE, len(piece.lines)),
+        )
         here = StreamPosition(piece.end) if last == len(piece.lines) else StreamPosition(piece.at, last)
-        there = self._position(stream)
+        there = self._position_in(stream)
         if not self._admits or (here.at, here.lines) <= (there.at, there.lines):
             self._admit_late_sitemaps(lines)
         else:
-            self._admit(stream, lines, piece.lines_before + self._line, here)
+            self._admit_lines(stream, lines, piece.lines_before + self._line, here)
         self._line = last
         if last == len(piece.lines):
             self._piece = None
 
     def _admit_late_sitemaps(self, lines: list[str]) -> None:
         if not self._crawl.scope.seeded_urls_only:
-            sitemaps = [one for seed in all_seeds(lines) for one in self._late_sitemap(seed)]
+            sitemaps = [one for seed in all_seeds(lines) for one in self._sitemap_of_late_origin(seed)]
             self._frontier.queue.admit(self._crawl.number, sitemaps)
 
-    def _admit(self, stream: SeedStream, lines: list[str], before: int, position: StreamPosition) -> None:
+    def _admit_lines(self, stream: SeedStream, lines: list[str], before: int, position: StreamPosition) -> None:
         """Admits this pod's seeds, and stores the position; the next commit makes both durable."""
         crawl, links = self._crawl, list[Found]()
         for number, line in enumerate(lines, before + 1):
-            if (seed := self._seed(stream, line, number)) is None:
+            if (seed := self._parse_seed(stream, line, number)) is None:
                 continue
-            links += self._late_sitemap(seed)
+            links += self._sitemap_of_late_origin(seed)
             url = crawl.rules.rewritten(seed)
             if not self._owns(url):
                 continue
@@ -149,16 +152,20 @@ class Feeding:
             else:
                 crawl.progress.refused[reason] += 1
         admission = self._frontier.queue.admit(crawl.number, links)
-        self._done.positions[stream.name] = position
-        self._done.seeds += sum(one.purpose is Purpose.PAGE for one in links)
-        self._frontier.notes.note(_NOTE, msgspec.json.encode(self._done).decode())
+        self._positions.positions[stream.name] = position
+        self._positions.seeds += sum(one.purpose is Purpose.PAGE for one in links)
+        self._frontier.notes.note(_PROGRESS_NOTE, msgspec.json.encode(self._positions).decode())
         if admission.expand:
             self._expand(admission)
 
-    def _late_sitemap(self, seed: str) -> list[Found]:
+    def _sitemap_of_late_origin(self, seed: str) -> list[Found]:
         """The sitemap of a seed's origin from which a page was fetched before, as a link of some page."""
         crawl, origin = self._crawl, urls.origin_of(seed)
-        if not crawl.add_seed_origin(seed) or origin not in crawl.known_origins or crawl.book.of(origin)[1].sitemaps:
+        if (
+            not crawl.add_seed_origin(seed)
+            or origin not in crawl.known_origins
+            or crawl.robots_book.rules_of_origin(origin)[1].sitemaps
+        ):
             return []
         at = f"{origin}/sitemap.xml"
         is_wanted = crawl.scope.max_depth != 0 and not crawl.scope.seeded_urls_only and self._owns(at)
@@ -166,7 +173,7 @@ class Feeding:
             return []
         return [Found(at, 0, 0, 0, Purpose.SITEMAP, origin)]
 
-    def _seed(self, stream: SeedStream, line: str, number: int) -> str | None:
+    def _parse_seed(self, stream: SeedStream, line: str, number: int) -> str | None:
         try:
             seed = seed_of(line)
         except BadUrl as bad:
@@ -179,12 +186,12 @@ class Feeding:
             check_email((seed,), self._crawl.fetch)
         return seed
 
-    def _position(self, stream: SeedStream) -> StreamPosition:
-        return self._done.positions.get(stream.name, StreamPosition())
+    def _position_in(self, stream: SeedStream) -> StreamPosition:
+        return self._positions.positions.get(stream.name, StreamPosition())
 
     def _report_share(self, share: float) -> None:
         status = self._crawl.progress.status
-        status.seeds, status.seeds_read = self._done.seeds, share
+        status.seeds, status.seeds_read = self._positions.seeds, share
 
 
 class Feeds:
@@ -210,6 +217,6 @@ def learn_scope(rules: AdmissionRules, folder: CrawlFolder, progress: CrawlProgr
     """If seeds decide the scope: extends it by the origins of the streams, which `start` has recorded."""
     for number, seed in enumerate(folder.scope_seeds()):
         rules.extend(seed)
-        if number % _ORIGINS == 0:
+        if number % _MOST_ORIGINS_REMEMBERED == 0:
             alive()
             progress.write("starting", f"loading the scope of the seeds: {number:,} origins")

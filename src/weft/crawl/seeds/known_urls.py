@@ -22,7 +22,7 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.processes.process_spec import ProcessSpec
 from weft.crawl.seeds.feeding import SLICE_S
 from weft.engine.loop.stop import BLOCKING
-from weft.engine.user_code.running import found_again
+from weft.engine.user_code.running import found_from_output
 from weft.frontier.contract import Frontier
 from weft.frontier.durability.walk import is_walk_unfinished
 from weft.records import MAY_SUCCEED, POD_SHIFT, Found, Reason, Row
@@ -158,7 +158,7 @@ class Again:
             self._queued += len(again)
             outputs = self._store.outputs_of([*again]) if self._spec.config.spider.is_given else {}
             yield from (
-                (row.item, found_again(row, outputs.get(row.item)) if row.item in again else None) for row in some
+                (row.item, found_from_output(row, outputs.get(row.item)) if row.item in again else None) for row in some
             )
         self._frontier.notes.note(f"{name}_queued", self._frontier.notes.note(f"{name}_from"))
 

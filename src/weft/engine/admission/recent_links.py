@@ -15,11 +15,11 @@ from collections import Counter
 
 from weft.records import Reason
 
-_KEPT = 60_000
-_STRANGE = 4  # pages in a row without a recently seen link, after which a site's links are not remembered
-_LOOKED_AT = 8  # of such a site, one page in this many is checked
+_MOST_LINKS_OF_A_SITE = 60_000
+_MOST_UNKNOWN_PAGES = 4  # pages in a row without a recently seen link, after which a site's links are not remembered
+_LINKS_SAMPLED = 8  # of such a site, one page in this many is checked
 # These reasons depend on the URL and the settings alone. When a scope is extended, all remembered links are forgotten.
-_LASTING = frozenset(
+_LASTING_REASONS = frozenset(
     {Reason.SCOPE, Reason.EXTENSION, Reason.LENGTH, Reason.SYNTAX, Reason.SCHEME, Reason.PATTERN, Reason.EXCLUDED}
 )
 
@@ -33,25 +33,25 @@ class RecentLinks:
         self._strange: dict[str, int] = {}  # by site: how many pages in a row had no recently seen link
         self._kept = 0
 
-    def fresh(self, base: str, hrefs: list[str]) -> list[str]:
+    def select_unseen_links(self, base: str, hrefs: list[str]) -> list[str]:
         """The links of a page that must be judged; recently seen ones are counted."""
         site = base[: base.index("/", 8)]
         strange = self._strange.get(site, 0)
-        if strange >= _STRANGE and strange % _LOOKED_AT:
+        if strange >= _MOST_UNKNOWN_PAGES and strange % _LINKS_SAMPLED:
             self._strange[site] = strange + 1
             return hrefs
         fates = self._sites.get(site)
-        if fates is None or self._kept > _KEPT:
-            if self._kept + len(self._sites) > _KEPT:
+        if fates is None or self._kept > _MOST_LINKS_OF_A_SITE:
+            if self._kept + len(self._sites) > _MOST_LINKS_OF_A_SITE:
                 self._sites.clear()
                 self._kept = 0
-            if len(self._strange) > _KEPT:
+            if len(self._strange) > _MOST_LINKS_OF_A_SITE:
                 self._strange.clear()
             fates = self._sites.setdefault(site, {})
         met = list(map(fates.get, hrefs))
         again = met.count(Reason.DUPLICATE)
         if again != len(met):
-            hrefs = self._learn(fates, _folder(base), hrefs, met)
+            hrefs = self._resolve_unseen_links(fates, _folder_of_url(base), hrefs, met)
             again = met.count(Reason.DUPLICATE)
             if again + len(hrefs) != len(met):
                 self._refused.update(fate for fate in met if fate is not None and fate is not Reason.DUPLICATE)
@@ -62,7 +62,9 @@ class RecentLinks:
         self._refused[Reason.DUPLICATE] += again
         return hrefs
 
-    def _learn(self, fates: dict[str, str], folder: str, hrefs: list[str], met: list[str | None]) -> list[str]:
+    def _resolve_unseen_links(
+        self, fates: dict[str, str], folder: str, hrefs: list[str], met: list[str | None]
+    ) -> list[str]:
         """Looks up again the links whose text has not been seen, since a relative link means another page on another
         page. The rest is fresh, and recently seen from now on.
         """
@@ -81,29 +83,29 @@ class RecentLinks:
         self._kept += len(fresh)
         return fresh
 
-    def refused(self, page: str, url: str, reason: Reason) -> None:
+    def record_refusal(self, page: str, url: str, reason: Reason) -> None:
         """Records that a fresh link of a page was rejected."""
         root = page.index("/", 8)
         fates = self._sites.get(page[:root], {})
         keys = [url, url[url.index("/") :]]
         if url.startswith(page[: root + 1]):
             keys.append(url[root:])
-            folder = _folder(page)
+            folder = _folder_of_url(page)
             if url.startswith(folder + "/"):
                 keys.append(f"{folder} {url[len(folder) + 1 :]}")
         for key in keys:
             if key in fates:
-                if reason in _LASTING:
+                if reason in _LASTING_REASONS:
                     fates[key] = reason
                 else:
                     del fates[key]
 
-    def forget(self) -> None:
+    def forget_links(self) -> None:
         """Forgets all links: one that was rejected may be admitted from now on."""
         self._sites.clear()
         self._strange.clear()
         self._kept = 0
 
 
-def _folder(base: str) -> str:
+def _folder_of_url(base: str) -> str:
     return base.partition("?")[0].rpartition("/")[0]

@@ -20,7 +20,7 @@ from weft.engine.admission.traps import (
     MAX_SEGMENTS,
     ParameterGuard,
     SamenessGuard,
-    trap,
+    trap_reason,
     without_parameters,
     without_session,
 )
@@ -39,7 +39,7 @@ class AdmissionRules:
     def __init__(self, section: ScopeSection, seeds: Iterable[str], *, this_year: int, extensions: Iterable[str] = ()):
         self._section = section
         self._this_year = this_year
-        self._oddness = (
+        self._unusual_link_pattern = (
             EARLIEST_YEAR, this_year + 1, MAX_SEGMENTS, urls.LONGEST_EXTENSION, urls.SKIPPED_EXTENSIONS
         )  # fmt: skip
         self._excluded = read_domains(section.exclude_file) if section.exclude_file else frozenset()
@@ -98,11 +98,11 @@ class AdmissionRules:
         """Whether a URL lies within the scope that the seeds set."""
         if self._section.scope == "prefix":
             return url.startswith(self._prefixes)
-        return self._of_origin(url[: url.index("/", 8)]) is not Reason.SCOPE
+        return self._refusal_of_origin(url[: url.index("/", 8)]) is not Reason.SCOPE
 
     def looks_like_a_trap(self, url: str) -> str | None:
         """Why a URL looks like part of an endless space, judged by the URL alone; None if it does not."""
-        return trap(url, self._this_year)
+        return trap_reason(url, self._this_year)
 
     def refusal(
         self,
@@ -118,7 +118,7 @@ class AdmissionRules:
 
         `included`: a seed or a sitemap, to which `include` does not apply. `page`: where the link was found.
         """
-        by_origin = self._of_origin(url[: url.index("/", 8)])
+        by_origin = self._refusal_of_origin(url[: url.index("/", 8)])
         if by_origin is Reason.EXCLUDED:
             return by_origin
         if is_link and urls.skipped_extension(url):
@@ -132,22 +132,22 @@ class AdmissionRules:
             return Reason.PATTERN
         if self._section.max_depth is not None and depth > self._section.max_depth:
             return Reason.DEPTH
-        if is_link and self._section.trap_rules and self._is_trap(url):
+        if is_link and self._section.trap_rules and self._looks_like_a_trap_of_this_crawl(url):
             return Reason.TRAP
         if page is not None and self.sameness.stops(url, page):
             return Reason.TRAP
         return None
 
-    def _is_trap(self, url: str) -> bool:
+    def _looks_like_a_trap_of_this_crawl(self, url: str) -> bool:
         return self.looks_like_a_trap(url) is not None or self._parameter_guard.explodes(url)
 
-    def sift(self, links: list[str], page: Lease) -> tuple[list[PageLinks], list[tuple[str, Reason]]]:
+    def split_admitted(self, links: list[str], page: Lease) -> tuple[list[PageLinks], list[tuple[str, Reason]]]:
         """The links of a page that are admitted, by origin, and those that are not, with the reasons."""
         let_in: list[PageLinks] = []
         refused: list[tuple[str, Reason]] = []
-        is_simple = self._is_simple(page)
-        for origin, there, odd in grouped(links, *self._oddness):
-            verdict = self._of_origin(origin)
+        is_simple = self._needs_only_simple_rules(page)
+        for origin, there, odd in grouped(links, *self._unusual_link_pattern):
+            verdict = self._refusal_of_origin(origin)
             if verdict is Reason.EXCLUDED:
                 refused += [(url, verdict) for url in there]
                 continue
@@ -156,15 +156,17 @@ class AdmissionRules:
                 continue
             good = there
             if odd or not is_simple:
-                good = self._good(there, odd if is_simple else there, page, refused)
-            inside, outside = self._parted(good) if self._section.offsite_hops else (good, [])
+                good = self._judge_links_one_by_one(there, odd if is_simple else there, page, refused)
+            inside, outside = self._split_by_scope(good) if self._section.offsite_hops else (good, [])
             if inside:
                 let_in.append(PageLinks(origin, inside, page.depth + 1, page.item))
             if outside:
                 let_in.append(PageLinks(origin, outside, page.depth + 1, page.item, page.offsite + 1))
         return let_in, refused
 
-    def _good(self, links: list[str], odd: Container[str], page: Lease, refused: list[tuple[str, Reason]]) -> list[str]:
+    def _judge_links_one_by_one(
+        self, links: list[str], odd: Container[str], page: Lease, refused: list[tuple[str, Reason]]
+    ) -> list[str]:
         """Judges one by one those links of a page that need it; refused ones are added to `refused`."""
         good = []
         for url in links:
@@ -177,7 +179,7 @@ class AdmissionRules:
                 refused.append((url, reason))
         return good
 
-    def _parted(self, links: list[str]) -> tuple[list[str], list[str]]:
+    def _split_by_scope(self, links: list[str]) -> tuple[list[str], list[str]]:
         """Splits an origin's links into those within the scope and those outside it, which count as hops."""
         if not links:
             return [], []
@@ -185,7 +187,7 @@ class AdmissionRules:
             return (links, []) if self.in_scope(links[0]) else ([], links)
         return [url for url in links if self.in_scope(url)], [url for url in links if not self.in_scope(url)]
 
-    def _is_simple(self, page: Lease) -> bool:
+    def _needs_only_simple_rules(self, page: Lease) -> bool:
         """Whether nothing but its origin, its extension and its form decides about a link of this page."""
         limit = self._section.max_depth
         return (
@@ -194,18 +196,18 @@ class AdmissionRules:
             and not self.sameness.has_stopped(page.url)
         )
 
-    def _of_origin(self, origin: str) -> Reason | None:
+    def _refusal_of_origin(self, origin: str) -> Reason | None:
         try:
             return self._origins[origin]
         except KeyError:
             if len(self._origins) > _MOST_ORIGINS:
                 self._origins.clear()
-            verdict = self._origins[origin] = self._judge(origin)
+            verdict = self._origins[origin] = self._judge_origin(origin)
             return verdict
 
-    def _judge(self, origin: str) -> Reason | None:
+    def _judge_origin(self, origin: str) -> Reason | None:
         host = urls.host_of(origin + "/")
-        if self._excluded and _is_under(host, self._excluded):
+        if self._excluded and _is_subdomain_of_any(host, self._excluded):
             return Reason.EXCLUDED
         if self._section.scope == "domain" and urls.domain(host) not in self._inside:
             return Reason.SCOPE
@@ -234,7 +236,7 @@ def read_domains(path: str) -> frozenset[str]:
     return frozenset(domains)
 
 
-def _is_under(host: str, domains: frozenset[str]) -> bool:
+def _is_subdomain_of_any(host: str, domains: frozenset[str]) -> bool:
     while host:
         if host in domains:
             return True
@@ -250,12 +252,12 @@ class Patterns:
     """
 
     def __init__(self, setting: str, patterns: Sequence[str]) -> None:
-        self._all = [(f"{setting} {pattern}", _search(pattern)) for pattern in patterns]
+        self._searches = [(f"{setting} {pattern}", _compile_search(pattern)) for pattern in patterns]
 
     def match(self, url: str, matched: set[str]) -> bool:
         """Whether a pattern matches; each one that does for the first time is added to `matched`."""
         found = False
-        for name, search in self._all:
+        for name, search in self._searches:
             if found and name in matched:
                 continue
             if search(url):
@@ -264,7 +266,7 @@ class Patterns:
         return found
 
 
-def _search(pattern: str) -> Callable[[str], object]:
+def _compile_search(pattern: str) -> Callable[[str], object]:
     if is_url_pattern(pattern):
         return compile_url_pattern(pattern).matches
     return re.compile(expression(pattern)).search

@@ -19,16 +19,16 @@ MAX_VARIANTS = 40  # of one path with the same three or more parameters
 EARLIEST_YEAR = 1990
 SAME_LEVELS = 12  # of near-identical pages, each one link deeper than the one before
 SAME_PAGES = 1000  # of them at any depth in a row
-_READ_KEPT = 1024  # far more pages than lie between parsing a page and admitting its links
-NEARLY = 0.95  # share of common words from which two pages count as the same
+_PAGES_KEPT = 1024  # far more pages than lie between parsing a page and admitting its links
+NEARLY_ALL_WORDS = 0.95  # share of common words from which two pages count as the same
 
 _SESSION_NAME = (
     r"(?:jsessionid|phpsessid|aspsessionid[a-z]*|sessionid|session_id|session|sid|cfid|cftoken|zenid|osCsid)"
 )
 _SESSION_IN_PATH = re.compile(rf";{_SESSION_NAME}=[^/?;]*", re.IGNORECASE)
 _SESSION_IN_QUERY = re.compile(rf"(?<=[?&]){_SESSION_NAME}=[0-9A-Za-z._-]{{16,}}(?:&|$)", re.IGNORECASE)
-_NUMBERS = re.compile(r"[0-9]+")
-_REPEATED = re.compile(r"((?:/[^/?]+){1,4}?)\1\1(?=[/?]|$)")
+_DIGITS = re.compile(r"[0-9]+")
+_REPEATED_SEGMENTS = re.compile(r"((?:/[^/?]+){1,4}?)\1\1(?=[/?]|$)")
 _DATE = re.compile(rf"{DATED_PATH}|[?&](?:year|y|date|month|day)=([1-3][0-9]{{3}})(?![0-9])")
 
 
@@ -52,14 +52,14 @@ def without_parameters(url: str, patterns: tuple[str, ...]) -> str:
     return path + ("?" + "&".join(kept) if kept else "")
 
 
-def trap(url: str, this_year: int) -> str | None:
+def trap_reason(url: str, this_year: int) -> str | None:
     """Why a URL looks like part of an endless space, or None."""
     path = url[url.find("/", 8) :]
     slashes = path.count("/")
     if slashes >= 3:
         if slashes > MAX_SEGMENTS:
             return "too many path segments"
-        if _REPEATED.search(path):
+        if _REPEATED_SEGMENTS.search(path):
             return "repeating path segments"
         if slashes > MAX_SAME_SEGMENT:
             segments = path.partition("?")[0].split("/")[1:]
@@ -82,7 +82,7 @@ class ParameterGuard:
 
     def __init__(self, kept: int = 20_000) -> None:
         self._variants: OrderedDict[str, set[str] | None] = OrderedDict()  # None: a path that explodes
-        self._kept = kept
+        self._most_paths = kept
 
     def explodes(self, url: str) -> bool:
         """Counts a URL; True if its path has too many variants."""
@@ -95,14 +95,14 @@ class ParameterGuard:
         if variants is not None:
             variants.add("&".join(parts))
             if len(variants) > MAX_VARIANTS:
-                variants = set() if _numbers_its_pages(variants) else None
+                variants = set() if _have_a_page_number(variants) else None
         self._variants[name] = variants
-        if len(self._variants) > self._kept:
+        if len(self._variants) > self._most_paths:
             self._variants.popitem(last=False)
         return variants is None
 
 
-def _numbers_its_pages(queries: set[str]) -> bool:
+def _have_a_page_number(queries: set[str]) -> bool:
     """Whether a parameter has another value in most of some queries with the same parameters."""
     values: dict[str, set[str]] = {}
     for query in queries:
@@ -131,31 +131,31 @@ class SamenessGuard:
     """
 
     def __init__(self, kept: int = 20_000, *, is_on: bool = True) -> None:
-        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._runs: OrderedDict[str, _SamePages] = OrderedDict()
         self._stopped: set[str] = set()
-        self._kept = kept
-        self._is_on = is_on
+        self._most_patterns = kept
+        self._is_enabled = is_on
         # Page -> pattern and depth, kept until the page's new links are known.
-        self._read: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        self._pages_read: OrderedDict[str, tuple[str, int]] = OrderedDict()
 
     def observe(self, url: str, title: str, links: int, depth: int, words: Callable[[], frozenset[str]]) -> None:
         """Records a fetched page; `words` is called only if it looks like the ones before."""
-        pattern = pattern_of(url) if self._is_on else None
+        pattern = pattern_of(url) if self._is_enabled else None
         if pattern is None or pattern in self._stopped:
             return
-        shape = (_NUMBERS.sub("", title), links)
+        shape = (_DIGITS.sub("", title), links)
         run = self._runs.pop(pattern, None)
         if run is None or run.shape != shape:
-            run = _Run(shape, run)
+            run = _SamePages(shape, run)
         run.seen += 1
         self._runs[pattern] = run
         if run.pages >= SAME_LEVELS // 2:
             run.compare(words())
-        self._read[url] = pattern, depth
-        if len(self._runs) > self._kept:
+        self._pages_read[url] = pattern, depth
+        if len(self._runs) > self._most_patterns:
             self._runs.popitem(last=False)
-        if len(self._read) > _READ_KEPT:
-            self._read.popitem(last=False)
+        if len(self._pages_read) > _PAGES_KEPT:
+            self._pages_read.popitem(last=False)
 
     def may_compare(self, url: str) -> bool:
         """Whether `observe` may soon ask for the words of this page."""
@@ -163,9 +163,9 @@ class SamenessGuard:
         run = self._runs.get(pattern) if pattern is not None else None
         return run is not None and run.pages > 0
 
-    def counts(self, page: str) -> bool:
+    def needs_new_links(self, page: str) -> bool:
         """Whether `record_links` should be called for a page's new links."""
-        return page in self._read
+        return page in self._pages_read
 
     def _leads_to_leaves(self, pattern: str, new: list[str]) -> bool:
         others = {other for url in new if (other := pattern_of(url)) is not None and other != pattern}
@@ -173,9 +173,9 @@ class SamenessGuard:
 
     def record_links(self, page: str, new: Iterable[str]) -> bool:
         """Records the new URLs that a page has links to; True if its pattern is stopped by that."""
-        if page not in self._read:
+        if page not in self._pages_read:
             return False
-        pattern, depth = self._read.pop(page)
+        pattern, depth = self._pages_read.pop(page)
         origin = page[: page.index("/", 8) + 1]
         own = [url for url in new if url.startswith(origin)]
         run = self._runs.get(pattern)
@@ -199,25 +199,27 @@ class SamenessGuard:
         return self.has_stopped(page) and pattern_of(url) in self._stopped
 
 
-class _Run:
+class _SamePages:
     """Consecutive pages of one pattern that looked the same; `pages` counts those with a link to a new URL."""
 
-    __slots__ = ("deepest", "led", "levels", "pages", "seen", "shape", "words")
+    __slots__ = ("deepest", "levels", "pages", "pages_with_new_links", "seen", "shape", "words")
 
-    def __init__(self, shape: tuple[str, int], before: _Run | None) -> None:
+    def __init__(self, shape: tuple[str, int], before: _SamePages | None) -> None:
         self.shape = shape
         self.seen: int = before.seen if before is not None else 0  # pages of the pattern, whatever they look like
-        self.led: int = before.led if before is not None else 0  # pages of the pattern that had a link to a new URL
+        self.pages_with_new_links: int = (
+            before.pages_with_new_links if before is not None else 0
+        )  # pages of the pattern that had a link to a new URL
         self.pages = self.levels = self.deepest = 0
         self.words: frozenset[str] | None = None
 
     @property
     def is_leaf(self) -> bool:
         """Whether most pages of the pattern lead to no new URL; a few may link to the next page of the list."""
-        return 2 * self.led <= self.seen
+        return 2 * self.pages_with_new_links <= self.seen
 
     def led_on(self, depth: int, *, to_leaves: bool) -> None:
-        self.led += 1
+        self.pages_with_new_links += 1
         self.pages += 1
         if to_leaves or self.is_leaf:
             self.levels = 0
@@ -227,7 +229,7 @@ class _Run:
 
     def compare(self, words: frozenset[str]) -> None:
         before, self.words = self.words, words
-        if before is not None and len(before & words) < NEARLY * len(before | words):
+        if before is not None and len(before & words) < NEARLY_ALL_WORDS * len(before | words):
             self.pages = self.levels = self.deepest = 0
 
 
@@ -235,7 +237,7 @@ def pattern_of(url: str) -> str | None:
     """The URL without its numbers and parameter values; None if it has neither."""
     at = url.index("/", 8)
     path, mark, query = url[at:].partition("?")
-    plain, numbers = _NUMBERS.subn("0", path)
+    plain, numbers = _DIGITS.subn("0", path)
     if not mark:
         return url[:at] + plain if numbers else None
     names = "&".join(sorted(part.partition("=")[0] for part in query.split("&")))

@@ -16,7 +16,7 @@ from weft.frontier.contract import CrawlLimits
 MOST_SITEMAPS, FEW_SITEMAPS = 2000, 20  # of one site: at 50,000 URLs each, that is more than most crawls ever fetch
 
 
-def limits_of(config: Config, in_flight: int | None = None) -> CrawlLimits:
+def frontier_limits_of(config: Config, in_flight: int | None = None) -> CrawlLimits:
     """The limits that the frontier keeps. No crawl needs more sitemaps of a site than it may fetch pages of it."""
     limits = config.limits
     sitemaps = MOST_SITEMAPS if limits.max_pages is None else min(MOST_SITEMAPS, max(FEW_SITEMAPS, limits.max_pages))

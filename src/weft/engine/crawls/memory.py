@@ -24,7 +24,7 @@ def check_memory(given: object) -> int | None:
     return given
 
 
-def flight_within(memory_bytes: int | None, in_flight: int | None, url_bytes: int = 0) -> int | None:
+def most_in_flight_within(memory_bytes: int | None, in_flight: int | None, url_bytes: int = 0) -> int | None:
     """How many pages may be in flight: `in_flight`, or as many as there is room for besides the URLs."""
     if memory_bytes is None:
         return in_flight

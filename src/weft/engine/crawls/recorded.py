@@ -31,7 +31,7 @@ from weft.files import sync_folder
 from weft.telemetry import Log
 
 FOLDER = "settings"
-_ENGINES = frozenset({"headers", "auth", "allow_private", "logins"})
+_SETTINGS_OF_THE_ENGINE = frozenset({"headers", "auth", "allow_private", "logins"})
 log = Log("weft.engine.crawls.recorded")
 
 
@@ -41,17 +41,17 @@ class RecordedSettings:
     def __init__(self, data_dir: Path, shared: Mapping[str, Any]) -> None:
         self._folder = data_dir / FOLDER
         self._shared = dict(shared)
-        values = msgspec.json.encode(_defaults(settings.config_of(shared)), order="deterministic")
+        values = msgspec.json.encode(_crawl_defaults(settings.config_of(shared)), order="deterministic")
         self._current = sha256(values).hexdigest()[:16]
         self._layers: dict[str, bytes] = {}  # by digest: the engine's settings, overlaid with the recorded ones
         self._missing: set[str] = set()
-        if self._read(self._current) is None:
-            self._write(values)
-        self._layers[self._current] = self._layer(values)
+        if self._read_settings_file(self._current) is None:
+            self._write_settings_file(values)
+        self._layers[self._current] = self._read_layer(values)
 
     def add(self, record: TenantRecord, config: Config) -> None:
         """Records the settings in force for a crawl that is opened."""
-        record.settings = settings.plain(_derived(config) | record.settings)
+        record.settings = settings.storable_settings(_derived_settings(config) | record.settings)
         record.defaults = self._current
 
     def adopt(self, record: TenantRecord) -> bool:
@@ -68,15 +68,15 @@ class RecordedSettings:
             return settings.config_of(self._shared, record.settings)
         layer = self._layers.get(record.defaults)
         if layer is None:
-            values = self._read(record.defaults)
+            values = self._read_settings_file(record.defaults)
             if values is None:
                 self._missing.add(record.defaults)
                 log.error(
                     "recorded settings are missing or damaged: their crawls continue with the engine's",
                     file=f"{FOLDER}/{record.defaults}.json",
                 )
-            layer = self._layers[record.defaults] = self._layer(values)
-        return _config(layer, msgspec.json.encode(record.settings))
+            layer = self._layers[record.defaults] = self._read_layer(values)
+        return _merge_config(layer, msgspec.json.encode(record.settings))
 
     def prune(self, records: Iterable[TenantRecord]) -> None:
         """Deletes the files that no record names any more."""
@@ -85,10 +85,10 @@ class RecordedSettings:
             if path.name not in used:
                 path.unlink(missing_ok=True)
 
-    def _layer(self, recorded: bytes | None) -> bytes:
+    def _read_layer(self, recorded: bytes | None) -> bytes:
         return msgspec.json.encode(self._shared | msgspec.json.decode(recorded or b"{}"))
 
-    def _read(self, digest: str) -> bytes | None:
+    def _read_settings_file(self, digest: str) -> bytes | None:
         try:
             values = (self._folder / f"{digest}.json").read_bytes()
         except FileNotFoundError:
@@ -97,7 +97,7 @@ class RecordedSettings:
             return values
         return None
 
-    def _write(self, values: bytes) -> None:
+    def _write_settings_file(self, values: bytes) -> None:
         path = self._folder / f"{self._current}.json"
         beside = path.with_suffix(".tmp")
         with writing(path):
@@ -121,20 +121,23 @@ def recorded_config(data_dir: Path, record: TenantRecord, revision: int = 0) -> 
     except (OSError, msgspec.DecodeError):
         layer = b"{}"
     own = values_of(record.settings, record.changes, revision or record.revision)
-    return _config(layer, msgspec.json.encode(own))
+    return _merge_config(layer, msgspec.json.encode(own))
 
 
-def _defaults(config: Config) -> dict[str, Any]:
+def _crawl_defaults(config: Config) -> dict[str, Any]:
     """The values that an engine gives to all of its crawls."""
-    return {name: settings.value_of(config, name) for name in settings.recorded_keys() - _ENGINES - COMPUTED.keys()}
+    return {
+        name: settings.value_of(config, name)
+        for name in settings.recorded_keys() - _SETTINGS_OF_THE_ENGINE - COMPUTED.keys()
+    }
 
 
-def _derived(config: Config) -> dict[str, Any]:
+def _derived_settings(config: Config) -> dict[str, Any]:
     return {name: settings.value_of(config, name) for name in COMPUTED if name in settings.recorded_keys()}
 
 
 @lru_cache(maxsize=4096)  # most crawls of an engine have the same settings
-def _config(layer: bytes, own: bytes) -> Config:
+def _merge_config(layer: bytes, own: bytes) -> Config:
     """Builds a configuration without checking that the values fit together: that was checked when the crawl was opened.
     A key that this version of Weft no longer has is left out.
     """

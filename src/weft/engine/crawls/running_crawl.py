@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # imports the HTML parser: most crawls, and all reports, log 
 
 _REASONS = frozenset(Reason)
 log = Log("weft.engine.crawls")
-MOST_JARS = 10_000  # of named cookie jars: the least recently used is forgotten
+MOST_COOKIE_JARS = 10_000  # of named cookie jars: the least recently used is forgotten
 PAUSED = "paused"  # the state of a process whose crawl is paused
 BY_COMMAND = "by a command"  # the note of that state, if no other reason is known
 
@@ -57,7 +57,7 @@ class _Challenge:
 class RunningCrawl:
     """One crawl of those that share an engine, or the only one."""
 
-    is_only = True  # it has a frontier of its own
+    is_only_crawl = True  # it has a frontier of its own
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class RunningCrawl:
         self.rules.edit(config.scope)
         self.has_been_edited = True
         if self.recent_links is not None:
-            self.recent_links.forget()
+            self.recent_links.forget_links()
         return self._frontier.queue.restore_excluded(self.number, lambda item: not self.rules.excludes(item.url))
 
     def pause(self, paused: bool = True, reason: str = "") -> None:
@@ -140,7 +140,7 @@ class RunningCrawl:
         self._frontier.crawls.pause(self.number, paused)
         self.is_paused, self.pause_reason = paused, reason if paused else ""
         if not paused and self.session is not None:
-            self.session.reset()
+            self.session.reset_after_pause()
 
     def log_in(self, login: FormLogin, frontier: LoginsPart) -> None:
         """Makes the pages of the login's site wait for a session there from now on; a login that fails pauses the
@@ -167,10 +167,10 @@ class RunningCrawl:
 
     def why_over(self) -> Stop | None:
         """Why it ends now; None while it has work, or must wait for some."""
-        reason = self._nothing_left()
+        reason = self._stop_without_work()
         return None if reason is not Stop.MAX_PAGES and (self.is_paused or self.awaits_seeds()) else reason
 
-    def _nothing_left(self) -> Stop | None:
+    def _stop_without_work(self) -> Stop | None:
         """Why no work is left, whatever seeds may come; None while there is some."""
         frontier, at = self._frontier, self._frontier.status.crawl_counts(self.number)
         if at.leased:
@@ -179,12 +179,12 @@ class RunningCrawl:
             return Stop.MAX_PAGES
         if not at.queued:
             return Stop.DONE
-        if self.is_only and frontier.leases.next_due() is not None:
+        if self.is_only_crawl and frontier.leases.next_due() is not None:
             return None  # known without checking all of its sites
         return None if frontier.status.has_work(self.number) else Stop.BUDGET
 
     @property
-    def book(self) -> RobotsBook:
+    def robots_book(self) -> RobotsBook:
         """The robots.txt rules for this crawl's user agent."""
         assert self._book is not None
         return self._book
@@ -238,7 +238,9 @@ class RunningCrawl:
             given = own["cookie"][1] if name == "Cookie" and "cookie" in own else ""
             own[name.lower()] = (name, with_cookies(given, value) if given else value)
         if (challenge := self._challenged.get(origin)) and (
-            authorisation := self._authorisation(origin, url, challenge, spec.method if spec is not None else "GET")
+            authorisation := self._authorization_header(
+                origin, url, challenge, spec.method if spec is not None else "GET"
+            )
         ):
             own["authorization"] = ("Authorization", authorisation)
         return [*headers, *own.values()]
@@ -248,9 +250,9 @@ class RunningCrawl:
         share = self._share_of(spec)
         if share is None:
             return None
-        share.catch_up(lease)
+        share.load_shared_cookies(lease)
         if spec is not None and spec.cookies:
-            share.store(lease.url, "/", spec.cookies, now)
+            share.store_cookies(lease.url, "/", spec.cookies, now)
         return share.jar
 
     def _share_of(self, spec: RequestSpec | None) -> CookieShare | None:
@@ -260,7 +262,7 @@ class RunningCrawl:
         if share is None:
             share = CookieShare(self.number, CookieJar(urls.domain), self._frontier.sites, spec.jar)
         self._shares[spec.jar] = share
-        if len(self._shares) > MOST_JARS:
+        if len(self._shares) > MOST_COOKIE_JARS:
             self._shares.popitem(last=False)
         return share
 
@@ -289,17 +291,17 @@ class RunningCrawl:
         """
         if values and self.session is not None and self.session.covers(url):
             is_step = lease.purpose is Purpose.LOGIN and self.session.is_current(lease)
-            self.session.keep(url, values, now, asked_at, is_step=is_step)
+            self.session.keep_cookies(url, values, now, asked_at, is_step=is_step)
         elif values and self.jar is not None:
             path = url[url.index("/", 8) :].partition("?")[0]
             share = self._share_of(self.spider.spec_of(lease) if self.spider is not None and lease.request else None)
             assert share is not None
-            share.store(url, path, values, now)
+            share.store_cookies(url, path, values, now)
 
     def answers(self, lease: Lease, challenges: list[str], *, sent: bool) -> bool:
         """Whether a 401 is worth one more request, which will carry an answer. `sent`: this one already did."""
         origin = urls.origin_of(lease.url)
-        if self._authorisation(origin, lease.url, _Challenge(challenges)) is None:
+        if self._authorization_header(origin, lease.url, _Challenge(challenges)) is None:
             return False
         known = self._challenged.get(origin)
         is_new = known is None or known.values != challenges
@@ -309,7 +311,7 @@ class RunningCrawl:
             self._challenged[origin] = _Challenge(challenges)
         return True
 
-    def _authorisation(self, origin: str, url: str, challenge: _Challenge, method: str = "GET") -> str | None:
+    def _authorization_header(self, origin: str, url: str, challenge: _Challenge, method: str = "GET") -> str | None:
         """The Authorization for a URL, where there is a login for its origin."""
         login = self.credentials.login_for(origin)
         if login is None:
@@ -348,22 +350,22 @@ class RunningCrawl:
         if reason in _REASONS:
             self._frontier.rejected.refused(self.number, Reason(reason), url, parent)
 
-    def links(self, found: list[str], page: Lease, *, are_new: bool = True) -> list[PageLinks]:
+    def admit_links(self, found: list[str], page: Lease, *, are_new: bool = True) -> list[PageLinks]:
         """The links of a page that the rules admit; the others are counted by reason.
 
         `are_new`: none of them is in the seen set.
         """
-        let_in, refused = self.rules.sift(found, page)
+        let_in, refused = self.rules.split_admitted(found, page)
         for url, reason in refused:
-            self._refuse(url, reason, page)
-        if are_new and self.rules.sameness.counts(page.url):
-            self._led(let_in, page)
+            self._count_refusal(url, reason, page)
+        if are_new and self.rules.sameness.needs_new_links(page.url):
+            self._record_new_links(let_in, page)
         return let_in
 
-    def _refuse(self, url: str, reason: Reason, page: Lease) -> None:
+    def _count_refusal(self, url: str, reason: Reason, page: Lease) -> None:
         self.progress.refused[reason] += 1
         if self.recent_links is not None:
-            self.recent_links.refused(page.url, url, reason)
+            self.recent_links.record_refusal(page.url, url, reason)
         if reason is Reason.TRAP:
             self.note_trap(url)
             if not self.rules.looks_like_a_trap(url):
@@ -375,10 +377,10 @@ class RunningCrawl:
         `tenant`).
         """
 
-    def admitted(self, found: Iterable[str]) -> None:
+    def before_admission(self, found: Iterable[str]) -> None:
         """Called before URLs are admitted, some of which may have been left out before; see `tenant`."""
 
-    def _led(self, let_in: list[PageLinks], page: Lease) -> None:
+    def _record_new_links(self, let_in: list[PageLinks], page: Lease) -> None:
         """Records that a page led to new URLs; if that stops the page's pattern, its links to that pattern are
         refused.
         """
@@ -388,13 +390,13 @@ class RunningCrawl:
         for links in let_in:
             for stopped in [one for one in links.urls if sameness.stops(one, page.url)]:
                 links.urls.remove(stopped)
-                self._refuse(stopped, Reason.TRAP, page)
+                self._count_refusal(stopped, Reason.TRAP, page)
 
     def extend(self, url: str) -> None:
         """Adds a URL's domain, host or prefix to the scope."""
         self.rules.extend(url)
         if self.recent_links is not None:
-            self.recent_links.forget()
+            self.recent_links.forget_links()
 
     def learn_scope(self) -> None:
         """Adopts the targets of seeds' redirects into the scope; another process may have found them."""
@@ -406,7 +408,7 @@ class RunningCrawl:
             if not self.rules.in_scope(url):
                 self.extend(url)
 
-    def listed(self, lease: Lease, entries: Iterable[str]) -> list[Found]:
+    def admit_sitemap_entries(self, lease: Lease, entries: Iterable[str]) -> list[Found]:
         """The URLs of a sitemap that the rules admit; its owner lists them on purpose, so extension and traps do not
         apply.
         """
@@ -419,7 +421,7 @@ class RunningCrawl:
                 self.progress.refused[reason] += 1
         return found
 
-    def redirect(self, lease: Lease, target: str) -> Reason | Found:
+    def judge_redirect(self, lease: Lease, target: str) -> Reason | Found:
         """Where a redirect leads, checked like a new URL, or why it may not be followed; a seed's redirect extends the
         scope.
 
@@ -441,7 +443,7 @@ class RunningCrawl:
         chain = f"{lease.about} {lease.url}".strip()
         return Found(target, lease.depth, lease.item, lease.hops + 1, Purpose.PAGE, chain, offsite)
 
-    def sitemaps(self, depth: int, origin: str, listed: Sequence[str]) -> list[Found]:
+    def sitemaps_of_origin(self, depth: int, origin: str, listed: Sequence[str]) -> list[Found]:
         """The sitemaps that an origin names; the usual path where it names none and holds a seed. Once per origin."""
         if self.scope.seeded_urls_only or origin in self.known_origins:
             return []
@@ -451,9 +453,9 @@ class RunningCrawl:
         if self.scope.max_depth is not None and depth >= self.scope.max_depth:
             return []
         names = list(listed) or ([origin + "/sitemap.xml"] if origin in self._seed_origins else [])
-        return self.nested(depth, urls.join_all(origin + "/", names), origin, 0)
+        return self.admit_nested_sitemaps(depth, urls.join_all(origin + "/", names), origin, 0)
 
-    def nested(self, depth: int, sitemaps: Iterable[str], origin: str, hops: int) -> list[Found]:
+    def admit_nested_sitemaps(self, depth: int, sitemaps: Iterable[str], origin: str, hops: int) -> list[Found]:
         """The sitemaps of a sitemap index that the rules admit."""
         return [
             Found(url, depth, 0, hops, Purpose.SITEMAP, origin)
@@ -465,17 +467,17 @@ class RunningCrawl:
         """Adds an origin that holds a seed: its sitemap is looked for at the usual path. False if it was known."""
         return self._seed_origins.add(urls.origin_of(url))
 
-    def too_many(self, found: Sequence[Found]) -> None:
+    def refuse_as_too_many(self, found: Sequence[Found]) -> None:
         """Refuses the URLs beyond a bound."""
         self.progress.refused[Reason.BUDGET] += len(found)
         for one in found:
             self._frontier.rejected.refused(self.number, Reason.BUDGET, one.url, one.parent)
 
-    def count(self, found: int, admission: Admission) -> None:
+    def count_not_admitted(self, found: int, admission: Admission) -> None:
         """Counts those of `found` URLs that the frontier did not admit: duplicates, and those over a budget."""
         self.progress.refused[Reason.DUPLICATE] += admission.duplicates
         over = found - admission.new - admission.duplicates
         if over > 0:
             self.progress.refused[Reason.BUDGET] += over
             if self.recent_links is not None:
-                self.recent_links.forget()  # the budget may have room for them later
+                self.recent_links.forget_links()  # the budget may have room for them later

@@ -40,10 +40,10 @@ class Seeding:
         """`touch`: the crawl has new work. `start`: its first seeds have come, and its state is to change."""
         self._frontier = frontier
         self._store = store
-        self._touch = touch
-        self._start = start
+        self._touch_crawl = touch
+        self._start_crawl = start
 
-    def revisit(self, tenant: Tenant, visits: Sequence[PastVisit]) -> None:
+    def keep_earlier_visits(self, tenant: Tenant, visits: Sequence[PastVisit]) -> None:
         """Keeps the results of earlier visits; if that fails, the URLs are requested as if they were new."""
         if not visits:
             return
@@ -55,7 +55,7 @@ class Seeding:
         if tenant.revisits is None:
             tenant.record.revisits = True
             tenant.revisits = Revisits(GivenVisits(self._store))
-            self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
+            self._store.change(Change(tenant.number, tenant.name, tenant.encoded_record()))
 
     def origins_with(self, tenant: Tenant, seeds: Sequence[str]) -> list[str]:
         """The origins that the crawl's credentials are sent to, once it has these seeds; BadInput if there are too
@@ -66,28 +66,28 @@ class Seeding:
             return known
         return seed_origins(seeds, tenant.fetch.headers, tenant.fetch.auth, known)
 
-    def admit(self, tenant: Tenant, seeds: Sequence[str], refused: dict[str, str], more: bool) -> Seeded:
+    def admit_seeds(self, tenant: Tenant, seeds: Sequence[str], refused: dict[str, str], more: bool) -> Seeded:
         """Adds canonical seeds to a crawl; `refused`: seeds that were not valid URLs, to which others are added.
         `more`: the rest of their list follows in other calls, and the crawl does not end before it has come.
         """
-        self._open(tenant, seeds, more)
+        self._open_for_first_seeds(tenant, seeds, more)
         roots = dict.fromkeys(tenant.record.roots)
-        found = self._within_rules(tenant, seeds, roots, refused)
+        found = self._select_admitted_seeds(tenant, seeds, roots, refused)
         tenant.ask_robots_again(found, time.time())
         admission = self._frontier.queue.admit(tenant.number, found)
         record = tenant.record
         is_to_be_kept = len(roots) > len(record.roots) or record.expects_more is not more
         is_to_be_kept = tenant.refuse_seeds(refused) or is_to_be_kept
         record.roots, record.expects_more = list(roots), more
-        self._touch(tenant.number)
+        self._touch_crawl(tenant.number)
         if record.state is CrawlState.OPEN and (seeds or record.keep_open):
-            self._start(tenant)
+            self._start_crawl(tenant)
         elif is_to_be_kept:  # committed with the seeds: their scope depends on it
-            self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
+            self._store.change(Change(tenant.number, tenant.name, tenant.encoded_record()))
         few = dict(list(refused.items())[:LISTED_REFUSALS])
         return Seeded(admission.new, admission.duplicates, few)
 
-    def _open(self, tenant: Tenant, seeds: Sequence[str], more: bool) -> None:
+    def _open_for_first_seeds(self, tenant: Tenant, seeds: Sequence[str], more: bool) -> None:
         """Opens a crawl for its first seeds. Credentials are sent to the origins of these seeds only. A program may
         find later ones on pages, which must not decide where a login is sent.
         """
@@ -100,7 +100,7 @@ class Seeding:
         record.has_opened = not more and bool(seeds or record.roots)
 
     @staticmethod
-    def _within_rules(
+    def _select_admitted_seeds(
         tenant: Tenant, seeds: Sequence[str], roots: dict[str, None], refused: dict[str, str]
     ) -> list[Found]:
         """The seeds that the crawl's rules admit; new roots and refusals are added to the given collections."""

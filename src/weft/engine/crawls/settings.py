@@ -24,7 +24,7 @@ EDITABLE = frozenset(
     {"include", "exclude", "politeness_delay_seconds", "max_pages", "max_pages_per_domain", "max_depth", "max_duration"}
 )
 _SECTIONS = frozenset({"scope", "politeness", "fetch", "limits", "extract", "login", "logins"})
-_ENGINES = frozenset(
+_ENGINE_SETTINGS = frozenset(
     {
         "politeness_scope",
         "fetcher_workers",
@@ -38,38 +38,38 @@ _ENGINES = frozenset(
         "logins",
     }
 )
-_ENGINES_SECTIONS = frozenset({"proxy", "cluster"})
-_SHARED = frozenset({"store", "log_dir", "log_level", "log_format"})
+_ENGINE_SECTIONS = frozenset({"proxy", "cluster"})
+_SHARED_SETTINGS = frozenset({"store", "log_dir", "log_level", "log_format"})
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 _encode_as_given = msgspec.json.Encoder(enc_hook=str).encode  # keeps the order of fields: it is the order of rules
 
 
-def of_crawl(given: Mapping[str, Any]) -> dict[str, Any]:
+def crawl_settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """A crawl's settings by key; BadConfig for a key that no crawl has."""
 
     def problem(key: str, section: str) -> str:
-        if key in _SHARED or section in _ENGINES_SECTIONS or (key in _ENGINES and key != "seed_file"):
+        if key in _SHARED_SETTINGS or section in _ENGINE_SECTIONS or (key in _ENGINE_SETTINGS and key != "seed_file"):
             return "is a setting of the engine, not of one crawl"
         if section not in _SECTIONS or key == "seed_file":
             return "is a setting of `weft crawl`; a crawl in an engine has none"
         return ""
 
-    return _by_key(given, problem)
+    return _flatten_sections(given, problem)
 
 
-def of_engine(given: Mapping[str, Any]) -> dict[str, Any]:
+def engine_settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """An engine's settings by key: its own, and the defaults of its crawls."""
 
     def problem(key: str, section: str) -> str:
-        is_one = key in _SHARED or section in _ENGINES_SECTIONS or (section in _SECTIONS and key != "seed_file")
+        is_one = key in _SHARED_SETTINGS or section in _ENGINE_SECTIONS or (section in _SECTIONS and key != "seed_file")
         if key == "login":
             return "is a setting of one crawl; `logins` are those that crawls may name"
         return "" if is_one else "an engine has no such setting"
 
-    return _by_key(given, problem)
+    return _flatten_sections(given, problem)
 
 
-def _by_key(given: Mapping[str, Any], problem: Callable[[str, str], str]) -> dict[str, Any]:
+def _flatten_sections(given: Mapping[str, Any], problem: Callable[[str, str], str]) -> dict[str, Any]:
     """Settings by key; `problem` describes what is wrong with a key of a section. BadConfig lists all problems."""
     known = keys()
     own, problems, found = own_names(known), list[str](), dict[str, Any]()
@@ -83,7 +83,7 @@ def _by_key(given: Mapping[str, Any], problem: Callable[[str, str], str]) -> dic
             problems.append(f"{name}: is given twice, under two names")
         else:
             try:
-                found[key] = _here(key, value)
+                found[key] = _make_portable(key, value)
             except ValueError as error:
                 problems.append(f"{name}: {error}")
     if problems:
@@ -91,7 +91,7 @@ def _by_key(given: Mapping[str, Any], problem: Callable[[str, str], str]) -> dic
     return found
 
 
-def _here(key: str, value: Any) -> Any:
+def _make_portable(key: str, value: Any) -> Any:
     """A value that is valid on another machine: a rules file is replaced by its rules."""
     if key == "extract" and isinstance(value, str | os.PathLike):
         return rules_file(os.fspath(value))
@@ -105,11 +105,11 @@ def config_of(*layers: Mapping[str, Any]) -> Config:
     merged: dict[str, Any] = {}
     for layer in layers:
         merged |= layer
-    return _config(_encode_as_given(merged))
+    return _decode_config(_encode_as_given(merged))
 
 
 @lru_cache(maxsize=4096)  # most crawls of an engine have the same settings
-def _config(encoded: bytes) -> Config:
+def _decode_config(encoded: bytes) -> Config:
     return load(flags=msgspec.json.decode(encoded), environment={}).config
 
 
@@ -121,7 +121,7 @@ def recorded_keys() -> frozenset[str]:
     return frozenset(
         name
         for name, key in keys().items()
-        if key.section in _SECTIONS and (name not in _ENGINES or name == "lease_seconds")
+        if key.section in _SECTIONS and (name not in _ENGINE_SETTINGS or name == "lease_seconds")
     )
 
 
@@ -131,12 +131,12 @@ def value_of(config: Config, name: str) -> Any:
     return getattr(getattr(config, key.section), key.attribute)
 
 
-def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def are_equal_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two sets of settings are equal."""
     return _encode(one) == _encode(other)
 
 
-def differing(running: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+def differing_keys(running: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """The keys of `wanted` whose values differ from those of a running engine; keys that are left out may have any
     value.
     """
@@ -144,13 +144,13 @@ def differing(running: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str
     return sorted(key for key, value in wanted.items() if config_of(running, {key: value}) != there)
 
 
-def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+def storable_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings in a form that can be stored and sent."""
     found: dict[str, Any] = msgspec.json.decode(_encode_as_given(dict(settings)))
     return found
 
 
-def trust_of(fetch: FetchSection) -> str:
+def trust_key_of(fetch: FetchSection) -> str:
     """Names the trust settings of a crawl: crawls with different ones do not share what they learn of a host; empty for
     the usual settings.
     """

@@ -13,7 +13,7 @@ from msgspec import Struct
 from weft import urls
 from weft.config import Config
 from weft.engine.admission.rules import AdmissionRules
-from weft.engine.crawls.memory import PAGE_BYTES, flight_within
+from weft.engine.crawls.memory import PAGE_BYTES, most_in_flight_within
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.crawls.settings_record import SettingsChange
 from weft.engine.loop.fetcher.robots import RobotsBook
@@ -27,7 +27,7 @@ from weft.records import Found, Reason
 
 RATE_WINDOW = 10  # samples, half a second apart
 MOST_REFUSED_SEEDS = 10_000  # that are remembered
-MOST_TRAPPED = 1_000  # links left out as traps that are remembered: an endless space has any number of them
+MOST_TRAPPED_URLS = 1_000  # links left out as traps that are remembered: an endless space has any number of them
 _REASONS = frozenset(map(str, Reason))
 
 
@@ -76,7 +76,7 @@ class TenantRecord(Struct, kw_only=True):
 class Tenant(RunningCrawl):
     """A crawl of an engine that has not ended."""
 
-    is_only = False
+    is_only_crawl = False
 
     def __init__(
         self,
@@ -105,11 +105,11 @@ class Tenant(RunningCrawl):
         self._embedded = frontier
         self.progress.status.requests, self.progress.status.retries = record.requests, record.retries
         self.progress.refused.update(record.refused)
-        self._since: float | None = None  # when its running time began to count
+        self._running_since: float | None = None  # when its running time began to count
         self._samples: list[tuple[float, int]] = []
         self._url_bytes = 0  # of a crawl with a memory limit, as of the last check
-        self._committed: Counter[tuple[int, str]] = Counter()  # of `progress.kinds`: the part that no kill undoes
-        self._added: CrawlProgress | None = None  # its counts when they were last added to the engine's
+        self._committed_rows: Counter[tuple[int, str]] = Counter()  # of `progress.kinds`: the part that no kill undoes
+        self._counts_added: CrawlProgress | None = None  # its counts when they were last added to the engine's
 
     def ask_robots_again(self, seeds: Iterable[Found], wall: float) -> None:
         """Requests a site's robots.txt once more when a user gives a seed there and the last attempt failed: the site
@@ -117,7 +117,7 @@ class Tenant(RunningCrawl):
         delay.
         """
         for origin in {urls.origin_of(seed.url) for seed in seeds}:
-            if self.book.may_be_well_again(origin, wall):
+            if self.robots_book.may_be_reachable_again(origin, wall):
                 self._embedded.sites.ask_robots_again(self.number, origin)
 
     def edit(self, config: Config, limits: CrawlLimits, weight: float = 1.0) -> int:
@@ -137,7 +137,11 @@ class Tenant(RunningCrawl):
 
     def _is_idle(self) -> bool:
         """Whether it runs with nothing left to do, and everything it has done is committed."""
-        return self.record.state is CrawlState.RUNNING and self._nothing_left() is not None and not self._uncommitted()
+        return (
+            self.record.state is CrawlState.RUNNING
+            and self._stop_without_work() is not None
+            and not self._count_uncommitted()
+        )
 
     def keep_within_memory(self) -> bool:
         """Allows as many pages in flight as its memory has room for besides its URLs; False if there is no room for
@@ -147,7 +151,7 @@ class Tenant(RunningCrawl):
         if record.memory_bytes is None:
             return True
         self._url_bytes = self._embedded.status.url_bytes(self.number)
-        flight = flight_within(record.memory_bytes, record.in_flight, self._url_bytes)
+        flight = most_in_flight_within(record.memory_bytes, record.in_flight, self._url_bytes)
         self._embedded.permits.limit_flight(self.number, flight)
         return flight != 0
 
@@ -155,32 +159,32 @@ class Tenant(RunningCrawl):
 
     def clock_starts(self) -> None:
         """Starts its running time."""
-        if self._since is None:
-            self._since = time.monotonic()
+        if self._running_since is None:
+            self._running_since = time.monotonic()
 
     def clock_stops(self) -> None:
         """Stops its running time."""
-        self.record.running_s, self._since = self.running_s, None
+        self.record.running_s, self._running_since = self.running_s, None
 
     @property
     def running_s(self) -> float:
         """How long it has run, without pauses."""
-        return self.record.running_s + (0.0 if self._since is None else time.monotonic() - self._since)
+        return self.record.running_s + (0.0 if self._running_since is None else time.monotonic() - self._running_since)
 
     # ── its status ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def noted(self) -> bytes:
+    def encoded_record(self) -> bytes:
         """Its encoded record, with the current counts."""
         record, progress = self.record, self.progress
         record.requests, record.retries = progress.status.requests, progress.status.retries
         record.refused = dict(progress.refused)
-        if self._since is not None:
-            record.running_s, self._since = self.running_s, time.monotonic()
+        if self._running_since is not None:
+            record.running_s, self._running_since = self.running_s, time.monotonic()
         return msgspec.msgpack.encode(record)
 
     def add_to(self, total: CrawlProgress) -> None:
         """Adds what it has counted since the last call to the totals of its engine."""
-        now, before = self.progress, self._added or CrawlProgress(None, 0)
+        now, before = self.progress, self._counts_added or CrawlProgress(None, 0)
         for name in (
             "pages",
             "requests",
@@ -198,7 +202,7 @@ class Tenant(RunningCrawl):
             counts: Counter[str] = getattr(now, name)
             getattr(total, name).update(counts)
             getattr(total, name).subtract(getattr(before, name))
-        copy = self._added = CrawlProgress(None, 0)
+        copy = self._counts_added = CrawlProgress(None, 0)
         copy.status = msgspec.structs.replace(now.status, recent=[], poisoned=[])
         copy.errors, copy.refused, copy.statuses = Counter(now.errors), Counter(now.refused), Counter(now.statuses)
 
@@ -213,34 +217,34 @@ class Tenant(RunningCrawl):
     def note_trap(self, url: str) -> None:
         """Counts a link that was left out as a trap, once, unless its page is known by another link."""
         trapped = self.record.trapped
-        if len(trapped) < MOST_TRAPPED and self._embedded.queue.unseen(self.number, [url]):
+        if len(trapped) < MOST_TRAPPED_URLS and self._embedded.queue.unseen(self.number, [url]):
             trapped.add(url)
 
-    def admitted(self, found: Iterable[str]) -> None:
+    def before_admission(self, found: Iterable[str]) -> None:
         """Removes admitted URLs from the links counted as traps: another page has linked to them."""
         if self.record.trapped:
             self.record.trapped.difference_update(found)
 
-    def committed(self) -> None:
+    def note_commit(self) -> None:
         """Called when all rows counted so far are committed, or will be together with its end."""
-        self._committed = Counter(self.progress.kinds)
+        self._committed_rows = Counter(self.progress.kinds)
 
-    def _uncommitted(self) -> int:
+    def _count_uncommitted(self) -> int:
         """The number of URLs whose rows a kill would undo: they count as in flight."""
         rows = self.progress.kinds.copy()
-        rows.subtract(self._committed)
+        rows.subtract(self._committed_rows)
         return sum(count for (status, kind), count in rows.items() if kind or not 300 <= status < 400 or status == 304)
 
-    def _ends(self) -> dict[str, int]:
+    def _count_ends(self) -> dict[str, int]:
         found: Counter[str] = Counter()
-        for (status, kind), count in self._committed.items():
+        for (status, kind), count in self._committed_rows.items():
             found[end_name(status, kind)] += count
         for reason in self.record.refused_seeds.values():
             found[end_name(0, reason if reason in _REASONS else Reason.SYNTAX)] += 1
         found[end_name(0, Reason.TRAP)] += len(self.record.trapped)
         return {name: count for name, count in found.items() if count}
 
-    def sample(self, now: float) -> None:
+    def sample_rate(self, now: float) -> None:
         """Takes a sample for its rate; called twice a second while something happens."""
         self._samples = [*self._samples[1 - RATE_WINDOW :], (now, self.progress.status.pages)]
 
@@ -249,7 +253,7 @@ class Tenant(RunningCrawl):
         record, progress, at = self.record, self.progress, self._embedded.status.crawl_counts(self.number)
         status, now = progress.status, time.monotonic()
         samples = [sample for sample in self._samples if now - sample[0] < RATE_WINDOW]
-        waiting_for, waiting_until = self._waiting(note)
+        waiting_for, waiting_until = self._waiting_reason(note)
         span_s = now - samples[0][0] if samples else 0.0
         return CrawlSnapshot(
             name=self.name,
@@ -261,7 +265,7 @@ class Tenant(RunningCrawl):
             failed=sum(progress.errors.values()),
             refused=sum(count for reason, count in progress.refused.items() if reason != Reason.DUPLICATE),
             queued=at.queued,
-            in_flight=at.leased + self._uncommitted(),
+            in_flight=at.leased + self._count_uncommitted(),
             set_aside=at.set_aside,
             requests=status.requests,
             retries=status.retries,
@@ -277,7 +281,7 @@ class Tenant(RunningCrawl):
             statuses={status: count for status, count in progress.statuses.items() if count},
             errors={kind: count for kind, count in progress.errors.items() if count},
             reasons={str(reason): count for reason, count in progress.refused.items() if count},
-            ends=self._ends(),
+            ends=self._count_ends(),
             is_held=record.is_held,
             pause_reason=record.pause_reason,
             gave_up_at=record.gave_up_at,
@@ -286,7 +290,7 @@ class Tenant(RunningCrawl):
             waiting_until=waiting_until,
         )
 
-    def _waiting(self, note: str) -> tuple[str, float | None]:
+    def _waiting_reason(self, note: str) -> tuple[str, float | None]:
         """Why it requests nothing now, and until when (wall clock). `note`: why the whole engine waits."""
         if self.record.state not in (CrawlState.RUNNING, CrawlState.PAUSED) or self.record.is_held:
             return "", None  # the caller that holds it knows why

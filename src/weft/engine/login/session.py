@@ -24,7 +24,7 @@ from typing import Any
 
 from weft import urls
 from weft.credentials import with_upgrade
-from weft.engine.login.pages import LoginFault, SentForm, form_to_send, has_worked, why_not
+from weft.engine.login.pages import LoginFault, SentForm, failure_text, form_to_send, has_worked
 from weft.engine.loop.fetcher.verdict import VerdictKind, backoff_s
 from weft.errors import BadInput, BadUrl
 from weft.extract.page import ParsedPage, extract
@@ -35,12 +35,12 @@ from weft.logins import FormLogin, filled_actions, filled_in
 from weft.records import FetchResult, Lease, Purpose, Rendered
 from weft.telemetry import Log
 
-TRIES = 3
-MOST_HOPS = 5
-MOST_USELESS = 3  # pages in a row that are unchanged after a login: logging in does not help
+LOGIN_ATTEMPTS = 3
+MOST_LOGIN_REDIRECTS = 5
+MOST_USELESS_LOGINS = 3  # pages in a row that are unchanged after a login: logging in does not help
 LOGIN_BYTES = 2 << 20  # of a login page
-_KEPT = 10_000
-_NO_PAGE = (VerdictKind.RETRY, VerdictKind.FAILED, VerdictKind.SLOW_DOWN)
+_MOST_PAGES_KEPT = 10_000
+_VERDICTS_WITHOUT_PAGE = (VerdictKind.RETRY, VerdictKind.FAILED, VerdictKind.SLOW_DOWN)
 Header = tuple[str, str]
 log = Log("weft.engine.login.session")
 
@@ -84,25 +84,25 @@ class LoginSession:
         self._storage: dict[str, dict[str, str]] = {}  # by origin: what a browser keeps besides cookies
         self._url = urls.seed(login.url)
         self._origin = urls.origin_of(self._url)
-        self._own = frozenset(with_upgrade(self._origin))
+        self._login_url = frozenset(with_upgrade(self._origin))
         self._domain = urls.domain_of(self._url)
-        self._ends = frozenset(map(_scheme_and_port, self._own))
+        self._ended_sessions = frozenset(map(_scheme_and_port, self._login_url))
         self._crawl = crawl
         self._frontier = frontier
-        self._pause = pause
+        self._pause_crawl = pause
         self._backoff_first_s = backoff_first_s
         self._chance = chance
         self._covered: dict[str, bool] = {}  # by origin
         self._serial = 0
-        self._about = ""  # of the request that is under way: answers to other requests are ignored
-        self._sent: SentForm | None = None
+        self._request_name = ""  # of the request that is under way: answers to other requests are ignored
+        self._sent_form: SentForm | None = None
         self._referer = ""
-        self._before: dict[str, str] = {}  # the cookies before the form was sent
-        self._hops = 0
-        self._tries = 0
-        self._since = 0.0  # when the session began, by the wall clock
-        self._repeated: set[int] = set()  # items that are requested once more
-        self._useless = 0
+        self._cookies_before: dict[str, str] = {}  # the cookies before the form was sent
+        self._redirects = 0
+        self._attempts = 0
+        self._session_began_at = 0.0  # when the session began, by the wall clock
+        self._repeated_items: set[int] = set()  # items that are requested once more
+        self._useless_logins = 0
         frontier.hold(crawl, self.holds)
 
     def covers(self, url: str) -> bool:
@@ -112,9 +112,9 @@ class LoginSession:
         origin = url[: url.index("/", 8)]
         known = self._covered.get(origin)
         if known is None:
-            if len(self._covered) >= _KEPT:
+            if len(self._covered) >= _MOST_PAGES_KEPT:
                 self._covered.clear()
-            known = urls.domain_of(url) == self._domain and _scheme_and_port(origin) in self._ends
+            known = urls.domain_of(url) == self._domain and _scheme_and_port(origin) in self._ended_sessions
             self._covered[origin] = known
         return known
 
@@ -136,25 +136,25 @@ class LoginSession:
         if self.step is LoginStep.IN or not self.covers(url):
             return False
         if self.step is LoginStep.OUT:
-            self._begin()
+            self._begin_login()
         return True
 
-    def reset(self) -> None:
+    def reset_after_pause(self) -> None:
         """The crawl continues after a pause: a failed login is tried again."""
         if self.step is LoginStep.FAILED:
-            self.step, self._tries, self._useless = LoginStep.OUT, 0, 0
+            self.step, self._attempts, self._useless_logins = LoginStep.OUT, 0, 0
             self._frontier.release(self._crawl)
 
     # ── its requests ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def is_current(self, lease: Lease) -> bool:
         """Whether a login request is the one that is under way."""
-        return lease.about == self._about and self.step in (LoginStep.FORM, LoginStep.SENT, LoginStep.LANDING)
+        return lease.about == self._request_name and self.step in (LoginStep.FORM, LoginStep.SENT, LoginStep.LANDING)
 
-    def asked(self) -> dict[str, Any]:
+    def request_fields(self) -> dict[str, Any]:
         """What the current request has beyond its URL: method and body."""
-        if self.step is LoginStep.SENT and self._sent is not None:
-            return {"method": "POST", "body": self._sent.body}
+        if self.step is LoginStep.SENT and self._sent_form is not None:
+            return {"method": "POST", "body": self._sent_form.body}
         return {}
 
     def actions(self) -> tuple[dict[str, Any], ...]:
@@ -163,7 +163,7 @@ class LoginSession:
 
     def storage_for(self, url: str) -> dict[str, str] | None:
         """What the session keeps in the browser for a page's origin; None where the page is in no session."""
-        if not self.login.actions or urls.origin_of(url) not in self._own:
+        if not self.login.actions or urls.origin_of(url) not in self._login_url:
             return None
         return self._storage.get(urls.origin_of(url), {})
 
@@ -171,8 +171,8 @@ class LoginSession:
         """Keeps what a page of the session has in the browser: in memory, and for its own origin alone."""
         is_step = lease.purpose is Purpose.LOGIN and self.is_current(lease)
         origin = urls.origin_of(lease.url)
-        is_own = not rendered.error and origin in self._own
-        if is_own and (is_step or (self.step is LoginStep.IN and asked_at >= self._since)):
+        is_own = not rendered.error and origin in self._login_url
+        if is_own and (is_step or (self.step is LoginStep.IN and asked_at >= self._session_began_at)):
             self._storage[origin] = rendered.storage
 
     def headers(self, lease: Lease, now: float) -> list[Header]:
@@ -180,23 +180,23 @@ class LoginSession:
         found = list[Header]()
         if cookie := self.cookie(lease.url, now):
             found.append(("Cookie", cookie))
-        if self.step is LoginStep.SENT and lease.about == self._about:
+        if self.step is LoginStep.SENT and lease.about == self._request_name:
             origin = urls.origin_of(self._referer)
             found += [("Content-Type", "application/x-www-form-urlencoded"), ("Referer", self._referer)]
             found += [("Origin", origin)]
         return found
 
-    def keep(self, url: str, values: Sequence[str], now: float, asked_at: float, *, is_step: bool) -> None:
+    def keep_cookies(self, url: str, values: Sequence[str], now: float, asked_at: float, *, is_step: bool) -> None:
         """Stores the cookies that a response of the site set; a response to a request of an earlier session would undo
         this one.
         """
-        if is_step or (self.step is LoginStep.IN and asked_at >= self._since):
+        if is_step or (self.step is LoginStep.IN and asked_at >= self._session_began_at):
             path = url[url.index("/", 8) :].partition("?")[0]
             self.jar.store(urls.host_of(url), path, url.startswith("https:"), values, now)
 
     # ── its answers ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def handle(
+    def handle_step(
         self, lease: Lease, result: FetchResult, kind: VerdictKind, read: Callable[[], ParsedPage | None], now: float
     ) -> None:
         """Handles the answer to a step. `read` parses its body: None if it has no readable one."""
@@ -205,64 +205,64 @@ class LoginSession:
         head = Head(result.head)
         try:
             if kind is VerdictKind.AGAIN:  # the site was not asked
-                self._ask(lease.url)
+                self._queue_login_request(lease.url)
             elif kind in (VerdictKind.RETRY, VerdictKind.FAILED, VerdictKind.SLOW_DOWN) or (
                 self.step is LoginStep.FORM and kind is VerdictKind.ANSWER
             ):
                 why = f"{result.error}: {result.detail}" if result.error else f"HTTP {result.status}"
-                self.fail(f"{lease.url} gives no page ({why})", wait_s=head.retry_after_s(now) or 0.0)
+                self.fail_attempt(f"{lease.url} gives no page ({why})", wait_s=head.retry_after_s(now) or 0.0)
             elif self.step is LoginStep.FORM and self.login.actions and kind is not VerdictKind.REDIRECT:
-                self._handle_acted(lease, result, now)
+                self._handle_browser_login(lease, result, now)
             elif self.step is LoginStep.FORM:
                 self._handle_form(lease, kind, head, read)
             else:
                 self._handle_outcome(lease, result, kind, head, read, now)
         except LoginFault as fault:
-            self.fail(str(fault))
+            self.fail_attempt(str(fault))
         except BadInput as wrong:  # a variable that is no longer set, a file that is gone
-            self.fail(str(wrong), is_final=True)
+            self.fail_attempt(str(wrong), is_final=True)
 
-    def fail(self, why: str, *, wait_s: float = 0.0, is_final: bool = False) -> None:
+    def fail_attempt(self, why: str, *, wait_s: float = 0.0, is_final: bool = False) -> None:
         """Records that this attempt has failed."""
-        self._tries += 1
-        self._sent, self._about = None, ""
-        log.warning("login failed", url=self._url, tries=self._tries, why=why)
-        if is_final or self._tries >= TRIES:
-            times = "" if self._tries == 1 else f" {self._tries} times"
-            self._give_up(f"the login at {self._url} has failed{times}: {why}")
+        self._attempts += 1
+        self._sent_form, self._request_name = None, ""
+        log.warning("login failed", url=self._url, tries=self._attempts, why=why)
+        if is_final or self._attempts >= LOGIN_ATTEMPTS:
+            times = "" if self._attempts == 1 else f" {self._attempts} times"
+            self._give_up_login(f"the login at {self._url} has failed{times}: {why}")
             return
-        self._begin(max(wait_s, backoff_s(self._backoff_first_s, self._tries, self._chance())))
+        self._begin_login(max(wait_s, backoff_s(self._backoff_first_s, self._attempts, self._chance())))
 
-    def lost(self, about: str, why: str) -> None:
+    def fail_lost_request(self, about: str, why: str) -> None:
         """Records that a request of the login was removed from the queue."""
-        if about == self._about:
-            self.fail(why, is_final=True)
+        if about == self._request_name:
+            self.fail_attempt(why, is_final=True)
 
-    def judge(self, lease: Lease, asked_at: float, *, is_out: bool, may_repeat: bool = True) -> PageOfSession:
+    def judge_page(self, lease: Lease, asked_at: float, *, is_out: bool, may_repeat: bool = True) -> PageOfSession:
         """Judges a page of the site. `is_out`: it is a page for a user who is not logged in."""
         if not is_out:
-            self._useless = 0
-            self._repeated.discard(lease.item)
+            self._useless_logins = 0
+            self._repeated_items.discard(lease.item)
             return PageOfSession.NO
-        if lease.item in self._repeated or not may_repeat:
-            return self._judge_again(lease, asked_at)
-        if len(self._repeated) >= _KEPT:
-            self._repeated.clear()
-        self._repeated.add(lease.item)
-        self._end(asked_at)
+        if lease.item in self._repeated_items or not may_repeat:
+            return self._judge_repeated_page(lease, asked_at)
+        if len(self._repeated_items) >= _MOST_PAGES_KEPT:
+            self._repeated_items.clear()
+        self._repeated_items.add(lease.item)
+        self._end_session(asked_at)
         return PageOfSession.ONCE
 
-    def _judge_again(self, lease: Lease, asked_at: float) -> PageOfSession:
-        was_repeated = lease.item in self._repeated
-        self._repeated.discard(lease.item)
+    def _judge_repeated_page(self, lease: Lease, asked_at: float) -> PageOfSession:
+        was_repeated = lease.item in self._repeated_items
+        self._repeated_items.discard(lease.item)
         if not was_repeated:  # it must not be sent twice: the next page starts a new session
-            self._end(asked_at)
+            self._end_session(asked_at)
             return PageOfSession.USELESS
-        self._useless += 1
-        if self._useless >= MOST_USELESS:
-            self._give_up(
-                f"the login at {self._url} does not help: {self._useless} pages in a row are as if nobody were logged "
-                f"in, {lease.url} the last. Exclude what this account may not see (`weft edit`), or correct "
+        self._useless_logins += 1
+        if self._useless_logins >= MOST_USELESS_LOGINS:
+            self._give_up_login(
+                f"the login at {self._url} does not help: {self._useless_logins} pages in a row are as if nobody were "
+                f"logged in, {lease.url} the last. Exclude what this account may not see (`weft edit`), or correct "
                 "`logged_out`"
             )
         return PageOfSession.USELESS
@@ -273,28 +273,28 @@ class LoginSession:
 
     # ── steps ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _begin(self, wait_s: float = 0.0) -> None:
-        self.step, self._hops = LoginStep.FORM, 0
+    def _begin_login(self, wait_s: float = 0.0) -> None:
+        self.step, self._redirects = LoginStep.FORM, 0
         self.jar, self._storage = CookieJar(urls.domain), {}
-        self._ask(self._url, wait_s)
+        self._queue_login_request(self._url, wait_s)
 
-    def _ask(self, url: str, wait_s: float = 0.0) -> None:
+    def _queue_login_request(self, url: str, wait_s: float = 0.0) -> None:
         self._serial += 1
-        self._about = f"login-{self._serial}"
-        self._frontier.ask(self._crawl, url, self._about, wait_s)
+        self._request_name = f"login-{self._serial}"
+        self._frontier.ask(self._crawl, url, self._request_name, wait_s)
 
     def _handle_form(self, lease: Lease, kind: VerdictKind, head: Head, read: Callable[[], ParsedPage | None]) -> None:
         if kind is VerdictKind.REDIRECT and head.location is not None:
-            self._ask(self._next(lease.url, head.location))
+            self._queue_login_request(self._redirect_target(lease.url, head.location))
             return
         page = read()
         if page is None:
             raise LoginFault(f"{lease.url} cannot be read")
         sent = form_to_send(page, self.login, filled_in(self.login))
         self._check_target(lease.url, sent.url)
-        self._sent, self._referer, self._before = sent, lease.url, self.jar.values()
-        self.step, self._hops = LoginStep.SENT, 0
-        self._ask(sent.url)
+        self._sent_form, self._referer, self._cookies_before = sent, lease.url, self.jar.values()
+        self.step, self._redirects = LoginStep.SENT, 0
+        self._queue_login_request(sent.url)
 
     def _handle_outcome(
         self,
@@ -307,25 +307,27 @@ class LoginSession:
     ) -> None:
         page: ParsedPage | None = None
         if result.status >= 400:
-            raise LoginFault(why_not(self.login, None, result.status))
+            raise LoginFault(failure_text(self.login, None, result.status))
         if kind is VerdictKind.REDIRECT and head.location is not None:
-            target = self._joined(lease.url, head.location)
-            if result.status in (307, 308) and self._sent is not None:  # the site wants the form itself at the new URL
-                target = self._next(lease.url, head.location)
+            target = self._resolve_location(lease.url, head.location)
+            if (
+                result.status in (307, 308) and self._sent_form is not None
+            ):  # the site wants the form itself at the new URL
+                target = self._redirect_target(lease.url, head.location)
                 self._check_target(lease.url, target)
-                self._sent = self._sent._replace(url=target)
-                self._ask(target)
+                self._sent_form = self._sent_form._replace(url=target)
+                self._queue_login_request(target)
                 return
-            if not has_worked(self.login, None, target, self._before, self.jar.values()):
-                self._ask_landing(self._next(lease.url, head.location))
+            if not has_worked(self.login, None, target, self._cookies_before, self.jar.values()):
+                self._queue_landing_page(self._redirect_target(lease.url, head.location))
                 return
         else:
             page = read()
-            if not has_worked(self.login, page, lease.url, self._before, self.jar.values()):
-                raise LoginFault(why_not(self.login, page, result.status))
-        self._succeed(now)
+            if not has_worked(self.login, page, lease.url, self._cookies_before, self.jar.values()):
+                raise LoginFault(failure_text(self.login, page, result.status))
+        self._enter_session(now)
 
-    def _handle_acted(self, lease: Lease, result: FetchResult, now: float) -> None:
+    def _handle_browser_login(self, lease: Lease, result: FetchResult, now: float) -> None:
         """A browser has done what logs in, and is where that led."""
         rendered = result.rendered
         if rendered is None:
@@ -335,39 +337,39 @@ class LoginSession:
         page = extract(rendered.html, rendered.url, "text/html; charset=utf-8", references=False)
         kept = self.jar.values() | {f"storage {name}": value for name, value in rendered.storage.items()}
         if not has_worked(self.login, page, rendered.url, {}, kept):
-            raise LoginFault(why_not(self.login, page, result.status))
-        self._succeed(now)
+            raise LoginFault(failure_text(self.login, page, result.status))
+        self._enter_session(now)
 
-    def _succeed(self, now: float) -> None:
-        self._sent, self._about = None, ""
-        self.step, self._tries, self._since = LoginStep.IN, 0, now
+    def _enter_session(self, now: float) -> None:
+        self._sent_form, self._request_name = None, ""
+        self.step, self._attempts, self._session_began_at = LoginStep.IN, 0, now
         log.info("logged in", url=self._url)
         self._frontier.release(self._crawl)
 
-    def _ask_landing(self, url: str) -> None:
-        self.step, self._sent = LoginStep.LANDING, None
-        self._ask(url)
+    def _queue_landing_page(self, url: str) -> None:
+        self.step, self._sent_form = LoginStep.LANDING, None
+        self._queue_login_request(url)
 
     def _check_target(self, page: str, target: str) -> None:
         """Checks that a form may be sent to the target."""
         origin = urls.origin_of(target)
-        if origin not in self._own or origin not in with_upgrade(urls.origin_of(page)):
+        if origin not in self._login_url or origin not in with_upgrade(urls.origin_of(page)):
             raise LoginFault(
                 f"the form is sent to {origin}, and the login is for {self._origin}: name its page in `url`"
             )
 
-    def _joined(self, url: str, location: str) -> str:
+    def _resolve_location(self, url: str, location: str) -> str:
         try:
             return urls.join(url, location)
         except BadUrl as bad:
             raise LoginFault(f"{url} redirects to what is no URL ({bad.reason})") from None
 
-    def _next(self, url: str, location: str) -> str:
+    def _redirect_target(self, url: str, location: str) -> str:
         """The target of a redirect of the login, if it may be followed with the session."""
-        target = self._joined(url, location)
-        self._hops += 1
-        if self._hops > MOST_HOPS:
-            raise LoginFault(f"it redirects more than {MOST_HOPS} times, {target} the last")
+        target = self._resolve_location(url, location)
+        self._redirects += 1
+        if self._redirects > MOST_LOGIN_REDIRECTS:
+            raise LoginFault(f"it redirects more than {MOST_LOGIN_REDIRECTS} times, {target} the last")
         if not self.covers(target) or (url.startswith("https:") and target.startswith("http:")):
             raise LoginFault(
                 f"it leads to {urls.origin_of(target)}, where the session must not go: if that is the site's own page "
@@ -375,16 +377,16 @@ class LoginSession:
             )
         return target
 
-    def _end(self, asked_at: float) -> None:
+    def _end_session(self, asked_at: float) -> None:
         """Ends the session, unless the page was requested before the session began."""
-        if self.step is LoginStep.IN and asked_at >= self._since:
+        if self.step is LoginStep.IN and asked_at >= self._session_began_at:
             log.info("session has ended", url=self._url)
             self.step = LoginStep.OUT  # the next page starts another login
 
-    def _give_up(self, why: str) -> None:
-        self.step, self._about, self._sent = LoginStep.FAILED, "", None
-        self._repeated.clear()
-        self._pause(why)
+    def _give_up_login(self, why: str) -> None:
+        self.step, self._request_name, self._sent_form = LoginStep.FAILED, "", None
+        self._repeated_items.clear()
+        self._pause_crawl(why)
 
 
 def _scheme_and_port(origin: str) -> tuple[str, str]:

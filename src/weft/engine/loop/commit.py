@@ -35,23 +35,23 @@ class Committer:
         step: Callable[[str], None],
         also_sync: Callable[[], None] = lambda: None,
     ) -> None:
-        self._durability, self._rejected = frontier.durability, frontier.rejected
+        self._durability, self._rejected_items = frontier.durability, frontier.rejected
         self._store = store
         self._step = step
         self._also_sync = also_sync
-        self._ended: list[int] = []
+        self._ended_items: list[int] = []
         self._synced = self._acknowledged = 0
-        self._stop = threading.Event()
-        self._wanted = threading.Event()
+        self._is_stopping = threading.Event()
+        self._sync_wanted = threading.Event()
         self._next_sync = 0.0  # when bytes, journal and rows are synced to disk together
-        self._requested = self._completed = 0  # the last `sync_soon`, and the last that is on the disk
+        self._requested_ticket = self._completed_ticket = 0  # the last `sync_soon`, and the last that is on the disk
         self.after_sync: Callable[[], None] = lambda: None  # on the syncing thread
-        self._thread = threading.Thread(target=self._keep_syncing, name="sync", daemon=True)
+        self._thread = threading.Thread(target=self._sync_in_background, name="sync", daemon=True)
         self._thread.start()
 
-    def ended(self, items: Iterable[int]) -> None:
+    def register_rejected_items(self, items: Iterable[int]) -> None:
         """Registers rejected items whose rows were handed to the store."""
-        self._ended += items
+        self._ended_items += items
 
     def commit(self) -> None:
         """Makes everything so far permanent against a kill. DiskFull: call it again when there is room."""
@@ -62,9 +62,9 @@ class Committer:
         self._step("after-links")
         batch = self._store.commit()
         self._step("after-rows")
-        if self._ended:
-            self._rejected.ended(self._ended, batch)
-            self._ended = []
+        if self._ended_items:
+            self._rejected_items.ended(self._ended_items, batch)
+            self._ended_items = []
         if self._synced > self._acknowledged:
             self._step("after-sync")
             self._acknowledged = self._synced
@@ -73,18 +73,18 @@ class Committer:
 
     def sync_soon(self) -> int:
         """Requests that the other thread syncs what is committed; returns a ticket for `synced`."""
-        self._requested += 1
-        self._wanted.set()
-        return self._requested
+        self._requested_ticket += 1
+        self._sync_wanted.set()
+        return self._requested_ticket
 
-    def synced(self, ticket: int) -> bool:
+    def is_synced(self, ticket: int) -> bool:
         """Whether what was committed before `sync_soon` returned this ticket is on the disk."""
-        return self._completed >= ticket
+        return self._completed_ticket >= ticket
 
     def close(self) -> None:
         """Commits and syncs the rest, and acknowledges it to the frontier."""
-        self._stop.set()
-        self._wanted.set()
+        self._is_stopping.set()
+        self._sync_wanted.set()
         self._thread.join()
         self.commit()
         self._durability.sync()
@@ -92,17 +92,17 @@ class Committer:
         self._durability.acknowledge(self._synced)
         self._durability.commit()
 
-    def _keep_syncing(self) -> None:
-        while self._wanted.wait(SYNC_EVERY_S) is not None and not self._stop.is_set():
+    def _sync_in_background(self) -> None:
+        while self._sync_wanted.wait(SYNC_EVERY_S) is not None and not self._is_stopping.is_set():
             try:
-                requested = self._requested
-                self._wanted.clear()
-                if requested > self._completed and time.monotonic() < self._next_sync:
+                requested = self._requested_ticket
+                self._sync_wanted.clear()
+                if requested > self._completed_ticket and time.monotonic() < self._next_sync:
                     # Only journal and rows are synced: WARC bytes that a power cut destroys are detected at the next
                     # start.
                     self._durability.sync()
                     self._store.sync_rows()
-                    self._completed = requested
+                    self._completed_ticket = requested
                     self.after_sync()
                     continue
                 batch = self._store.batch
@@ -112,8 +112,8 @@ class Committer:
                 # written after the journal was synced, so it counts from the next sync on.
                 self._synced = min(batch, self._store.sync())
                 self._next_sync = time.monotonic() + SYNC_EVERY_S
-                if requested > self._completed:
-                    self._completed = requested
+                if requested > self._completed_ticket:
+                    self._completed_ticket = requested
                     self.after_sync()
             except (OSError, WeftError) as error:
                 # The next round tries again; until then no batch is acknowledged, so nothing can be lost.

@@ -16,7 +16,7 @@ from weft.engine.loop.parser.suspects import Heartbeat
 from weft.engine.loop.progress import CrawlProgress
 from weft.telemetry import Log
 
-PIECE = 1000  # items that `each` passes on between two heartbeats
+PIECES_PER_HEARTBEAT = 1000  # items that `each` passes on between two heartbeats
 REPORT_EVERY_S = 0.5
 LOG_EVERY_S = 10.0
 STARTING = "starting"
@@ -34,14 +34,14 @@ class LongWork:
         self._progress = progress
         self._clock = clock
         self._state = ""  # the process's state; nothing is reported while it is empty
-        self._what = ""
+        self._description = ""
         self._done = self._total = 0
         self._next_report = self._next_log = 0.0
 
     def begin(self, what: str, total: int = 0, *, state: str = STARTING) -> None:
         """Begins the next work, described in words for the user; `total`: the number of pieces, if known."""
         now = self._clock()
-        self._state, self._what, self._done, self._total = state, what, 0, total
+        self._state, self._description, self._done, self._total = state, what, 0, total
         self._next_report, self._next_log = now + REPORT_EVERY_S, now + LOG_EVERY_S
 
     def end(self) -> None:
@@ -56,25 +56,25 @@ class LongWork:
             self.heartbeat.step()
         self._done += count
         if self._state and self._clock() >= self._next_report:
-            self._report()
+            self._report_if_due()
 
-    def each(self, items: Iterable[T]) -> Iterator[T]:
+    def count_each(self, items: Iterable[T]) -> Iterator[T]:
         """Yields the items and counts them."""
         count = 0
         for item in items:
             yield item
             count += 1
-            if count == PIECE:
+            if count == PIECES_PER_HEARTBEAT:
                 self(count)
                 count = 0
         self(count)
 
-    def _report(self) -> None:
+    def _report_if_due(self) -> None:
         now = self._clock()
         of = f" of {self._total:,}" if self._total else ""
-        note = f"{self._what}: {self._done:,}{of}" if self._done else self._what
+        note = f"{self._description}: {self._done:,}{of}" if self._done else self._description
         self._progress.write(self._state, note)
         self._next_report = self._clock() + REPORT_EVERY_S
         if now >= self._next_log:
             self._next_log = now + LOG_EVERY_S
-            log.info("long work", what=self._what, done=self._done, of=self._total)
+            log.info("long work", what=self._description, done=self._done, of=self._total)

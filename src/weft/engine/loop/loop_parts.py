@@ -14,13 +14,13 @@ from weft.engine.loop.parser.handoff import Handoff
 from weft.engine.loop.parser.parsing import Parsing
 from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.round import Round
-from weft.engine.loop.rows import Rows
+from weft.engine.loop.rows import RowMaker
 from weft.engine.parsing.parsers import ChildCode, Parsers
 from weft.frontier.contract import Frontier
 from weft.store.pages import PageStore
 
 
-def fused(
+def handler_that_parses(
     frontier: Frontier,
     store: PageStore,
     crawls: dict[int, RunningCrawl],
@@ -31,19 +31,19 @@ def fused(
     sends_all: bool,
 ) -> ResultHandler:
     """A handler that reads results in this process; pages are parsed here or by parser children (see `Parsing`)."""
-    round_, parsing = reading(frontier, store, crawls, suspects, metrics, parsers, sends_all=sends_all)
-    return ResultHandler(round_, Rows(store, round_), parsing.handle, crawls, metrics, parsing=parsing)
+    round_, parsing = parser_half(frontier, store, crawls, suspects, metrics, parsers, sends_all=sends_all)
+    return ResultHandler(round_, RowMaker(store, round_), parsing.handle, crawls, metrics, parsing=parsing)
 
 
-def fetching(
+def handler_that_hands_over(
     frontier: Frontier, store: PageStore, crawls: dict[int, RunningCrawl], metrics: EngineMetrics, handoff: Handoff
 ) -> ResultHandler:
     """A handler that passes pages to parser processes."""
     round_ = Round(frontier, store, crawls, None, handoff)
-    return ResultHandler(round_, Rows(store, round_), handoff.put, crawls, metrics)
+    return ResultHandler(round_, RowMaker(store, round_), handoff.add_answers, crawls, metrics)
 
 
-def reading(
+def parser_half(
     frontier: Frontier,
     store: PageStore,
     crawls: dict[int, RunningCrawl],
@@ -56,7 +56,7 @@ def reading(
     """The parser's half alone."""
     discovered_links = DiscoveredLinks(frontier, store)
     round_ = Round(frontier, store, crawls, discovered_links)
-    rows = Rows(store, round_)
+    rows = RowMaker(store, round_)
     parsing = Parsing(
         round_,
         rows,
@@ -70,7 +70,7 @@ def reading(
     return round_, parsing
 
 
-def parsers_of(config: Config, loading: Callable[[], bytes] | None = None) -> tuple[Parsers, bool]:
+def make_parsers(config: Config, loading: Callable[[], bytes] | None = None) -> tuple[Parsers, bool]:
     """The parser children, which start when they are needed, and whether the configuration sends them all pages.
 
     `loading`: what a child needs to load the user's code, if the crawl has some.

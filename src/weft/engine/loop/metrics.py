@@ -36,30 +36,32 @@ class EngineMetrics:
         }
         self._body_bytes = metrics.histogram("weft_body_size_bytes", "Bodies of pages as they came.", BYTES_BUCKETS)
         self.parse_s = metrics.histogram("weft_parse_seconds", "Time of parsing a page.")
-        self._crossing_s = metrics.histogram(
+        self._link_delay_s = metrics.histogram(
             "weft_cross_pod_write_seconds", "Time until another pod had taken a batch of links."
         )
-        self._crossed = metrics.counter("weft_cross_pod_writes_total", "Batches of links that other pods have taken.")
-        self._crossed_links = metrics.counter("weft_cross_pod_links_total", "Links that other pods have taken.")
-        self._events = {}
+        self._received_batches = metrics.counter(
+            "weft_cross_pod_writes_total", "Batches of links that other pods have taken."
+        )
+        self._received_links = metrics.counter("weft_cross_pod_links_total", "Links that other pods have taken.")
+        self._pressure_events = {}
         for level in ("soft", "hard"):
             counter = metrics.counter(
                 "weft_backpressure_events_total", "Times that the parse queue crossed a limit.", level=level
             )
-            self._events[level] = (counter, counter.value)
-        self._outbox = metrics.gauge("weft_outbox_batches", "Batches of links that wait for another pod.")
+            self._pressure_events[level] = (counter, counter.value)
+        self._waiting_batches = metrics.gauge("weft_outbox_batches", "Batches of links that wait for another pod.")
 
-    def fetched(self, purpose: Purpose, result: FetchResult) -> None:
+    def count_transfer(self, purpose: Purpose, result: FetchResult) -> None:
         """Counts a transfer that has ended."""
         self._fetch_s[purpose].observe(result.ended - result.started)
         if result.status and purpose is Purpose.PAGE:
             self._body_bytes.observe(len(result.body))
 
-    def rendered(self, rendered: Rendered) -> None:
+    def count_rendered(self, rendered: Rendered) -> None:
         """Counts a page that a browser has rendered."""
         self._metrics.histogram("weft_render_seconds", "Time of a page in a browser.").observe(rendered.spent_s)
 
-    def browsers(self, report: Mapping[str, float]) -> None:
+    def record_browsers(self, report: Mapping[str, float]) -> None:
         """Records the state of the browsers; nothing if none are used."""
         for name, value in report.items():
             kind, _, cause = name.partition("died_")
@@ -70,18 +72,18 @@ class EngineMetrics:
             else:
                 self._metrics.gauge(f"weft_browser_{kind}", f"Browsers: {kind} now.").set(value)
 
-    def crossed(self, links: int, seconds: float) -> None:
+    def count_received_links(self, links: int, seconds: float) -> None:
         """Counts a batch of links that another pod has received."""
-        self._crossed.value += 1
-        self._crossed_links.value += links
-        self._crossing_s.observe(seconds)
+        self._received_batches.value += 1
+        self._received_links.value += links
+        self._link_delay_s.observe(seconds)
 
-    def held_back(self, events: Mapping[str, int]) -> None:
+    def record_back_pressure(self, events: Mapping[str, int]) -> None:
         """Records how often the parse queue has exceeded its `soft` and its `hard` limit since this process began."""
-        for level, (counter, before) in self._events.items():
+        for level, (counter, before) in self._pressure_events.items():
             counter.value = before + events.get(level, 0)
 
-    def names(self, counts: NameCounts) -> None:
+    def record_lookups(self, counts: NameCounts) -> None:
         """Records this process's counts of DNS lookups since it began."""
         for kind in {"found", *counts.outcomes}:
             lookups = counts.outcomes[kind]
@@ -90,22 +92,22 @@ class EngineMetrics:
         self._metrics.grown("weft_dns_cached_total", "Names that the cache knew.", counts.known)
         self._metrics.gauge("weft_dns_running", "Lookups that run.").set(counts.running)
 
-    def bodies(self, spool: Spool) -> None:
+    def record_body_memory(self, spool: Spool) -> None:
         """Records the memory that response bodies occupy, and how many went to files."""
         self._metrics.gauge("weft_body_memory_bytes", "Bodies in memory while they arrive.").set(spool.held)
         self._metrics.grown("weft_bodies_spooled_total", "Bodies that went to files.", spool.files)
         self._metrics.grown("weft_bodies_spooled_bytes_total", "Bytes of them.", spool.spooled_bytes)
 
-    def proxies(self, counts: ProxyCounts | None) -> None:
+    def record_proxies(self, counts: ProxyCounts | None) -> None:
         """Records this process's counts of proxies since it began; None: it uses none."""
         if counts is not None:
             counts.copy_to(self._metrics)
 
-    def waiting(self, outbox: int) -> None:
+    def record_outbox(self, outbox: int) -> None:
         """Records how many batches wait for another pod now."""
-        self._outbox.set(outbox)
+        self._waiting_batches.set(outbox)
 
-    def update(
+    def save_if_due(
         self, progress: CrawlProgress, stats: FrontierStats | None, in_flight: int, *, now: bool = False
     ) -> None:
         """Saves all metrics if it is time. A process that does not know the queues gives no stats."""
@@ -115,25 +117,25 @@ class EngineMetrics:
         for copy in self.before_save:
             copy()
         status = progress.status
-        self._count("weft_pages_total", "Pages stored.", status.pages)
-        self._count("weft_requests_total", "Requests made.", status.requests)
-        self._count("weft_body_bytes_total", "Bytes of the pages' bodies.", status.body_bytes)
-        self._count("weft_retries_total", "Requests that will be tried again.", status.retries)
-        self._count("weft_redirects_total", "Redirects followed or refused.", status.redirects)
-        self._by_label("weft_errors_total", "Items that ended badly, by kind.", "kind", progress.errors)
-        self._by_label("weft_refused_total", "URLs turned away, by reason.", "reason", progress.refused)
-        self._by_label("weft_responses_total", "Ended items by HTTP status.", "status", progress.statuses)
+        self._set_counter("weft_pages_total", "Pages stored.", status.pages)
+        self._set_counter("weft_requests_total", "Requests made.", status.requests)
+        self._set_counter("weft_body_bytes_total", "Bytes of the pages' bodies.", status.body_bytes)
+        self._set_counter("weft_retries_total", "Requests that will be tried again.", status.retries)
+        self._set_counter("weft_redirects_total", "Redirects followed or refused.", status.redirects)
+        self._set_labelled("weft_errors_total", "Items that ended badly, by kind.", "kind", progress.errors)
+        self._set_labelled("weft_refused_total", "URLs turned away, by reason.", "reason", progress.refused)
+        self._set_labelled("weft_responses_total", "Ended items by HTTP status.", "status", progress.statuses)
         self._metrics.gauge("weft_active_workers", "Transfers in flight, or pages being parsed.").set(in_flight)
         if stats is not None:
-            self._count("weft_urls_added_total", "URLs taken into the queues of the pod.", stats.admitted)
-        for name, help_, value in _of_pod(stats):
+            self._set_counter("weft_urls_added_total", "URLs taken into the queues of the pod.", stats.admitted)
+        for name, help_, value in _pod_metrics(stats):
             self._metrics.gauge(name, help_).set(value)
         self._metrics.save()
 
-    def _count(self, name: str, help_: str, value: float) -> None:
+    def _set_counter(self, name: str, help_: str, value: float) -> None:
         self._metrics.counter(name, help_).value = value
 
-    def _by_label(self, name: str, help_: str, label: str, counts: Mapping[str, int]) -> None:
+    def _set_labelled(self, name: str, help_: str, label: str, counts: Mapping[str, int]) -> None:
         kinds: Counter[str] = Counter()
         for kind, count in counts.items():
             kinds[str(kind).partition(":")[0]] += count
@@ -142,7 +144,7 @@ class EngineMetrics:
                 self._metrics.counter(name, help_, **{label: kind}).value = count
 
 
-def _of_pod(stats: FrontierStats | None) -> list[tuple[str, str, int]]:
+def _pod_metrics(stats: FrontierStats | None) -> list[tuple[str, str, int]]:
     """A pod's metrics, which each of its processes reports: use the largest of a pod, not the sum."""
     if stats is None:
         return []

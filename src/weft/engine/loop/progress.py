@@ -108,13 +108,13 @@ class CrawlProgress:
         earlier = read_status(path) if path is not None else None
         self.status = earlier or CrawlStatus()
         self.is_new_run = not run or self.status.run != run
-        self._began = time.time()
+        self._began_at = time.time()
         self.status.pid = pid
         self.status.run = run
         self.status.orchestrator = orchestrator
         self.status.idle, self.status.gave_up_at = "", 0.0
         if self.is_new_run:
-            self.status.started_at = self._began
+            self.status.started_at = self._began_at
             self.status.repairs, self.status.stop = {}, ""
         self.status.recent = []
         self.status.live_pages = None
@@ -125,7 +125,7 @@ class CrawlProgress:
         self.slowed: Counter[str] = Counter(self.status.slowed)
         self.matched = set(self.status.matched)
         self._earlier_s = self.status.elapsed_s
-        self._window: list[tuple[float, int]] = []
+        self._rate_window: list[tuple[float, int]] = []
         self._lines = ProgressLines()
 
     def restore(self, held: Stats) -> None:
@@ -138,21 +138,21 @@ class CrawlProgress:
         self.kinds = Counter()
         for (status_, error), rows in held.kinds.items():
             self.kinds[status_, end_kind(error)] += rows
-        for reason, count in _refusals(held).items():
+        for reason, count in _count_refusals(held).items():
             self.refused[reason] = max(self.refused[reason], count)
 
-    def repaired(self, what: str, count: int) -> None:
+    def count_repair(self, what: str, count: int) -> None:
         """Counts what was repaired, or given up, at the resume of the crawl."""
         if count:
             self.status.repairs = self.status.repairs | {what: self.status.repairs.get(what, 0) + count}
 
-    def rendered(self, rendered: Rendered) -> None:
+    def count_rendered(self, rendered: Rendered) -> None:
         """Counts a rendered page; whether it is stored is known by its row."""
         self.status.rendered += not rendered.error
         self.status.rendering_s += rendered.spent_s
         self.status.parts += sum(part.was_sent for part in rendered.parts)
 
-    def page(self, url: str, body_bytes: int) -> None:
+    def count_page(self, url: str, body_bytes: int) -> None:
         """Counts a stored page."""
         status = self.status
         status.pages += 1
@@ -160,7 +160,7 @@ class CrawlProgress:
         if len(status.recent) < 8:
             status.recent.append(url)
 
-    def dropped(self, row: Row) -> None:
+    def uncount_row(self, row: Row) -> None:
         """Takes back the count of a row that is not stored after all."""
         self.statuses[str(row.status)] -= 1
         self.kinds[row.status, end_kind(row.error)] -= 1
@@ -180,7 +180,7 @@ class CrawlProgress:
         status.queued, status.sites, status.seen = stats.queued, stats.sites, stats.seen
         status.in_flight = in_flight
 
-    def ends(self, stats: FrontierStats) -> None:
+    def record_final_stats(self, stats: FrontierStats) -> None:
         """Records the final statistics: leases that were not finished count as queued again."""
         self.note_frontier(stats, 0)
         self.status.queued += stats.leased + stats.to_parse
@@ -192,12 +192,12 @@ class CrawlProgress:
         status.state, status.note, status.updated_at = state, note, now
         if state != "running":
             status.waiting_for, status.waiting_until = "", None
-        status.elapsed_s = self._earlier_s + now - self._began
+        status.elapsed_s = self._earlier_s + now - self._began_at
         status.refused, status.errors, status.statuses = dict(self.refused), dict(self.errors), dict(self.statuses)
         status.slowed, status.matched = dict(self.slowed), sorted(self.matched)
-        self._window.append((now, status.pages))
-        self._window = self._window[-20:]
-        first_at, first_pages = self._window[0]
+        self._rate_window.append((now, status.pages))
+        self._rate_window = self._rate_window[-20:]
+        first_at, first_pages = self._rate_window[0]
         status.rate = (status.pages - first_pages) / (now - first_at) if now > first_at else 0.0
         if self._path is not None:
             write_status(self._path, status)
@@ -211,32 +211,32 @@ class ProgressLines:
     def __init__(self, every_s: float = LOG_EVERY_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._every_s = every_s
         self._clock = clock
-        self._last: tuple[float, int] | None = None
+        self._last_line: tuple[float, int] | None = None
 
     def __call__(self, status: CrawlStatus) -> None:
         """Logs if a minute has passed; may be called at any rate."""
         now = self._clock()
-        if self._last is None:
-            self._last = (now, status.pages)
+        if self._last_line is None:
+            self._last_line = (now, status.pages)
             return
-        spent_s = now - self._last[0]
+        spent_s = now - self._last_line[0]
         if spent_s < self._every_s:
             return
         log.info(
             "progress",
             state=status.state,
             pages=status.pages,
-            pages_per_s=round((status.pages - self._last[1]) / spent_s, 2),
+            pages_per_s=round((status.pages - self._last_line[1]) / spent_s, 2),
             queued=status.queued,
             in_flight=status.in_flight,
             errors=sum(status.errors.values()),
             retries=status.retries,
-            **_waiting(status),
+            **_waiting_fields(status),
         )
-        self._last = (now, status.pages)
+        self._last_line = (now, status.pages)
 
 
-def _waiting(status: CrawlStatus) -> dict[str, str | float]:
+def _waiting_fields(status: CrawlStatus) -> dict[str, str | float]:
     """What a crawl waits for, and for how many seconds; empty while it works."""
     if not status.waiting_for:
         return {}
@@ -250,10 +250,10 @@ def counts_of(held: Stats) -> tuple[Counter[str], Counter[str]]:
     statuses: Counter[str] = Counter()
     for (status, _), rows in held.kinds.items():
         statuses[str(status)] += rows
-    return statuses, failures_in(held.kinds)
+    return statuses, failures_by_kind(held.kinds)
 
 
-def failures_in(kinds: Mapping[tuple[int, str], int]) -> Counter[str]:
+def failures_by_kind(kinds: Mapping[tuple[int, str], int]) -> Counter[str]:
     """Failed requests by kind, from rows by status and error."""
     errors: Counter[str] = Counter()
     for (status, error), rows in kinds.items():
@@ -262,7 +262,7 @@ def failures_in(kinds: Mapping[tuple[int, str], int]) -> Counter[str]:
     return errors
 
 
-def _refusals(held: Stats) -> Counter[str]:
+def _count_refusals(held: Stats) -> Counter[str]:
     reasons: Counter[str] = Counter()
     for (status, error), rows in held.kinds.items():
         if reason := refusal_of(status, error):
@@ -282,10 +282,10 @@ def write_status(path: Path, status: CrawlStatus) -> None:
     except OSError:
         # The disk may be full, which this file must report: the old content can be overwritten without new space.
         beside.unlink(missing_ok=True)
-        _write_over(path, data)
+        _overwrite_file(path, data)
 
 
-def _write_over(path: Path, data: bytes) -> None:
+def _overwrite_file(path: Path, data: bytes) -> None:
     try:
         with path.open("r+b", buffering=0) as file:
             file.write(data)

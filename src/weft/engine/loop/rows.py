@@ -22,7 +22,7 @@ from weft.store.pages import PageStore
 TRUNCATED = {"truncated": "disconnect", "protocol": "disconnect", "reset": "disconnect", "timeout": "time"}
 
 
-class Rows:
+class RowMaker:
     """Makes rows for one store."""
 
     def __init__(self, store: PageStore, round_: Round, wall: Callable[[], float] = time.time) -> None:
@@ -30,7 +30,7 @@ class Rows:
         self._round = round_
         self._wall = wall
 
-    def record(
+    def make_row(
         self,
         answer: EndedTransfer,
         *,
@@ -46,12 +46,12 @@ class Rows:
         """
         lease, result, progress, spider = answer.lease, answer.result, answer.crawl.progress, answer.crawl.spider
         if spider is not None and output is None and lease.request:
-            output = spider.output(lease, None)
+            output = spider.output_for_row(lease, None)
         status, length = result.status, len(result.body)
         is_page = stored and 200 <= status < 300
         progress.statuses[str(status)] += 1
         if is_page:
-            progress.page(lease.url, length)
+            progress.count_page(lease.url, length)
         error = error or result.error or ""
         progress.kinds[status, end_kind(error)] += 1
         if error or status >= 400:
@@ -69,9 +69,9 @@ class Rows:
         readable = page is not None and page.kind is not PageKind.OTHER and self._store.keeps_text
         text = page.text if page is not None and readable else None
         self._store.add(row, result if stored else None, truncated=truncated, text=text, output=output)
-        self._round.row(lease, End.PAGE if is_page else End.OTHER)
+        self._round.end_with_row(lease, End.PAGE if is_page else End.OTHER)
 
-    def unchanged(self, answer: EndedTransfer, before: Row) -> None:
+    def make_unchanged_row(self, answer: EndedTransfer, before: Row) -> None:
         """Makes the row of a visit that found the page unchanged; it refers to the stored copy.
 
         Its length is that of the received body: zero with a 304.
@@ -85,9 +85,9 @@ class Rows:
             warc_length=0,
         )  # fmt: skip
         self._store.add_revisit(row, result, of_date=before.fetched_at, not_modified=result.status == 304)
-        self._round.row(lease, End.OTHER)
+        self._round.end_with_row(lease, End.OTHER)
 
-    def refused(
+    def make_refused_row(
         self,
         item: Item | Lease,
         crawl: int,

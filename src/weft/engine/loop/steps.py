@@ -65,7 +65,7 @@ def crash_point(setting: str | None = None) -> Callable[[str], None]:
     """
     setting = os.environ.get("WEFT_TEST_CRASH_AT", "") if setting is None else setting
     if not setting:
-        return _pass_by
+        return _do_nothing
     points = [_crash_point(one) for one in setting.split(",")]
 
     def reach(step: str) -> None:
@@ -86,13 +86,13 @@ def _crash_point(setting: str) -> Callable[[str], None]:
         counts = counts or step == earlier
         if step == name and counts:
             left -= 1
-            if left == 0 and _is_first(marker):
+            if left == 0 and _create_marker(marker):
                 os.kill(os.getpid(), signal.SIGKILL)
 
     return reach
 
 
-def _is_first(marker: str) -> bool:
+def _create_marker(marker: str) -> bool:
     try:
         if marker:
             os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
@@ -101,5 +101,5 @@ def _is_first(marker: str) -> bool:
     return True
 
 
-def _pass_by(step: str) -> None:  # noqa: ARG001
+def _do_nothing(step: str) -> None:  # noqa: ARG001
     return None

@@ -27,4 +27,4 @@ class Stop(StrEnum):
 
 
 # A crawl that ends for one of these does not wait until a full disk has room: unwritten pages are fetched again.
-UNWRITTEN = frozenset({Stop.INTERRUPTED, Stop.MAX_DURATION, Stop.CANCELLED})
+NOT_IN_LOG_STOPS = frozenset({Stop.INTERRUPTED, Stop.MAX_DURATION, Stop.CANCELLED})

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TOO_SLOW = "the rules took too long on this page"
 _T = TypeVar("_T")
-_MIME = {
+_MIME_BY_KIND = {
     BodyKind.HTML: "text/html",
     BodyKind.FEED: "application/xml",
     BodyKind.XML: "application/xml",
@@ -114,92 +114,92 @@ class Extracted(msgspec.Struct, array_like=True, gc=False):
     @property
     def mime(self) -> str | None:
         """The type of the body by its content; None if it holds no text."""
-        return _MIME.get(self.kind)
+        return _MIME_BY_KIND.get(self.kind)
 
     @property
     def hrefs(self) -> list[str]:
         """The raw references of the page that may be followed."""
-        return _set(self.asked.hrefs, "hrefs")
+        return _require_set(self.asked.hrefs, "hrefs")
 
     @property
     def links(self) -> list[Link]:
         """Every link with its text and rel."""
-        return _set(self.asked.links, "links")
+        return _require_set(self.asked.links, "links")
 
     @property
     def text(self) -> str:
         """All readable text."""
-        return _set(self.asked.text, "text")
+        return _require_set(self.asked.text, "text")
 
     @property
     def main_text(self) -> str:
         """The main text of the page."""
-        return _set(self.asked.main_text, "main_text")
+        return _require_set(self.asked.main_text, "main_text")
 
     @property
     def comments(self) -> str:
         """The readers' comments below the main text."""
-        return _set(self.asked.comments, "comments")
+        return _require_set(self.asked.comments, "comments")
 
     @property
     def described(self) -> dict[str, str | float | None]:
         """The values that filters use, by name."""
-        return _set(self.asked.described, "described")
+        return _require_set(self.asked.described, "described")
 
     @property
     def markdown_text(self) -> str:
         """The Markdown, with links replaced by their text."""
-        return _set(self.asked.markdown_text, "markdown_text")
+        return _require_set(self.asked.markdown_text, "markdown_text")
 
     @property
     def markdown_drop(self) -> str:
         """The Markdown without links and their text."""
-        return _set(self.asked.markdown_drop, "markdown_drop")
+        return _require_set(self.asked.markdown_drop, "markdown_drop")
 
     @property
     def markdown(self) -> str:
         """The main text as Markdown."""
-        return _set(self.asked.markdown, "markdown")
+        return _require_set(self.asked.markdown, "markdown")
 
     @property
     def language(self) -> str | None:
         """The two-letter code of the page's language."""
-        return _set(self.asked.language, "language")
+        return _require_set(self.asked.language, "language")
 
     @property
     def meta(self) -> Meta:
         """Description, keywords, author, dates and the like."""
-        return _set(self.asked.meta, "meta")
+        return _require_set(self.asked.meta, "meta")
 
     @property
     def open_graph(self) -> dict[str, str]:
         """Open Graph properties."""
-        return _set(self.asked.open_graph, "open_graph")
+        return _require_set(self.asked.open_graph, "open_graph")
 
     @property
     def json_ld(self) -> list[Json]:
         """The decoded JSON-LD blocks."""
-        return _set(self.asked.json_ld, "json_ld")
+        return _require_set(self.asked.json_ld, "json_ld")
 
     @property
     def microdata(self) -> list[Json]:
         """The top-level microdata items."""
-        return _set(self.asked.microdata, "microdata")
+        return _require_set(self.asked.microdata, "microdata")
 
     @property
     def fields(self) -> str:
         """The extracted fields, as a row stores them."""
-        return _set(self.asked.fields, "fields")
+        return _require_set(self.asked.fields, "fields")
 
     @property
     def rendered(self) -> dict[str, Any]:
         """The page in the requested formats."""
-        return _set(self.asked.rendered, "rendered")
+        return _require_set(self.asked.rendered, "rendered")
 
     @property
     def called(self) -> bytes:
         """The result of the user's code: a `calls.CallResult`."""
-        return _set(self.asked.called, "called")
+        return _require_set(self.asked.called, "called")
 
 
 class Reply(msgspec.Struct, array_like=True, gc=False):
@@ -214,13 +214,13 @@ class Reply(msgspec.Struct, array_like=True, gc=False):
     spent_s: float = 0.0
 
 
-def read(request: ParseRequest, runner: Runner | None = None) -> Extracted:
+def read_page(request: ParseRequest, runner: Runner | None = None) -> Extracted:
     """Reads a page in the calling process; `called` needs the `runner`."""
     page = extract(request.body, request.url, request.content_type)
     asked = Asked()
     for name in request.wanted:
         if name != "called":
-            setattr(asked, name, _made(name, page, request))
+            setattr(asked, name, _compute_attribute(name, page, request))
     if request.call and runner is not None:  # last: the user's code may change the page
         from weft.engine.user_code.calls import decode_call, encode
 
@@ -232,29 +232,29 @@ def read(request: ParseRequest, runner: Runner | None = None) -> Extracted:
     )  # fmt: skip
 
 
-def _made(name: str, page: ParsedPage, request: ParseRequest) -> Any:
+def _compute_attribute(name: str, page: ParsedPage, request: ParseRequest) -> Any:
     if name == "fields":
-        rules = _rules(request.rules)
+        rules = _decode_rules(request.rules)
         return (rules.unread(TOO_SLOW) if request.without_rules else rules.apply(page)).encoded()
     if name == "rendered":
         from weft.extract.formats import Shape, render
         from weft.extract.text.markdown import Links
 
-        order = _order(request.order)
+        order = _decode_formats(request.order)
         shape = Shape(order.main_only, order.include, order.exclude, Links(order.links))
         return render(page, order.formats, shape)
     return getattr(page, name)
 
 
 @lru_cache(maxsize=200)
-def _rules(encoded: bytes) -> FieldRules:
+def _decode_rules(encoded: bytes) -> FieldRules:
     from weft.extract.rules.field_rules import compile_rules
 
     return compile_rules(msgspec.json.decode(encoded))
 
 
 @lru_cache(maxsize=200)
-def _order(encoded: bytes) -> PageFormats:
+def _decode_formats(encoded: bytes) -> PageFormats:
     return msgspec.json.decode(encoded, type=PageFormats)
 
 
@@ -272,7 +272,7 @@ request_of = msgspec.msgpack.Decoder(ParseRequest).decode
 reply_of = msgspec.msgpack.Decoder(Reply).decode
 
 
-def _set(value: _T | UnsetType, name: str) -> _T:
+def _require_set(value: _T | UnsetType, name: str) -> _T:
     if isinstance(value, UnsetType):
         raise LookupError(f"{name} was not asked for")
     return value

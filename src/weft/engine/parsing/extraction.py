@@ -33,11 +33,11 @@ def extraction_of(section: ExtractSection) -> Extraction | None:
     """The compiled rules; None for a crawl without rules. BadRules for invalid rules, Missing for patterns
     without RE2.
     """
-    return _compiled(_encode(section.extract)) if section.extract else None
+    return _compile_rules(_encode(section.extract)) if section.extract else None
 
 
 @lru_cache(maxsize=256)
-def _compiled(encoded: bytes) -> Extraction:
+def _compile_rules(encoded: bytes) -> Extraction:
     from weft.extract.rules.field_rules import compile_rules
 
     return Extraction(compile_rules(msgspec.json.decode(encoded)), encoded)

@@ -14,14 +14,14 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from weft.engine.parsing.extracted import Reply, framed, read, request_of
+from weft.engine.parsing.extracted import Reply, framed, read_page, request_of
 from weft.supervise.pool.frame_reader import FrameReader
 from weft.supervise.process import set_name
 
 if TYPE_CHECKING:
     from weft.engine.user_code.calls import Runner
 
-NAME = "weft-parser"
+PROCESS_NAME = "weft-parser"
 _GC_THRESHOLDS = (20_000, 20, 100)  # a page creates hundreds of objects and hardly a cycle
 
 
@@ -33,7 +33,7 @@ class FaultMarks:
         self._endless = os.environ.get("WEFT_TEST_ENDLESS_MARK", "").encode()
         self._greedy = os.environ.get("WEFT_TEST_GREEDY_MARK", "").encode()
 
-    def obey(self, body: bytes) -> None:
+    def trigger_fault(self, body: bytes) -> None:
         """Does what the mark in the page demands."""
         if self._deadly and self._deadly in body:
             os.abort()
@@ -49,40 +49,40 @@ class FaultMarks:
 
 def main(connection_fd: int, output_fd: int) -> None:
     """Reads pages until the socket is closed. Its output, above all the traceback of a crash, goes to the parent."""
-    _run(connection_fd, output_fd, loads_code=False)
+    _run_child(connection_fd, output_fd, loads_code=False)
 
 
 def main_with_code(connection_fd: int, output_fd: int) -> None:
     """Does the same with the user's code, which is imported before the child counts as ready."""
-    _run(connection_fd, output_fd, loads_code=True)
+    _run_child(connection_fd, output_fd, loads_code=True)
 
 
-def _run(connection_fd: int, output_fd: int, *, loads_code: bool) -> None:
-    _begin(output_fd)
+def _run_child(connection_fd: int, output_fd: int, *, loads_code: bool) -> None:
+    _prepare_process(output_fd)
     with socket.socket(fileno=connection_fd) as connection:
         reader = FrameReader(connection)
         try:
-            runner = _load(reader.next()) if loads_code else None
+            runner = _load_code(reader.next()) if loads_code else None
             gc.freeze()
             connection.sendall(framed(Reply(0)))
             marks = FaultMarks()
             while (frame := reader.next()) is not None:
-                connection.sendall(_answer(frame, marks, runner))
+                connection.sendall(_answer_request(frame, marks, runner))
         except OSError:
             return  # the parent has ended
 
 
-def _begin(output_fd: int) -> None:
+def _prepare_process(output_fd: int) -> None:
     for stream in (1, 2):
         os.dup2(output_fd, stream)
     os.close(output_fd)
     faulthandler.enable()
-    set_name(NAME)
+    set_name(PROCESS_NAME)
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-def _load(frame: bytes | None) -> Runner | None:
+def _load_code(frame: bytes | None) -> Runner | None:
     """The code that the parent names."""
     if frame is None:
         return None
@@ -92,11 +92,11 @@ def _load(frame: bytes | None) -> Runner | None:
     return runner_of(decode_loading(frame))
 
 
-def _answer(frame: bytes, marks: FaultMarks, runner: Runner | None = None) -> bytes:
+def _answer_request(frame: bytes, marks: FaultMarks, runner: Runner | None = None) -> bytes:
     request = request_of(frame)
-    marks.obey(request.body)
+    marks.trigger_fault(request.body)
     began = time.perf_counter()
     try:
-        return framed(Reply(request.number, read(request, runner), spent_s=time.perf_counter() - began))
+        return framed(Reply(request.number, read_page(request, runner), spent_s=time.perf_counter() - began))
     except Exception as error:  # the error concerns this page alone, and the next can be parsed
         return framed(Reply(request.number, error=(type(error).__name__, str(error))))

@@ -41,11 +41,11 @@ from weft.supervise.pool.worker_slot import KillReason, WorkerProcess, WorkerSlo
 from weft.supervise.process import rss_bytes
 from weft.telemetry import Log
 
-LIMIT_S = 30.0  # per page
-RULES_S = 2.0  # per page with rules, which may take any time
+PAGE_LIMIT_S = 30.0  # per page
+RULES_LIMIT_S = 2.0  # per page with rules, which may take any time
 MEMORY_MB = 2048.0  # per child: the worst known page of MAX_BYTES needs 400
 MOST_CHILDREN = 4  # with more, reading and writing limit an export
-ENOUGH = 4  # pages queued at a child before another child is started
+ENOUGH_QUEUED = 4  # pages queued at a child before another child is started
 POLL_EVERY_S = 0.5  # the longest wait between two checks whether a page takes too long
 CRASH, TIMEOUT = "parse_crash", "parse_timeout"
 _MB = 1024 * 1024
@@ -69,7 +69,7 @@ class ChildCode(NamedTuple):
     is_kept: bool = False  # its object must keep its state: a child that has grown is not replaced
 
 
-class Pending:
+class PendingPage:
     """A page that was submitted. `done` is True when `page` or `error` is set."""
 
     __slots__ = (
@@ -111,7 +111,7 @@ class ParserSlot(WorkerSlot[WorkerProcess]):
     """One child and its queue of pages, the oldest first; the queue remains when the child is replaced."""
 
     def __init__(self, number: int) -> None:
-        self.queue: deque[Pending] = deque()
+        self.queue: deque[PendingPage] = deque()
         super().__init__(number, Child(f"parser-{number}", _POLICY))
 
     def _reset(self) -> None:
@@ -160,8 +160,10 @@ class Parsers:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._code = code
-        self._limit_s = LIMIT_S if limit_s is None else limit_s
-        self.on_done: Callable[[Pending], None] = lambda _: None  # called with each page when it is answered, in `turn`
+        self._limit_s = PAGE_LIMIT_S if limit_s is None else limit_s
+        self.on_done: Callable[[PendingPage], None] = lambda _: (
+            None
+        )  # called with each page when it is answered, in `turn`
         self._clock = clock
         self._slots = [ParserSlot(number) for number in range(max(1, children))]
         self._pool = ProcessPool(
@@ -174,7 +176,7 @@ class Parsers:
             may_fork=code is None,  # the user's code must not see this process's memory
         )
         self._rules = CrashRules()
-        self._number = 0
+        self._last_number = 0
         self._checked_at = clock()
 
     def __enter__(self) -> Parsers:
@@ -209,18 +211,18 @@ class Parsers:
         rules: bytes = b"",
         order: bytes = b"",
         call: bytes = b"",
-    ) -> Pending:
+    ) -> PendingPage:
         """Submits a page; `wanted` are names of `extracted.Asked`, and two of them need `rules` and `order`.
 
         `call` is the call of the user's code: if nothing else is wanted there is no page, and all such calls go to the
         same child.
         """
-        self._number += 1
+        self._last_number += 1
         if len(body) > MAX_BYTES and not call:
             body = body[: MAX_BYTES + 1]  # the extra byte reveals that the body was cut
-        request = ParseRequest(self._number, url, content_type, tuple(wanted), body, rules, order, call=call)
-        pending = Pending(request, self._limit_of(request))
-        slot = self._chosen() if pending.is_page else self._slots[0]
+        request = ParseRequest(self._last_number, url, content_type, tuple(wanted), body, rules, order, call=call)
+        pending = PendingPage(request, self._limit_of(request))
+        slot = self._choose_child() if pending.is_page else self._slots[0]
         slot.queue.append(pending)
         if slot.worker is None:
             self._start_if_due(slot)
@@ -229,7 +231,7 @@ class Parsers:
             self._pool.push(slot)
         return pending
 
-    def result(self, pending: Pending) -> Extracted:
+    def result(self, pending: PendingPage) -> Extracted:
         """Waits for the result of a page; raises Unparsed if the page cannot be parsed."""
         while not pending.done:
             self.turn(POLL_EVERY_S)
@@ -244,7 +246,7 @@ class Parsers:
             for event in self._pool.wait(timeout_s):
                 if isinstance(event, SlotMessage):
                     event.slot.received += event.data
-                    self._receive(event.slot)
+                    self._receive_replies(event.slot)
                 else:
                     self._on_death(event)
         except PoolBroken as broken:
@@ -252,9 +254,9 @@ class Parsers:
         now = self._clock()
         if now - self._checked_at >= _CHECK_EVERY_S:
             since_s, self._checked_at = now - self._checked_at, now
-            self._check(since_s)
+            self._check_children(since_s)
 
-    def renew(self) -> None:
+    def replace_children(self) -> None:
         """Replaces the children between two pages, so that the user's code is loaded again from its file."""
         for slot in self._slots:
             if slot.worker is not None and slot.running and not slot.retiring:
@@ -269,7 +271,7 @@ class Parsers:
     def _limit_of(self, request: ParseRequest) -> float:
         if request.call and self._code is not None:
             return self._code.seconds
-        return min(self._limit_s, RULES_S) if request.rules else self._limit_s
+        return min(self._limit_s, RULES_LIMIT_S) if request.rules else self._limit_s
 
     def _begin_child(self, slot: ParserSlot) -> None:
         """Sends a new child the user's code, then the pages that its predecessor has not answered."""
@@ -277,11 +279,11 @@ class Parsers:
             slot.enqueue(framed_bytes(self._code.loading()))
         slot.send_queue()
 
-    def _chosen(self) -> ParserSlot:
+    def _choose_child(self) -> ParserSlot:
         """The child with the shortest queue; a new one if all have enough."""
         used = [slot for slot in self._slots if slot.worker is not None or slot.queue]
         least = min(used, key=lambda slot: len(slot.queue), default=self._slots[0])
-        if len(least.queue) < ENOUGH or len(used) == len(self._slots):
+        if len(least.queue) < ENOUGH_QUEUED or len(used) == len(self._slots):
             return least
         return next(slot for slot in self._slots if slot not in used)
 
@@ -289,7 +291,7 @@ class Parsers:
         if slot.queue and slot.worker is None and slot.child.next_step() is Step.START:
             self._pool.start(slot)
 
-    def _receive(self, slot: ParserSlot) -> None:
+    def _receive_replies(self, slot: ParserSlot) -> None:
         for frame in frames(slot.received):
             reply = reply_of(frame)
             slot.spent_s = None
@@ -303,16 +305,16 @@ class Parsers:
             assert pending.position == reply.number, "replies come in the order of the requests"
             pending.page, pending.spent_s = reply.page, reply.spent_s
             if reply.error is not None:
-                pending.error = _error_of(pending, reply)
+                pending.error = _error_of_reply(pending, reply)
             if pending.outside:
                 self._rules.ended([pending])
-            self._end(pending)
+            self._end_page(pending)
 
-    def _end(self, pending: Pending) -> None:
+    def _end_page(self, pending: PendingPage) -> None:
         pending.done, pending.frame, pending.request = True, b"", None
         self.on_done(pending)
 
-    def _check(self, since_s: float) -> None:
+    def _check_children(self, since_s: float) -> None:
         """Kills children over a limit, and starts those whose pages wait."""
         for death in self._pool.tend(since_s):
             self._on_death(death)
@@ -344,19 +346,19 @@ class Parsers:
         slot, is_ready = death.slot, death.slot.child.state is ChildState.RUNNING
         tail = "" if slot.worker is None else slot.worker.stderr_tail()
         if is_ready and slot.queue:
-            self._judge(slot, death, tail)
+            self._judge_death(slot, death, tail)
         self._pool.remove(slot, death.how, failed=not is_ready and not death.with_server and not slot.retiring)
         if slot.child.state is ChildState.DEAD:
             raise WeftError(f"the processes that parse pages do not start: the last one {death} {tail}".strip())
         self._start_if_due(slot)
 
-    def _judge(self, slot: ParserSlot, death: WorkerDeath[ParserSlot], tail: str) -> None:
+    def _judge_death(self, slot: ParserSlot, death: WorkerDeath[ParserSlot], tail: str) -> None:
         """Decides about the page during which a child has died."""
         first, kill = slot.queue[0], slot.kill
         if kill is not None and kill.held != first.position:
             return None  # it was killed for the previous page, which it had answered meanwhile
         if kill is not None and kill.reason is KillReason.TIMEOUT:
-            return self._too_slow(slot, first)
+            return self._give_up_slow_page(slot, first)
         log.info("a parser has died", how=str(death), url=first.url, deaths=first.strikes + 1, output=tail)
         if death.in_company:
             self._rules.in_company(first)
@@ -364,10 +366,10 @@ class Parsers:
             if first.request is not None and first.request.call:
                 return self._blame_code(slot, first, f"its process ended: {death}", tail)
             slot.queue.popleft()
-            self._fail(first, CRASH, f"its parser ended: {death}")
+            self._fail_page(first, CRASH, f"its parser ended: {death}")
         return None
 
-    def _too_slow(self, slot: ParserSlot, first: Pending) -> None:
+    def _give_up_slow_page(self, slot: ParserSlot, first: PendingPage) -> None:
         """Reads a slow page without its call or its rules, or gives it up."""
         if first.request is not None and first.request.call:
             tail = "" if slot.worker is None else slot.worker.stderr_tail()
@@ -378,22 +380,22 @@ class Parsers:
             first.frame = framed(first.request)
         else:
             slot.queue.popleft()
-            self._fail(first, TIMEOUT, f"its parser had not ended after {first.limit_s:g} s")
+            self._fail_page(first, TIMEOUT, f"its parser had not ended after {first.limit_s:g} s")
 
-    def _blame_code(self, slot: ParserSlot, first: Pending, why: str, output: str) -> None:
+    def _blame_code(self, slot: ParserSlot, first: PendingPage, why: str, output: str) -> None:
         """Records that the user's code has failed on a page."""
         if first.is_page:
             first.drop_call(why, output, self._limit_s)
             return
         slot.queue.popleft()
-        self._fail(first, CALLBACK_ERROR, why)
+        self._fail_page(first, CALLBACK_ERROR, why)
 
-    def _fail(self, pending: Pending, kind: str, detail: str) -> None:
+    def _fail_page(self, pending: PendingPage, kind: str, detail: str) -> None:
         pending.error = Unparsed(pending.url, kind, detail)
-        self._end(pending)
+        self._end_page(pending)
 
 
-def _error_of(pending: Pending, reply: Reply) -> WeftError:
+def _error_of_reply(pending: PendingPage, reply: Reply) -> WeftError:
     assert reply.error is not None
     kind, text = reply.error
     return Missing.said(text) if kind == Missing.__name__ else Unparsed(pending.url, CRASH, f"{kind}: {text}")

@@ -18,7 +18,7 @@ from weft.engine.stored.stored_page import CrawledPage
 from weft.extract.formats import check_formats, check_links, check_shape
 
 
-def order_of(
+def page_formats_of(
     formats: Iterable[str],
     *,
     only_main_content: bool = True,
@@ -32,16 +32,16 @@ def order_of(
     return PageFormats(names, shape.main_only, shape.include, shape.exclude, check_links(links))
 
 
-class Renderer:
+class FormatReader:
     """Converts pages, all to the same formats."""
 
     def __init__(self, parsers: Parsers, order: PageFormats) -> None:
         self._parsers = parsers
-        self._order = msgspec.json.encode(order)
+        self._formats = msgspec.json.encode(order)
 
     def __call__(self, page: CrawledPage) -> Callable[[], dict[str, Any]]:
         """Begins to convert a page; the returned function waits for the result, and raises Unparsed if the page cannot
         be parsed.
         """
-        pending = self._parsers.submit(page.readable, page.url, page.readable_type, ["rendered"], order=self._order)
+        pending = self._parsers.submit(page.readable, page.url, page.readable_type, ["rendered"], order=self._formats)
         return lambda: self._parsers.result(pending).rendered

@@ -33,12 +33,12 @@ SOCKET = "engine.sock"
 LONGEST_FRAME = 64 << 20
 UNREAD_BYTES = 16 << 20  # unread replies of a peer: beyond this it is disconnected
 _LONGEST_ADDRESS = 100  # bytes of a Unix socket's path; the kernel takes 107, the rest is margin
-_PIECE = 1 << 16
+_RECEIVE_BYTES = 1 << 16
 _encode = msgspec.msgpack.Encoder().encode
 log = Log("weft.engine.process.channel")
 
 
-class Gone(WeftError):
+class EngineGone(WeftError):
     """The engine's process has ended, or does not listen yet."""
 
 
@@ -87,15 +87,15 @@ class ChannelServer:
         `at_once`: verbs that change nothing; `answer` sends their replies.
         """
         self._path = path
-        self._at_once = at_once
+        self._read_only_verbs = at_once
         self._handle = handle
         self._epoll = select.epoll()
-        self._listener = _listen(path)
+        self._listener = _bind_socket(path)
         self._epoll.register(self._listener.fileno(), select.EPOLLIN)
         self._peers: dict[int, Peer] = {}
         self._replies: list[tuple[Peer, list[object]]] = []  # values: their numbers are known only after the commit
-        self._sealed: list[tuple[Peer, bytes]] = []  # sent with the next `reply`
-        self._answers: list[tuple[Peer, list[object]]] = []
+        self._sealed_replies: list[tuple[Peer, bytes]] = []  # sent with the next `reply`
+        self._replies_to_reads: list[tuple[Peer, list[object]]] = []
 
     def fileno(self) -> int:
         """Readable when `turn` has something to do."""
@@ -112,52 +112,52 @@ class ChannelServer:
         """
         for fd, events in self._epoll.poll(0):
             if fd == self._listener.fileno():
-                self._accept()
+                self._accept_peers()
                 continue
             peer = self._peers.get(fd)
             if peer is not None and events & select.EPOLLOUT:
-                self._send(peer)
+                self._send_unsent(peer)
             if peer is not None and events & ~select.EPOLLOUT and fd in self._peers:
-                self._receive(peer)
+                self._receive_requests(peer)
         return bool(self._replies)
 
-    def seal(self) -> None:
+    def seal_replies(self) -> None:
         """Called after a commit: the next `reply` sends the replies so far. Later ones need another `seal`."""
-        self._sealed += [(peer, framed(reply)) for peer, reply in self._replies]
+        self._sealed_replies += [(peer, framed(reply)) for peer, reply in self._replies]
         self._replies = []
 
-    def reply(self) -> None:
+    def send_sealed_replies(self) -> None:
         """Sends the sealed replies."""
-        replies, self._sealed = self._sealed, []
-        self._reply(replies)
+        replies, self._sealed_replies = self._sealed_replies, []
+        self._send_replies(replies)
 
-    def answer(self) -> None:
+    def reply_to_reads(self) -> None:
         """Sends the replies to verbs that change nothing."""
-        if self._answers:
-            answers, self._answers = self._answers, []
-            self._reply([(peer, framed(reply)) for peer, reply in answers])
+        if self._replies_to_reads:
+            answers, self._replies_to_reads = self._replies_to_reads, []
+            self._send_replies([(peer, framed(reply)) for peer, reply in answers])
 
-    def _reply(self, replies: list[tuple[Peer, bytes]]) -> None:
+    def _send_replies(self, replies: list[tuple[Peer, bytes]]) -> None:
         for peer, data in replies:
             if peer.sock.fileno() in self._peers:
                 peer.unsent += data
-                self._send(peer)
+                self._send_unsent(peer)
 
     def notify(self, peer: Peer, value: object) -> None:
         """Sends a notice, or replaces the one that is not sent yet."""
         peer.notice = value
         if not peer.unsent:
-            self._send(peer)
+            self._send_unsent(peer)
 
     def close(self) -> None:
         """Closes every connection, and the listening socket."""
         for peer in list(self._peers.values()):
-            self._drop(peer)
+            self._drop_peer(peer)
         self._listener.close()
         self._epoll.close()
         self._path.unlink(missing_ok=True)
 
-    def _accept(self) -> None:
+    def _accept_peers(self) -> None:
         try:
             sock, _ = self._listener.accept()
         except OSError:
@@ -171,68 +171,68 @@ class ChannelServer:
         self._peers[sock.fileno()] = Peer(sock)
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
-    def _receive(self, peer: Peer) -> None:
+    def _receive_requests(self, peer: Peer) -> None:
         try:
-            data = peer.sock.recv(_PIECE)
+            data = peer.sock.recv(_RECEIVE_BYTES)
         except BlockingIOError:
             return
         except OSError:
             data = b""
         if not data:
-            self._drop(peer)
+            self._drop_peer(peer)
             return
         peer.received += data
         try:
             for body in frames.frames(peer.received, LONGEST_FRAME):
-                if not self._carry_out(peer, body):
+                if not self._execute_request(peer, body):
                     return
         except frames.TooLong as error:
             log.warning("a peer sent a frame that is too long", bytes=error.size)
-            self._drop(peer)
+            self._drop_peer(peer)
 
-    def _carry_out(self, peer: Peer, body: bytes) -> bool:
+    def _execute_request(self, peer: Peer, body: bytes) -> bool:
         """Carries out a request; False if it was none, and the peer was disconnected."""
         try:
             number, verb, arguments = msgspec.msgpack.decode(body, type=tuple[int, str, dict[str, Any]])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            self._drop(peer)
+            self._drop_peer(peer)
             log.warning("a peer sent what is no request", error=error)
             return False
         reply: list[object]
         try:
             reply = [number, "ok", self._handle(peer, verb, arguments)]
         except WeftError as error:
-            reply = [number, "error", kind_of(error), str(error)]
+            reply = [number, "error", error_name(error), str(error)]
         except Exception as error:  # a bug of ours must not end every crawl
             log.error("a command failed", verb=verb, exc_info=True)
             reply = [number, "error", "WeftError", f"{verb}: internal error: {type(error).__name__}: {error}"]
-        if verb in self._at_once:
-            self._answers.append((peer, reply))
+        if verb in self._read_only_verbs:
+            self._replies_to_reads.append((peer, reply))
         else:
             self._replies.append((peer, reply))
         return True
 
-    def _send(self, peer: Peer) -> None:
+    def _send_unsent(self, peer: Peer) -> None:
         try:
             while peer.unsent or peer.notice is not None:
                 if not peer.unsent:
                     peer.unsent += framed([0, "notice", peer.notice])
                     peer.notice = None
-                del peer.unsent[: peer.sock.send(peer.unsent[:_PIECE])]
+                del peer.unsent[: peer.sock.send(peer.unsent[:_RECEIVE_BYTES])]
         except BlockingIOError:
             pass
         except OSError:
-            self._drop(peer)
+            self._drop_peer(peer)
             return
         if len(peer.unsent) > UNREAD_BYTES:
             log.warning("a peer does not read its replies: it is disconnected")
-            self._drop(peer)
+            self._drop_peer(peer)
             return
         if peer.is_full is not bool(peer.unsent):
             peer.is_full = bool(peer.unsent)
             self._epoll.modify(peer.sock.fileno(), select.EPOLLIN | (select.EPOLLOUT if peer.is_full else 0))
 
-    def _drop(self, peer: Peer) -> None:
+    def _drop_peer(self, peer: Peer) -> None:
         fd = peer.sock.fileno()
         if self._peers.pop(fd, None) is not None:
             self._epoll.unregister(fd)
@@ -252,7 +252,7 @@ class Connection:
             self._sock.settimeout(None)
         except OSError as error:
             self._sock.close()
-            raise Gone(f"no engine listens at {path}: {error.strerror or error}") from None
+            raise EngineGone(f"no engine listens at {path}: {error.strerror or error}") from None
 
     @property
     def pid(self) -> int:
@@ -283,9 +283,9 @@ class Connection:
         try:
             self._sock.sendall(frame)
         except OSError as error:
-            raise Gone(f"the engine has hung up: {error.strerror or error}") from None
+            raise EngineGone(f"the engine has hung up: {error.strerror or error}") from None
         while True:
-            number, word, *rest = self._next(timeout_s)
+            number, word, *rest = self._next_message(timeout_s)
             if number == self._count:
                 break
         if word == "ok":
@@ -295,7 +295,7 @@ class Connection:
     def notice(self, timeout_s: float) -> Any:
         """The next notice; None after the timeout."""
         try:
-            return self._next(timeout_s)[2]
+            return self._next_message(timeout_s)[2]
         except TimeoutError:
             return None
 
@@ -310,32 +310,32 @@ class Connection:
         """Hangs up and closes the socket."""
         self._sock.close()
 
-    def _next(self, timeout_s: float | None) -> list[Any]:
-        size = frames.length_of(self._exactly(frames.HEAD, timeout_s))
-        found: list[Any] = msgspec.msgpack.decode(self._exactly(size, None))
+    def _next_message(self, timeout_s: float | None) -> list[Any]:
+        size = frames.length_of(self._read_exactly(frames.HEAD, timeout_s))
+        found: list[Any] = msgspec.msgpack.decode(self._read_exactly(size, None))
         return found
 
-    def _exactly(self, count: int, timeout_s: float | None) -> bytes:
+    def _read_exactly(self, count: int, timeout_s: float | None) -> bytes:
         """Reads exactly `count` bytes. The timeout applies to the first byte of a frame: a frame that has begun is read
         to its end.
         """
         while len(self._received) < count:
             self._sock.settimeout(None if self._received else timeout_s)
             try:
-                data = self._sock.recv(_PIECE)
+                data = self._sock.recv(_RECEIVE_BYTES)
             except (TimeoutError, BlockingIOError):
                 raise TimeoutError from None
             except OSError as error:
-                raise Gone(f"the engine has hung up: {error.strerror or error}") from None
+                raise EngineGone(f"the engine has hung up: {error.strerror or error}") from None
             if not data:
-                raise Gone("the engine has hung up")
+                raise EngineGone("the engine has hung up")
             self._received += data
         found = bytes(self._received[:count])
         del self._received[:count]
         return found
 
 
-def _raised(kind: type[WeftError]) -> Callable[[str], WeftError]:
+def _make_raiser(kind: type[WeftError]) -> Callable[[str], WeftError]:
     def make(message: str) -> WeftError:
         error = kind.__new__(kind)
         Exception.__init__(error, message)
@@ -344,16 +344,18 @@ def _raised(kind: type[WeftError]) -> Callable[[str], WeftError]:
     return make
 
 
-ERRORS: dict[str, Callable[[str], WeftError]] = {kind.__name__: _raised(kind) for kind in (WeftError, BadInput, Busy)}
+ERRORS: dict[str, Callable[[str], WeftError]] = {
+    kind.__name__: _make_raiser(kind) for kind in (WeftError, BadInput, Busy)
+}
 ERRORS["BadConfig"] = ERRORS["BadRules"] = ERRORS["Missing"] = ERRORS["BadUrl"] = ERRORS["Damaged"] = ERRORS["BadInput"]
 
 
-def kind_of(error: WeftError) -> str:
+def error_name(error: WeftError) -> str:
     """The name of an error in ERRORS: its own, or that of the nearest base class."""
     return next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in ERRORS)
 
 
-def _listen(path: Path) -> socket.socket:
+def _bind_socket(path: Path) -> socket.socket:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.parent.stat().st_uid != os.getuid():
         raise BadInput(f"{path.parent} belongs to another user: choose another data dir")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from weft.engine.core import SLOT
 from weft.engine.loop.parser.suspects import read_heartbeat, steps_of
-from weft.engine.process.channel import Connection, Gone
+from weft.engine.process.channel import Connection, EngineGone
 from weft.engine.process.host import HostSpec
 from weft.errors import BadInput, Busy, WeftError
 from weft.supervise.child import RestartPolicy
@@ -25,8 +25,8 @@ POLL_S = 0.05
 START_S = 120.0  # without progress: a frontier of many millions of URLs starts slowly
 STUCK_S = 30.0
 STOP_S = 15.0
-REFUSED = 2
-POLICY = RestartPolicy(
+EXIT_REFUSED = 2
+ENGINE_RESTARTS = RestartPolicy(
     first_delay_s=0.05, max_delay_s=5.0, start_timeout_s=START_S, max_failures=8, stop_grace_s=STOP_S
 )
 
@@ -34,7 +34,7 @@ POLICY = RestartPolicy(
 def engine_service(
     spec: HostSpec,
     *,
-    policy: RestartPolicy = POLICY,
+    policy: RestartPolicy = ENGINE_RESTARTS,
     health: HealthCheck | None = None,
     judge: Callable[[Exit], ExitMeaning] | None = None,
     on_start: Callable[[int], None] = lambda _: None,
@@ -50,7 +50,7 @@ def engine_service(
     moving = Moving(lambda: read_heartbeat(heartbeat_folder(spec)), STUCK_S, start_s=START_S)
     return Service(
         "engine", command, health=health or moving, policy=policy,
-        ask=StopMethod.CLOSE_INPUT, judge=judge or _judged, on_start=on_start, environment=environment,
+        ask=StopMethod.CLOSE_INPUT, judge=judge or _judge_exit, on_start=on_start, environment=environment,
         ending=lambda: steps_of(heartbeat_folder(spec)),
     )  # fmt: skip
 
@@ -67,9 +67,9 @@ class EngineProcess:
         self._socket = socket
         self._heartbeat = heartbeat_folder(spec)
         self._pids: set[int] = set()
-        self._service = engine_service(spec, on_start=self._started)
+        self._service = engine_service(spec, on_start=self._record_pid)
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._monitor, name="engine-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._monitor_process, name="engine-keeper", daemon=True)
         self._thread.start()
 
     @property
@@ -80,13 +80,13 @@ class EngineProcess:
     @property
     def failure(self) -> WeftError | None:
         """Why it is no longer restarted."""
-        return self._failure() if self._service.has_ended and not self._stopping.is_set() else None
+        return self._describe_failure() if self._service.has_ended and not self._stopping.is_set() else None
 
     def has_started(self, pid: int) -> bool:
         """Whether a process is one of those started here."""
         return pid in self._pids
 
-    def ready(self, timeout_s: float) -> Connection:
+    def wait_until_ready(self, timeout_s: float) -> Connection:
         """A connection, as soon as the process listens; raises its error if it refuses to start, or if its start made
         no progress for `timeout_s`.
         """
@@ -96,9 +96,9 @@ class EngineProcess:
                 until, before = time.monotonic() + timeout_s, now
             try:
                 return Connection(self._socket)
-            except Gone as gone:
+            except EngineGone as gone:
                 if self._service.has_ended:
-                    raise self._failure() from None
+                    raise self._describe_failure() from None
                 if time.monotonic() >= until:
                     raise WeftError(f"the engine has not started in {timeout_s:g} s: {gone}") from None
             time.sleep(0.01)
@@ -108,7 +108,7 @@ class EngineProcess:
         self._stopping.set()
         self._thread.join()
 
-    def _monitor(self) -> None:
+    def _monitor_process(self) -> None:
         service = self._service
         while not service.has_ended:
             service.act()
@@ -116,10 +116,10 @@ class EngineProcess:
             if self._stopping.wait(POLL_S):
                 service.stop_and_wait()
 
-    def _started(self, pid: int) -> None:
+    def _record_pid(self, pid: int) -> None:
         self._pids.add(pid)
 
-    def _failure(self) -> WeftError:
+    def _describe_failure(self) -> WeftError:
         said = self._service.stderr_tail.splitlines()
         kind, _, message = (said[-1] if said else "").partition(": ")
         kinds: dict[str, type[WeftError]] = {"BadInput": BadInput, "Busy": Busy}
@@ -129,10 +129,10 @@ class EngineProcess:
         return WeftError(f"the engine's process keeps dying: {why}")
 
 
-def _judged(how: Exit) -> ExitMeaning:
+def _judge_exit(how: Exit) -> ExitMeaning:
     """The meaning of an exit: an error that would occur again is final; a process killed from outside is restarted at
     once.
     """
-    if how.code == REFUSED:
+    if how.code == EXIT_REFUSED:
         return ExitMeaning.FINAL
     return ExitMeaning.HARMLESS if how.signal_name == "SIGKILL" else ExitMeaning.BY_TIME

@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 
 from weft.engine.model import Blocked, BrowserStatus, CrawlSnapshot, CrawlState, Seeded
-from weft.engine.process.channel import ERRORS, LONGEST_FRAME, Gone, framed, socket_path
+from weft.engine.process.channel import ERRORS, LONGEST_FRAME, EngineGone, framed, socket_path
 from weft.errors import BadInput, WeftError
 from weft.frames import HEAD, length_of
 from weft.records import PastVisit
 
-AGAIN_S = 0.05  # between two attempts to connect
-PATIENCE_S = 10.0
+RECONNECT_AFTER_S = 0.05  # between two attempts to connect
+CONNECT_PATIENCE_S = 10.0
 NOTICE_S = 5.0  # a notice is simulated after this long without one
 SEEDS_AT_ONCE = 5_000
 
@@ -32,18 +32,18 @@ SEEDS_AT_ONCE = 5_000
 class EngineLink:
     """The engine of a folder, from one event loop."""
 
-    def __init__(self, data_dir: Path, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, data_dir: Path, patience_s: float = CONNECT_PATIENCE_S) -> None:
         self._path = socket_path(data_dir)
         self._patience_s = patience_s
-        self._wire: _Wire | None = None
+        self._connection: _LinkConnection | None = None
         self._connecting = asyncio.Lock()
         self._is_closed = False
 
     async def close(self) -> None:
         """Hangs up."""
         self._is_closed = True
-        if self._wire is not None:
-            await self._wire.close()
+        if self._connection is not None:
+            await self._connection.close()
 
     async def call(self, verb: str, /, patience_s: float | None = None, **arguments: object) -> Any:
         """Returns a verb's result; raises the engine's error, or Gone if no engine runs for too long."""
@@ -52,24 +52,24 @@ class EngineLink:
             try:
                 # The first caller connects for all; each waits for that only until its own patience is over.
                 async with asyncio.timeout(max(0.01, until - time.monotonic())):
-                    wire = await self._connected(until)
+                    wire = await self._connect_until(until)
                     return await wire.call(verb, arguments)
             except TimeoutError:
-                raise Gone(f"the engine has not answered to {verb!r} in time") from None
-            except Gone:
+                raise EngineGone(f"the engine has not answered to {verb!r} in time") from None
+            except EngineGone:
                 if self._is_closed or time.monotonic() >= until:
                     raise
 
-    async def _connected(self, until: float) -> _Wire:
+    async def _connect_until(self, until: float) -> _LinkConnection:
         async with self._connecting:
-            while self._wire is None or self._wire.is_over:
+            while self._connection is None or self._connection.is_over:
                 try:
-                    self._wire = await _Wire.open(self._path)
+                    self._connection = await _LinkConnection.open(self._path)
                 except OSError as error:
                     if self._is_closed or time.monotonic() >= until:
-                        raise Gone(f"no engine listens at {self._path}: {error.strerror or error}") from None
-                    await asyncio.sleep(AGAIN_S)
-            return self._wire
+                        raise EngineGone(f"no engine listens at {self._path}: {error.strerror or error}") from None
+                    await asyncio.sleep(RECONNECT_AFTER_S)
+            return self._connection
 
     # ── verbs: see handle.Engine ───────────────────────────────────────────────────────────────────────────────────
 
@@ -90,7 +90,7 @@ class EngineLink:
         first, more = seeds[:SEEDS_AT_ONCE], len(seeds) > SEEDS_AT_ONCE
         found, _ = await self.call(
             "open", name=name, seeds=first, settings=settings, deadline=deadline, weight=weight, in_flight=in_flight,
-            more=more, visits=_of(first, visits), memory_bytes=memory_bytes, keep_open=keep_open,
+            more=more, visits=_visits_of(first, visits), memory_bytes=memory_bytes, keep_open=keep_open,
         )  # fmt: skip
         standing = msgspec.convert(found, CrawlSnapshot)
         if not more or standing.state is CrawlState.ENDED:
@@ -109,7 +109,7 @@ class EngineLink:
         found = []
         for at in range(start, len(urls), SEEDS_AT_ONCE):
             some, more = urls[at : at + SEEDS_AT_ONCE], at + SEEDS_AT_ONCE < len(urls)
-            given = await self.call("seed", name=name, seeds=some, more=more, visits=_of(some, visits))
+            given = await self.call("seed", name=name, seeds=some, more=more, visits=_visits_of(some, visits))
             found.append(msgspec.convert(given, Seeded))
         return found
 
@@ -167,27 +167,27 @@ class EngineLink:
 
     async def notices(self) -> AsyncIterator[None]:
         """Yields once at once, then whenever something may have been committed, and periodically; until `close`."""
-        wire: _Wire | None = None
+        wire: _LinkConnection | None = None
         try:
             while not self._is_closed:
                 try:
                     if wire is None or wire.is_over:
-                        wire = await _Wire.open(self._path)
+                        wire = await _LinkConnection.open(self._path)
                         await wire.call("subscribe", {})
                     yield None
                     await wire.notice(NOTICE_S)
-                except (OSError, Gone):
-                    await asyncio.sleep(AGAIN_S)
+                except (OSError, EngineGone):
+                    await asyncio.sleep(RECONNECT_AFTER_S)
         finally:
             if wire is not None:
                 await wire.close()
 
 
-def _of(urls: Sequence[str], visits: Mapping[str, PastVisit]) -> list[PastVisit]:
+def _visits_of(urls: Sequence[str], visits: Mapping[str, PastVisit]) -> list[PastVisit]:
     return [visits[url] for url in urls if url in visits]
 
 
-class _Wire:
+class _LinkConnection:
     """One connection: numbered requests out, replies in any order and notices in."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -200,14 +200,14 @@ class _Wire:
         self._task = asyncio.create_task(self._read(), name="engine-link")
 
     @classmethod
-    async def open(cls, path: Path) -> _Wire:
+    async def open(cls, path: Path) -> _LinkConnection:
         """Connects; OSError if no engine listens."""
         return cls(*await asyncio.open_unix_connection(os.fspath(path), limit=LONGEST_FRAME))
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
         """Sends a request and returns its reply."""
         if self.is_over:
-            raise Gone("the engine has hung up")
+            raise EngineGone("the engine has hung up")
         self._count += 1
         number = self._count
         try:
@@ -220,7 +220,7 @@ class _Wire:
             self._writer.write(frame)
         except RuntimeError:  # uvloop raises it for a connection whose end has not been read yet
             self._end()
-            raise Gone("the engine has hung up") from None
+            raise EngineGone("the engine has hung up") from None
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = reply
         try:
@@ -238,7 +238,7 @@ class _Wire:
             pass
         self._noticed.clear()
         if self.is_over:
-            raise Gone("the engine has hung up")
+            raise EngineGone("the engine has hung up")
 
     async def close(self) -> None:
         """Closes the connection; callers that wait for a reply get Gone."""
@@ -269,4 +269,4 @@ class _Wire:
         self._writer.close()
         for reply in self._waiting.values():
             if not reply.done():
-                reply.set_exception(Gone("the engine has hung up"))
+                reply.set_exception(EngineGone("the engine has hung up"))

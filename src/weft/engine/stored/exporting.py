@@ -18,7 +18,7 @@ from weft.store.export.request import ExportRequest
 from weft.store.warc.warc_records import CONFORMS_TO
 
 
-def info_of(crawl: str) -> dict[str, str]:
+def warcinfo_of(crawl: str) -> dict[str, str]:
     """The fields of the first record of a WARC export."""
     return {
         "software": f"Weft/{__version__}",
@@ -45,7 +45,7 @@ def export_pages(
     """
     with Parsers(one_per_core()) as parsers:
         job = Export(
-            order, data_dirs, PageReader(parsers), crawl_id=name, info=info_of(name), crawl=crawl, crawls=crawls,
+            order, data_dirs, PageReader(parsers), crawl_id=name, info=warcinfo_of(name), crawl=crawl, crawls=crawls,
             rules=tuple(rules), watch=watch,
         )  # fmt: skip
         if out == "-":

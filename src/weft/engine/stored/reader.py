@@ -38,25 +38,25 @@ class EngineReader:
         # The engine has checked it: thousands of crawls have as many folders of WARC files.
         self._store = PageStore.open([data_dir], read_only=True, is_checked=True)
         self._names: dict[int, str] = {}
-        self._heads = Heads(self._store.warc_path)
+        self._response_heads = Heads(self._store.warc_path)
 
     def __enter__(self) -> EngineReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._heads.close()
+        self._response_heads.close()
         self._store.abandon()
 
     def events(self, crawl: int, name: str, after: int) -> Iterator[CrawlEvent]:
         """A crawl's rows and changes of state after a number."""
         while True:
-            some = self.some(crawl, name, after)
+            some = self.some_events(crawl, name, after)
             yield from some
             if len(some) < READ_AT_ONCE:
                 return
             after = some[-1].number
 
-    def some(self, crawl: int, name: str, after: int, limit: int = READ_AT_ONCE) -> list[CrawlEvent]:
+    def some_events(self, crawl: int, name: str, after: int, limit: int = READ_AT_ONCE) -> list[CrawlEvent]:
         """The next few events of a crawl."""
         rows_found, changes_found = self._store.happened(crawl, after, limit)
         rows = [_row_event(name, number, row) for number, row in rows_found]
@@ -74,18 +74,18 @@ class EngineReader:
         ]
         return sorted([*rows, *changes], key=lambda event: event.number)[:limit]
 
-    def everything(self, after: int) -> Iterator[CrawlEvent]:
+    def all_events(self, after: int) -> Iterator[CrawlEvent]:
         """The events of all crawls after a cursor, in the order of their commits."""
         batch, place = after >> _BATCH_BITS, after & ((1 << _BATCH_BITS) - 1)
         while found := self._store.batches(batch - 1 if place else batch, READ_AT_ONCE):
-            events = self._events_in(found)
+            events = self._events_of_commits(found)
             for at, spot, crawl, number in found:
                 # A crawl that is being forgotten has no events any more.
                 if (at > batch or spot > place) and (event := events.get((crawl, number))) is not None:
                     yield msgspec.structs.replace(event, cursor=(at << _BATCH_BITS) + spot)
             batch, place = found[-1][0], 0
 
-    def _events_in(self, found: list[tuple[int, int, int, int]]) -> dict[tuple[int, int], CrawlEvent]:
+    def _events_of_commits(self, found: list[tuple[int, int, int, int]]) -> dict[tuple[int, int], CrawlEvent]:
         """The events of some commits, by crawl and number."""
         spans: dict[int, tuple[int, int]] = {}
         for _, _, crawl, number in found:
@@ -93,9 +93,9 @@ class EngineReader:
             spans[crawl] = min(first, number), max(last, number)
         events: dict[tuple[int, int], CrawlEvent] = {}
         for crawl, (first, last) in spans.items():
-            if name := self._name(crawl):
+            if name := self._crawl_name(crawl):
                 # Numbers have no gaps except those of deleted rows, so these are all events, and few more.
-                for event in self.some(crawl, name, first - 1, last - first + 1):
+                for event in self.some_events(crawl, name, first - 1, last - first + 1):
                     events[crawl, event.number] = event
         return events
 
@@ -119,24 +119,24 @@ class EngineReader:
         """The result of a visit, for a later crawl that asks conditionally; without validators if the record is
         damaged, or if they are longer than any server needs.
         """
-        head = self._heads.get(row) if row.warc_file else None
+        head = self._response_heads.get(row) if row.warc_file else None
         found = Head(head) if head is not None else None
         etag, modified = (found.etag or "", found.last_modified or "") if found is not None else ("", "")
         if max(len(etag), len(modified)) > LONGEST_VALIDATOR:
             etag = modified = ""
         return PastVisit(row.url, row.digest, row.fetched_at, etag, modified)
 
-    def read(self, number: int, row: Row) -> CrawledPage | None:
+    def read_page(self, number: int, row: Row) -> CrawledPage | None:
         """The page of a row; None if no response was stored."""
         page = read_page(self._store.read(row))
         if page is not None:
-            page.number, page.asked_url = number, self._asked(row)
+            page.number, page.asked_url = number, self._requested_url(row)
         return page
 
-    def read_even_damaged(self, number: int, row: Row) -> CrawledPage:
+    def read_page_even_damaged(self, number: int, row: Row) -> CrawledPage:
         """The page of a row that has one; if its bytes are damaged or lost, its facts and the error."""
         try:
-            page = self.read(number, row)
+            page = self.read_page(number, row)
         except UnreadableData as error:
             log.error("a stored page cannot be read", url=row.url, error=error)
             page = None
@@ -145,7 +145,7 @@ class EngineReader:
             page.number, page.damage = number, "what was stored of this page is damaged or gone"
         return page
 
-    def _asked(self, row: Row) -> str:
+    def _requested_url(self, row: Row) -> str:
         """The URL that was requested before redirects led to a row's URL."""
         url, parent = row.url, row.parent
         for hop in range(row.hops, 0, -1):
@@ -196,7 +196,7 @@ class EngineReader:
         """The number of the last commit."""
         return self._store.last_batch()
 
-    def news(self, after: int) -> tuple[int, dict[int, int]]:
+    def commits_after(self, after: int) -> tuple[int, dict[int, int]]:
         """The changes of the commits after one: the last commit, and by crawl its last number."""
         last: dict[int, int] = {}
         while found := self._store.batches(after, READ_AT_ONCE):
@@ -215,13 +215,13 @@ class EngineReader:
     def page(self, crawl: int, number: int) -> CrawledPage | None:
         """The page of an event."""
         row = self.row(crawl, number)
-        return None if row is None else self.read(number, row)
+        return None if row is None else self.read_page(number, row)
 
     def row(self, crawl: int, number: int) -> Row | None:
         """The row of an event; None for a change of state."""
         return next((row for found, row in self._store.numbered(crawl, number - 1, 1) if found == number), None)
 
-    def _name(self, crawl: int) -> str:
+    def _crawl_name(self, crawl: int) -> str:
         """A crawl's name; empty if it is forgotten or being forgotten."""
         name = self._names.get(crawl)
         if name is None:

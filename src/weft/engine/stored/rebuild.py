@@ -28,7 +28,7 @@ from weft.engine.folder import EngineFolder
 from weft.engine.model import CrawlState, EndReason
 from weft.engine.parsing.page_reader import PageReader
 from weft.engine.parsing.parsers import CRASH, TIMEOUT, Parsers, one_per_core
-from weft.engine.stored.finished import Frontiers
+from weft.engine.stored.finished import FrontierJournals
 from weft.errors import WeftError
 from weft.frontier.durability.journal import FrontierJournal
 from weft.store.contract import StoredPage
@@ -71,8 +71,10 @@ def rebuild_engine(
     folder = EngineFolder([data_dir])
     folder.identity()
     os.close(hold_engine(data_dir))  # a running engine has the frontier open, too
-    crawls = _from_frontier(folder.frontier / "frontier.db") | _from_index(schema.path_of(data_dir, SLOT.name))
-    changes = partial(_changes, crawls)
+    crawls = _crawls_in_frontier(folder.frontier / "frontier.db") | _crawls_in_index(
+        schema.path_of(data_dir, SLOT.name)
+    )
+    changes = partial(_changes_of_crawls, crawls)
     return rebuild_index(folder, [SLOT.name], text=text, changes=changes, watch=watch)
 
 
@@ -87,7 +89,9 @@ def rebuild_index(
     """Rebuilds the indexes of some slots, and texts if the folder has any or `text` demands them."""
     text = text or any((path / TEXTS).is_dir() for path in folder.data_dirs)
     # The state of pods on Redis is on their servers.
-    frontiers = Frontiers.open([path for home in folder.frontiers() if (path := home / "frontier.db").exists()])
+    frontiers = FrontierJournals.open(
+        [path for home in folder.pod_folders() if (path := home / "frontier.db").exists()]
+    )
     try:
         with Parsers(one_per_core()) as parsers:
             return Rebuild(
@@ -95,7 +99,7 @@ def rebuild_index(
                 text_of=TextReader(parsers) if text else None,
                 after_batch=frontiers.acknowledged if frontiers else 0,
                 is_done=frontiers.is_done if frontiers else None,
-                missing=frontiers.missing if frontiers else None,
+                missing=frontiers.missing_rows if frontiers else None,
                 slots=slots if frontiers or changes else [],
             ).run()  # fmt: skip
     finally:
@@ -107,13 +111,13 @@ class TextReader:
     """Extracts texts in parser children, in the form in which crawls store them."""
 
     def __init__(self, parsers: Parsers) -> None:
-        self._read = PageReader(parsers)
+        self._read_page = PageReader(parsers)
 
     def __call__(self, stored: StoredPage) -> Callable[[], str | None]:
         """The text; None for a page without text, and for one that has killed its parser in the crawl."""
         if stored.row.error in (CRASH, TIMEOUT):
             return lambda: None
-        reading = self._read(stored, ("text",))
+        reading = self._read_page(stored, ("text",))
 
         def text() -> str | None:
             page = reading()
@@ -122,9 +126,9 @@ class TextReader:
         return text
 
 
-def _changes(crawls: dict[int, tuple[str, bytes]], with_rows: Sequence[int]) -> list[Change]:
+def _changes_of_crawls(crawls: dict[int, tuple[str, bytes]], with_rows: Sequence[int]) -> list[Change]:
     """The records of the crawls for the new index, and the ends of those that have ended."""
-    unknown = {number: (recovered_name(number), _lost_record()) for number in with_rows if number}
+    unknown = {number: (recovered_name(number), _record_without_settings()) for number in with_rows if number}
     changes = []
     for number, (name, encoded) in sorted((unknown | crawls).items()):
         record = msgspec.msgpack.decode(encoded, type=TenantRecord)
@@ -138,7 +142,7 @@ def _changes(crawls: dict[int, tuple[str, bytes]], with_rows: Sequence[int]) -> 
     return changes
 
 
-def _lost_record() -> bytes:
+def _record_without_settings() -> bytes:
     """The record of a crawl whose settings are lost: it has ended, and its stored pages can be read."""
     now = time.time()
     return msgspec.msgpack.encode(
@@ -146,7 +150,7 @@ def _lost_record() -> bytes:
     )
 
 
-def _from_index(path: Path) -> dict[int, tuple[str, bytes]]:
+def _crawls_in_index(path: Path) -> dict[int, tuple[str, bytes]]:
     """The crawls of a damaged index, as far as they can be read one by one."""
     found: dict[int, tuple[str, bytes]] = {}
     if not path.exists():
@@ -154,13 +158,13 @@ def _from_index(path: Path) -> dict[int, tuple[str, bytes]]:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
             for order in ("ASC", "DESC"):  # from both ends, up to the damage
-                _read_crawls(db, order, found)
+                _read_crawls_in_order(db, order, found)
     except sqlite3.Error:
         pass
     return found
 
 
-def _read_crawls(db: sqlite3.Connection, order: str, found: dict[int, tuple[str, bytes]]) -> None:
+def _read_crawls_in_order(db: sqlite3.Connection, order: str, found: dict[int, tuple[str, bytes]]) -> None:
     try:
         for number, name, record in db.execute(f"SELECT * FROM crawls ORDER BY number {order}"):  # noqa: S608
             msgspec.msgpack.decode(record, type=TenantRecord)
@@ -169,13 +173,15 @@ def _read_crawls(db: sqlite3.Connection, order: str, found: dict[int, tuple[str,
         return
 
 
-def _from_frontier(path: Path) -> dict[int, tuple[str, bytes]]:
+def _crawls_in_frontier(path: Path) -> dict[int, tuple[str, bytes]]:
     """The names of crawls that have not ended; their settings are only in the index."""
     if not path.exists():
         return {}
     try:
         with closing(FrontierJournal(path)) as journal:
             rows = list(journal.rows("crawls"))
-        return {int(number): (msgspec.msgpack.decode(record)["name"], _lost_record()) for number, record in rows}
+        return {
+            int(number): (msgspec.msgpack.decode(record)["name"], _record_without_settings()) for number, record in rows
+        }
     except (WeftError, sqlite3.Error, msgspec.MsgspecError, ValueError, KeyError):
         return {}

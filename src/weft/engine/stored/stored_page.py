@@ -15,8 +15,8 @@ from weft.records import FetchResult, Rendered, Row
 from weft.store.contract import StoredPage
 from weft.store.warc.warc_records import PRINTED, RENDERED, VIEW
 
-_PICTURE = re.compile(rf"{VIEW}\d+:").match
-_NOT_DRAWN = Rendered()
+_is_picture_name = re.compile(rf"{VIEW}\d+:").match
+_NO_RENDERING = Rendered()
 
 
 class CrawledPage(Page):
@@ -29,7 +29,7 @@ class CrawledPage(Page):
         row: Row,
         headers: tuple[tuple[str, str], ...],
         body: bytes,
-        drawn: Rendered = _NOT_DRAWN,
+        drawn: Rendered = _NO_RENDERING,
     ) -> None:
         super().__init__(
             row.url, body, status=row.status, headers=headers, depth=row.depth,
@@ -50,15 +50,15 @@ class CrawledPage(Page):
     @property
     def fields(self) -> dict[str, Any]:
         """The fields that the crawl's rules have extracted; empty without rules."""
-        return dict(self._read.get("fields", {}))
+        return dict(self._read_facts.get("fields", {}))
 
     @property
     def field_errors(self) -> dict[str, str]:
         """Why fields are missing or null, by their paths."""
-        return dict(self._read.get("field_errors", {}))
+        return dict(self._read_facts.get("field_errors", {}))
 
     @property
-    def _read(self) -> dict[str, Any]:
+    def _read_facts(self) -> dict[str, Any]:
         return json.loads(self.row.fields) if self.row.fields else {}
 
     def formats(self, names: Iterable[str], shape: Shape = MAIN) -> dict[str, Any]:
@@ -77,10 +77,10 @@ def read_page(stored: StoredPage) -> CrawledPage | None:
         return None
     encoding = http.content_encoding
     body = decode(http.body, encoding, 1 << 31).body if encoding else http.body
-    return CrawledPage(stored.row, http.headers, body, _as_rendered(stored) or _NOT_DRAWN)
+    return CrawledPage(stored.row, http.headers, body, _as_rendered(stored) or _NO_RENDERING)
 
 
-def as_fetched(stored: StoredPage) -> tuple[FetchResult, str | None]:
+def fetch_result_of(stored: StoredPage) -> tuple[FetchResult, str | None]:
     """A stored response in the form of its transfer's result, to be stored once more under another number; and why its
     body is incomplete, in WARC's terms.
     """
@@ -99,8 +99,8 @@ def _as_rendered(stored: StoredPage) -> Rendered | None:
     if not (html := stored.resource(RENDERED)):
         return None
     views = [one for one in stored.resources if one.headers["warc-target-uri"].startswith(VIEW)]
-    pictures = [one.block for one in views if _PICTURE(one.headers["warc-target-uri"])]
-    whole = [one.block for one in views if not _PICTURE(one.headers["warc-target-uri"])]
+    pictures = [one.block for one in views if _is_picture_name(one.headers["warc-target-uri"])]
+    whole = [one.block for one in views if not _is_picture_name(one.headers["warc-target-uri"])]
     return Rendered(
         url=stored.row.final_url, html=html, title=stored.row.title, screenshot=whole[0] if whole else b"",
         pictures=tuple(pictures), pdf=stored.resource(PRINTED),

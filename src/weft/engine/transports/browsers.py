@@ -23,7 +23,7 @@ from weft.bodies import first_of
 from weft.config import FetchSection
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.fetcher import robots as robots_txt
-from weft.engine.loop.fetcher.robots import REFUSALS
+from weft.engine.loop.fetcher.robots import REASON_BY_ROBOTS_STATE
 from weft.engine.model import BrowserStatus
 from weft.errors import BadUrl, Missing
 from weft.extract.missing_content import is_shell
@@ -40,7 +40,7 @@ from weft.supervise.child import RestartPolicy
 from weft.supervise.service import HEALTHY, Command, HealthReport, Service, ServiceHealth
 from weft.telemetry import Log
 
-LOOKED_AT_BYTES = 1 << 20
+JUDGED_BYTES = 1 << 20
 STUCK_S = 10.0  # without a message of the browser process
 SILENT_S = 7.0  # the process may be silent this long, a restart included, before that is reported
 _POLICY = RestartPolicy(first_delay_s=0.1, max_delay_s=5.0, max_failures=20, start_timeout_s=60.0, stop_grace_s=5.0)
@@ -64,7 +64,7 @@ class Browsers:
     def around(self, inner: Transport, section: FetchSection) -> Transport:
         """A transport that renders the pages that need it. Missing: no browser is installed."""
         if self._link is None:
-            self._open(chromium_path())
+            self._open_service(chromium_path())
         assert self._link is not None
         return RenderingTransport(inner, self._link, self.judge, section)
 
@@ -116,7 +116,7 @@ class Browsers:
         if self._service is not None:
             self._service.stop_and_wait()
 
-    def _open(self, executable: str) -> None:
+    def _open_service(self, executable: str) -> None:
         section = self._section
         self._heard_at = time.monotonic()
         self._link = link = RenderLink(
@@ -161,7 +161,7 @@ class PartJudge:
 
     def wants(self, tag: object, result: FetchResult) -> RenderOptions | None:
         """How a page is to be rendered, if it is HTML that needs it."""
-        crawl = self._crawl(tag)
+        crawl = self._crawl_of(tag)
         if crawl is None or not isinstance(tag, Lease):
             return None
         head = Head(result.head)
@@ -173,13 +173,13 @@ class PartJudge:
         render, actions = crawl.rendering(tag)
         if render == "never":
             return None
-        if render == "auto" and not self._needs_it(crawl, result, head):
+        if render == "auto" and not self._needs_rendering(crawl, result, head):
             return None
         return msgspec.structs.replace(options_of(crawl.fetch), actions=tuple(actions))
 
     def refusal(self, tag: object, url: str, is_page: bool) -> str | None:
         """Why a part may not be requested; None: its origin's robots.txt is not known."""
-        crawl = self._crawl(tag)
+        crawl = self._crawl_of(tag)
         if crawl is None or not isinstance(tag, Lease):
             return "cancelled"
         try:
@@ -193,48 +193,50 @@ class PartJudge:
         if is_page and self._frontier.sites.key_of(url) != tag.key:
             return "another site"
         origin = urls.origin_of(url)
-        if not crawl.book.is_known(origin, time.time()):
+        if not crawl.robots_book.is_known(origin, time.time()):
             return None
-        record, rules = crawl.book.of(origin)
-        if (reason := REFUSALS.get(record.status)) is not None:
+        record, rules = crawl.robots_book.rules_of_origin(origin)
+        if (reason := REASON_BY_ROBOTS_STATE.get(record.status)) is not None:
             return str(reason)
-        if rule := crawl.book.rule_against(url, rules):
+        if rule := crawl.robots_book.rule_against(url, rules):
             return f"robots: {rule}"
         return self._frontier.sites.held(tag.crawl, url)
 
     def learn(self, tag: object, origin: str, result: FetchResult) -> None:
         """Records a third party's robots.txt; while it is unreachable, nothing of that party is loaded."""
-        crawl = self._crawl(tag)
+        crawl = self._crawl_of(tag)
         if crawl is not None:
             outcome = result.error or str(result.status)
             asked = RenderedPart(f"{origin}/robots.txt", "Robots", outcome, result.started, result.ended, True)
             self._frontier.sites.asked(crawl.number, [asked])
             record = robots_txt.record_of(result, time.time(), crawl.politeness.robots_ttl_s)
-            crawl.book.learn(crawl.book.about(origin), record or robots_txt.unreachable(result, time.time()))
+            crawl.robots_book.store_record(
+                crawl.robots_book.trusted_name(origin), record or robots_txt.unreachable_record(result, time.time())
+            )
 
     def storage(self, tag: object, url: str) -> dict[str, str] | None:
         """What the page's origin has kept for the crawl's session there."""
-        crawl = self._crawl(tag)
+        crawl = self._crawl_of(tag)
         return None if crawl is None or crawl.session is None else crawl.session.storage_for(url)
 
     def cookies(self, tag: object, url: str) -> list[tuple[str, str]]:
         """The cookies of the crawl's jar for a page."""
-        crawl = self._crawl(tag)
+        crawl = self._crawl_of(tag)
         if crawl is None or not (crawl.jar or crawl.session):
             return []
         header = crawl.cookies_for(url, time.time())
         pairs = (pair.strip().partition("=") for pair in header.split(";") if "=" in pair)
         return [(name, value) for name, _, value in pairs]
 
-    def _needs_it(self, crawl: RunningCrawl, result: FetchResult, head: Head) -> bool:
+    def _needs_rendering(self, crawl: RunningCrawl, result: FetchResult, head: Head) -> bool:
         if crawl.shells is not None and crawl.shells.is_no_better(result.url):
             return False
-        body = first_of(result.body, LOOKED_AT_BYTES)
+        body = first_of(result.body, JUDGED_BYTES)
         if encoding := head.content_encoding:
-            body = decode(body, encoding, LOOKED_AT_BYTES).body
+            body = decode(body, encoding, JUDGED_BYTES).body
         return is_shell(extract(body, result.url, head.get("content-type")))
 
-    def _crawl(self, tag: object) -> RunningCrawl | None:
+    def _crawl_of(self, tag: object) -> RunningCrawl | None:
         return self._crawls.get(tag.crawl) if isinstance(tag, Lease) else None
 
 
@@ -251,7 +253,7 @@ def options_of(section: FetchSection) -> RenderOptions:
     wait = section.render_wait_for
     width, _, height = section.render_viewport.partition("x")
     return RenderOptions(
-        wait_for=float(wait) if wait is not None and _is_number(wait) else wait,
+        wait_for=float(wait) if wait is not None and _is_finite_number(wait) else wait,
         scrolls=section.render_scrolls,
         screenshot="" if section.render_screenshot == "none" else section.render_screenshot,
         actions=tuple(section.render_actions),
@@ -275,7 +277,7 @@ def browser_trouble(section: FetchSection) -> str:
     return ""
 
 
-def _is_number(text: str) -> bool:
+def _is_finite_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:

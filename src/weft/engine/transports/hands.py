@@ -84,7 +84,7 @@ class Hands:
         if self._pool is None or isinstance(self._pool.dispatcher, NoHands):
             if self._pool is not None:
                 self._unusable.append(self._pool)  # transports of earlier crawls have it
-            self._pool = HandPool(self._section, self._connected())
+            self._pool = HandPool(self._section, self._dispatcher_or_none())
         self._is_needed = self._is_needed or section.hands == "cluster"
         return RemoteTransport(inner, self._pool, section, handles)
 
@@ -95,7 +95,7 @@ class Hands:
     @property
     def router(self) -> HandRouter | None:
         """What decides at a claim which of them makes a request; None while no crawl uses them."""
-        return self._route if self._pool is not None else None
+        return self._route_lease if self._pool is not None else None
 
     def failures(self) -> dict[tuple[str, str], int]:
         """By hand and kind, how often they have failed."""
@@ -106,15 +106,15 @@ class Hands:
         for pool in (*self._unusable, *((self._pool,) if self._pool is not None else ())):
             pool.close()
 
-    def _connected(self) -> HandDispatcher:
+    def _dispatcher_or_none(self) -> HandDispatcher:
         try:
-            return self._connect()
+            return self._connect_dispatcher()
         except (BadInput, Missing) as error:
             if self._is_alone:
                 raise
             return NoHands(str(error))
 
-    def _connect(self) -> HandDispatcher:
+    def _connect_dispatcher(self) -> HandDispatcher:
         module, _, name = CONNECT.partition(":")
         try:
             connect: Connect = getattr(import_module(module), name)
@@ -122,7 +122,7 @@ class Hands:
             raise Missing.of_extra(f"{error.name}, for workers,", "cluster") from None
         return connect(self._section, self._folder, self._slot, self._is_alone)
 
-    def _route(self, lease: Lease) -> HandRoute | None:
+    def _route_lease(self, lease: Lease) -> HandRoute | None:
         crawl = self._crawls.get(lease.crawl)
         if self._pool is None or crawl is None or crawl.fetch.hands == "local":
             return None

@@ -34,10 +34,10 @@ class LazyRendering:
     def transport(self) -> Transport | None:
         """The transport; None if it cannot be opened."""
         if self._transport is None and not self.trouble:
-            self._open()
+            self._open_rendering()
         return self._transport
 
-    def _open(self) -> None:
+    def _open_rendering(self) -> None:
         if self._fetch.proxies is not None:
             self.trouble = "browsers do not go through proxies"
         elif self._politeness.key_scope == "ip":

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from weft import urls
 
-IN_VAIN = 3  # pages of a host in a row that gained nothing in a browser
-READABLE_S = 86400.0  # after which pages of such a host are rendered again
+USELESS_RENDERINGS = 3  # pages of a host in a row that gained nothing in a browser
+READABLE_FOR_S = 86400.0  # after which pages of such a host are rendered again
 HOSTS_KEPT = 10_000
 
 
@@ -23,13 +23,13 @@ class ShellHosts:
     def is_no_better(self, url: str) -> bool:
         """Whether a page of this host is expected to gain nothing in a browser."""
         pages, at = self._hosts.get(urls.host_of(url), (0, 0.0))
-        return pages >= IN_VAIN and self._clock() < at + READABLE_S
+        return pages >= USELESS_RENDERINGS and self._clock() < at + READABLE_FOR_S
 
-    def rendered(self, url: str, *, gained: bool) -> None:
+    def record_rendering(self, url: str, *, gained: bool) -> None:
         """Records that a page which looked like a shell was rendered; `gained`: it has readable text now."""
         host = urls.host_of(url)
         pages, _ = self._hosts.pop(host, (0, 0.0))
         if not gained:
-            self._hosts[host] = (min(pages, IN_VAIN) + 1, self._clock())
+            self._hosts[host] = (min(pages, USELESS_RENDERINGS) + 1, self._clock())
             if len(self._hosts) > HOSTS_KEPT:
                 self._hosts.popitem(last=False)

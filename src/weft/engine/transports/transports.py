@@ -26,7 +26,7 @@ from weft.fetch.proxies.proxied_client import ProxyClient
 from weft.fetch.proxies.refresh import Refresh
 
 
-class Clients:
+class ClientFactory:
     """Creates libcurl clients, which share the memory for bodies; clients with equal proxies share a proxy pool."""
 
     def __init__(
@@ -50,18 +50,18 @@ class Clients:
 
     def __call__(self, section: FetchSection) -> Transport:
         """Opens a client for these settings. Missing: it needs a browser, and none is installed."""
-        inner = self._client(section)
+        inner = self._open_client(section)
         if section.hands != "local":
             inner = self._hands.around(inner, section, self._handles)
         return inner if section.render == "never" else self._browsers(inner, section)
 
-    def _client(self, section: FetchSection) -> Transport:
-        refusal = refusal_of(section)
+    def _open_client(self, section: FetchSection) -> Transport:
+        refusal = address_refusal(section)
         if section.proxies is None:
             return Client(section, refusal=refusal, handles=self._handles, spool=self._spool)
         key = section.proxies, section.allow_private, bool(section.email)
         if key not in self._pools:
-            self._pools[key] = self._pool(section, section.proxies)
+            self._pools[key] = self._proxy_pool(section, section.proxies)
         if not section.direct_fallback:
             self._needed.add(self._pools[key])
         chooser = PoolChooser(self._pools[key], sticky=section.proxy_sticky, apart=section.proxy_apart)
@@ -84,13 +84,13 @@ class Clients:
         counts.rests, counts.bans = sum(one.rests for one in all_of), sum(one.bans for one in all_of)
         return counts
 
-    def _pool(self, section: FetchSection, path: str) -> ProxyPool:
-        refresh = refresh_of(section, self._proxy, self._folder, self._counts)
+    def _proxy_pool(self, section: FetchSection, path: str) -> ProxyPool:
+        refresh = proxy_refresh(section, self._proxy, self._folder, self._counts)
         can_test = self._proxy.test_url is not None and refresh.sources
         return ProxyPool(Path(path), self._proxy, refresh if can_test else None, counts=self._counts)
 
 
-def refusal_of(section: FetchSection) -> Refusal:
+def address_refusal(section: FetchSection) -> Refusal:
     """Decides which addresses may not be requested. Without an email address a crawl is limited to this machine."""
     guard = Guard(section.allow_private)
 
@@ -101,10 +101,12 @@ def refusal_of(section: FetchSection) -> Refusal:
     return guard.check if section.email else check
 
 
-def refresh_of(section: FetchSection, proxy: ProxySection, folder: Path, counts: ProxyCounts | None = None) -> Refresh:
+def proxy_refresh(
+    section: FetchSection, proxy: ProxySection, folder: Path, counts: ProxyCounts | None = None
+) -> Refresh:
     """How the proxies of these settings are collected and tested; tested ones are stored in the folder."""
     path = section.proxies
-    return Refresh(sources_of(path, proxy), proxy, section, refusal_of(section), live_of(path, folder), counts)
+    return Refresh(sources_of(path, proxy), proxy, section, address_refusal(section), live_of(path, folder), counts)
 
 
 _key = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -116,15 +118,17 @@ class Transports:
     def __init__(
         self, make: Callable[[FetchSection], Transport], slots: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._make = make
+        self._open_transport = make
         self._slots = slots
         self._clock = clock
         self._transports: dict[bytes, Transport] = {}
-        self._users: dict[bytes, int] = {}
-        self._only: Transport | None = None  # the only transport, while there is one and nothing else is watched
+        self._users_of_transport: dict[bytes, int] = {}
+        self._only_transport: Transport | None = (
+            None  # the only transport, while there is one and nothing else is watched
+        )
         self._watched: dict[int, Callable[[], None]] = {}
         self._epoll: select.epoll | None = None
-        self._early: Done = []  # results of a closed transport
+        self._ended_early: Done = []  # results of a closed transport
         self._closed_names = NameCounts()  # the counts of closed transports
 
     @property
@@ -133,7 +137,7 @@ class Transports:
         return sum(transport.in_flight for transport in self._transports.values())
 
     @property
-    def free(self) -> int:
+    def free_slots(self) -> int:
         """Transfers that may be begun now."""
         if len(self._transports) == 1:
             return next(iter(self._transports.values())).free
@@ -151,28 +155,28 @@ class Transports:
         key = _key(section)
         transport = self._transports.get(key)
         if transport is None:
-            transport = self._transports[key] = self._make(section)
+            transport = self._transports[key] = self._open_transport(section)
             if self._epoll is not None:
                 self._epoll.register(transport.fileno(), select.EPOLLIN)
-            self._choose()
-        self._users[key] = self._users.get(key, 0) + 1
+            self._choose_poller()
+        self._users_of_transport[key] = self._users_of_transport.get(key, 0) + 1
         return transport
 
     def close(self, section: FetchSection) -> None:
         """Returns a transport that a crawl no longer uses; the one opened last is kept for the next crawl."""
         key = _key(section)
-        self._users[key] -= 1
-        if self._users[key] or len(self._transports) == 1:
+        self._users_of_transport[key] -= 1
+        if self._users_of_transport[key] or len(self._transports) == 1:
             return
         transport = self._transports.pop(key)
-        del self._users[key]
+        del self._users_of_transport[key]
         if self._epoll is not None:
             self._epoll.unregister(transport.fileno())
-        self._early += transport.poll(0.0)  # the transfers that were aborted when it was closed
+        self._ended_early += transport.poll(0.0)  # the transfers that were aborted when it was closed
         self._closed_names.add(transport.lookups)
         self._closed_names.running = 0
         transport.close()
-        self._choose()
+        self._choose_poller()
 
     def watch(self, fd: int, came: Callable[[], None]) -> None:
         """Makes `poll` call `came` when the descriptor is readable, and return."""
@@ -182,7 +186,7 @@ class Transports:
                 self._epoll.register(transport.fileno(), select.EPOLLIN)
         self._watched[fd] = came
         self._epoll.register(fd, select.EPOLLIN)
-        self._choose()
+        self._choose_poller()
 
     def unwatch(self, fd: int) -> None:
         """Stops watching a descriptor that is about to be closed."""
@@ -192,15 +196,15 @@ class Transports:
 
     def poll(self, timeout_s: float) -> Done:
         """Works until a transfer has ended, a watched descriptor is readable, or the time is over."""
-        if self._only is not None and not self._early:
-            return self._only.poll(timeout_s)
-        done, self._early = self._early, []
+        if self._only_transport is not None and not self._ended_early:
+            return self._only_transport.poll(timeout_s)
+        done, self._ended_early = self._ended_early, []
         until = self._clock() + timeout_s
         while not done:
             timeouts = [left for transport in self._transports.values() if (left := transport.timeout_s()) is not None]
             wait_s = max(0.0, min([until - self._clock(), *timeouts]))
             came = False
-            for fd, _ in self._wait(wait_s):
+            for fd, _ in self._wait_for_events(wait_s):
                 if (callback := self._watched.get(fd)) is not None:
                     callback()
                     came = True
@@ -216,7 +220,7 @@ class Transports:
         for transport in self._transports.values():
             transport.abort(tag)
 
-    def shut(self) -> None:
+    def close_all(self) -> None:
         """Closes all transports."""
         for transport in self._transports.values():
             transport.close()
@@ -224,7 +228,7 @@ class Transports:
         if self._epoll is not None:
             self._epoll.close()
 
-    def _wait(self, wait_s: float) -> list[tuple[int, int]]:
+    def _wait_for_events(self, wait_s: float) -> list[tuple[int, int]]:
         if self._epoll is None:
             if not self._transports:
                 time.sleep(wait_s)
@@ -234,6 +238,6 @@ class Transports:
                 self._epoll.register(transport.fileno(), select.EPOLLIN)
         return self._epoll.poll(wait_s)
 
-    def _choose(self) -> None:
+    def _choose_poller(self) -> None:
         alone = len(self._transports) == 1 and not self._watched
-        self._only = next(iter(self._transports.values())) if alone else None
+        self._only_transport = next(iter(self._transports.values())) if alone else None

@@ -13,10 +13,10 @@ from weft.engine.user_code.calls import Code, Description, Loading, Runner, deco
 from weft.errors import BadInput, WeftError
 
 IMPORT_S = 120.0
-_MODULE = "weft.engine.user_code.describing"
+_CHILD_MODULE = "weft.engine.user_code.describing"
 
 
-class _Answer(msgspec.Struct):
+class _ChildAnswer(msgspec.Struct):
     description: Description | None = None
     error: str = ""
 
@@ -25,13 +25,13 @@ def describe(code: Code) -> Description:
     """The description of the code; BadInput if it cannot be loaded, or is no crawl code."""
     try:
         done = subprocess.run(  # noqa: S603 (our own interpreter and module; it is the user's own code that it imports)
-            [sys.executable, "-m", _MODULE], input=encode(Loading(code)), capture_output=True, timeout=IMPORT_S,
+            [sys.executable, "-m", _CHILD_MODULE], input=encode(Loading(code)), capture_output=True, timeout=IMPORT_S,
             check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise BadInput(f"{code.source}: its import has not ended after {IMPORT_S:g} s") from None
     try:
-        answer = msgspec.msgpack.decode(done.stdout, type=_Answer)
+        answer = msgspec.msgpack.decode(done.stdout, type=_ChildAnswer)
     except msgspec.DecodeError:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         last = said[-1] if said else f"exit code {done.returncode}"
@@ -56,11 +56,11 @@ def _main() -> None:
     os.dup2(2, 1)
     loading = decode_loading(sys.stdin.buffer.read())
     try:
-        answer = _Answer(runner_of(loading).describe())
+        answer = _ChildAnswer(runner_of(loading).describe())
     except WeftError as error:
-        answer = _Answer(error=str(error))
+        answer = _ChildAnswer(error=str(error))
     except BaseException as error:  # the constructor of a user's class may raise anything
-        answer = _Answer(error=f"{loading.code.source}: {type(error).__name__}: {error}")
+        answer = _ChildAnswer(error=f"{loading.code.source}: {type(error).__name__}: {error}")
     with os.fdopen(out, "wb") as file:
         file.write(encode(answer))
 

@@ -164,17 +164,17 @@ class Page:
 
     def css(self, selector: str) -> Selected:
         """The elements that match a CSS selector; with `::text` or `::attr(NAME)` at its end, their texts."""
-        return found_by_css([self._document("css")], selector)
+        return found_by_css([self._document_for("css")], selector)
 
     def xpath(self, path: str) -> Selected:
         """The result of an XPath: elements, attributes or texts."""
-        return found_by_xpath([self._document("xpath")], path)
+        return found_by_xpath([self._document_for("xpath")], path)
 
     def re(self, pattern: str) -> list[str]:
         """The matches of a regular expression in the body: its first group, or the whole match."""
         return matches(pattern, self.text)
 
-    def _document(self, what: str) -> Document:
+    def _document_for(self, what: str) -> Document:
         document = self.page.searchable
         if document is None:
             kind = self.headers.get("content-type") or self.page.kind
@@ -190,7 +190,7 @@ class Page:
 
     def follow(self, target: str | Link | Selected, callback: Callback = None, **request: Any) -> Request:
         """A request for a link: a URL, one of `page.links`, or a selected element (its href or src)."""
-        return Request(self.urljoin(_reference(target)), callback, **request)
+        return Request(self.urljoin(_reference_of(target)), callback, **request)
 
     def follow_all(
         self, targets: str | Sequence[str | Link] | Selected, callback: Callback = None, **request: Any
@@ -213,7 +213,7 @@ class Page:
         `form` is a CSS selector of the form, or of something in it.
         """
         try:
-            found = read_form(find_form(self._document("submit"), form))
+            found = read_form(find_form(self._document_for("submit"), form))
         except NoForm as error:
             raise BadInput(f"{self.url}: {error}") from None
         charset = self.page.charset or "utf-8"
@@ -227,7 +227,7 @@ class Page:
         return Request(url, callback, method="POST", body=sent, headers=headers, **request)
 
 
-def _reference(target: str | Link | Selected) -> str:
+def _reference_of(target: str | Link | Selected) -> str:
     if isinstance(target, str):
         return target
     if isinstance(target, Link):

@@ -20,9 +20,9 @@ import msgspec
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.round import Round
 from weft.engine.loop.stop import CALLBACK_ERROR
-from weft.engine.parsing.parsers import Parsers, Pending
-from weft.engine.stored.stored_page import as_fetched
-from weft.engine.user_code.again import call_again, has_come_again, lease_of, result_of, spec_in
+from weft.engine.parsing.parsers import Parsers, PendingPage
+from weft.engine.stored.stored_page import fetch_result_of
+from weft.engine.user_code.again import call_again, has_come_again, lease_of, result_of, spec_in_output
 from weft.engine.user_code.calls import CallResult, Reextracted
 from weft.errors import WeftError
 from weft.frontier.embedded.revisits import EmbeddedRevisits
@@ -31,8 +31,8 @@ from weft.store.index.query import Where
 from weft.store.pages import PageStore
 from weft.telemetry import Log
 
-AHEAD = 32  # pages at the children at a time
-_ROWS = 250  # read in one call: some milliseconds
+MOST_AHEAD = 32  # pages at the children at a time
+_ROWS_AT_ONCE = 250  # read in one call: some milliseconds
 NOT_STORED = "its body is not stored"
 log = Log("weft.engine.user_code.reextraction")
 
@@ -60,37 +60,37 @@ class Reextraction:
         self._round = round_
         self._parsers = parsers
         self._step = step
-        self._left: Iterator[tuple[Row, RowOutput | None] | None] = self._failed(pod)
+        self._pages_left: Iterator[tuple[Row, RowOutput | None] | None] = self._failed_pages(pod)
         self._is_read = not _has_failures(store, crawl.number)
-        self._sent: dict[int, tuple[Row, RowOutput | None]] = {}  # by request number
-        self._came: list[Pending] = []
+        self._at_children: dict[int, tuple[Row, RowOutput | None]] = {}  # by request number
+        self._returned: list[PendingPage] = []
         self._until_batch = 0
-        parsers.on_done = self._came.append
+        parsers.on_done = self._returned.append
 
     def turn(self) -> None:
         """Sends pages, and receives results. DiskFull and similar errors: nothing is lost, call it again."""
-        while not self._is_read and len(self._sent) < AHEAD:
+        while not self._is_read and len(self._at_children) < MOST_AHEAD:
             try:
-                one = next(self._left)
+                one = next(self._pages_left)
             except StopIteration:
                 self._is_read = True
                 break
             if one is None:
                 break
-            self._send(*one)
+            self._send_page(*one)
         self._parsers.turn()
-        while self._came:
-            self._accept(self._came[0])
-            del self._came[0]
-        self.is_over = self._is_read and not self._sent and self._store.batch >= self._until_batch
+        while self._returned:
+            self._accept_result(self._returned[0])
+            del self._returned[0]
+        self.is_over = self._is_read and not self._at_children and self._store.batch >= self._until_batch
 
-    def _failed(self, pod: int) -> Iterator[tuple[Row, RowOutput | None] | None]:
+    def _failed_pages(self, pod: int) -> Iterator[tuple[Row, RowOutput | None] | None]:
         """The pages that count as failed, in the order of their items; None between them, so that a long search can be
         interrupted.
         """
         where = Where(after_item=(pod << POD_SHIFT) - 1, upto_item=self._revisits.last_number, crawl=self._crawl.number)
         rows = self._store.rows(where)
-        while some := list(islice(rows, _ROWS)):
+        while some := list(islice(rows, _ROWS_AT_ONCE)):
             failed = [row for row in some if row.error.startswith(CALLBACK_ERROR)]
             outputs = self._store.outputs_of([row.item for row in failed])
             for row, visits in self._store.with_visits(failed):
@@ -99,7 +99,7 @@ class Reextraction:
                     yield row, output
             yield None
 
-    def _send(self, row: Row, output: RowOutput | None) -> None:
+    def _send_page(self, row: Row, output: RowOutput | None) -> None:
         try:
             pending = call_again(self._parsers, self._store, row, output)
         except WeftError as error:
@@ -108,31 +108,31 @@ class Reextraction:
         if pending is None:
             self.made.fail(row.url, NOT_STORED)
         else:
-            self._sent[pending.position] = row, output
+            self._at_children[pending.position] = row, output
 
-    def _accept(self, pending: Pending) -> None:
-        row, output = self._sent[pending.position]
+    def _accept_result(self, pending: PendingPage) -> None:
+        row, output = self._at_children[pending.position]
         result = result_of(self._parsers, pending)
         if result.printed:
             log.info("printed", url=row.url, text=result.printed[:4000])
         if result.error:
             self.made.fail(row.url, result.error, result.traceback)
         else:
-            self._keep(row, output, result)
-        del self._sent[pending.position]
+            self._store_result(row, output, result)
+        del self._at_children[pending.position]
 
-    def _keep(self, row: Row, output: RowOutput | None, result: CallResult) -> None:
-        crawl, spider, lease = self._crawl, self._spider, lease_of(row, spec_in(output))
+    def _store_result(self, row: Row, output: RowOutput | None, result: CallResult) -> None:
+        crawl, spider, lease = self._crawl, self._spider, lease_of(row, spec_in_output(output))
         stored = self._store.read(row)
         known = Found(row.url, row.depth, row.parent, row.hops, key=f"read-again-{row.item}")
-        requests = spider.found(lease, result.requests, partial(crawl.refused_request, parent=row.item))
+        requests = spider.requests_of_page(lease, result.requests, partial(crawl.refused_request, parent=row.item))
         if requests:
-            self._round.found(crawl, requests)
+            self._round.add_urls(crawl, requests)
         number = self._revisits.number_again(crawl.number, known)
-        fetched, truncated = as_fetched(stored)
+        fetched, truncated = fetch_result_of(stored)
         error = "wrong_length" if truncated else ""
         again = msgspec.structs.replace(row, item=number, error=error, warc_file="", warc_offset=0, warc_length=0)
-        self._store.add(again, fetched, truncated=truncated, output=spider.output(lease, result))
+        self._store.add(again, fetched, truncated=truncated, output=spider.output_for_row(lease, result))
         spider.keep_state(result)
         self._until_batch = self._store.batch + 1
         self.made.pages += 1
@@ -143,7 +143,7 @@ class Reextraction:
         progress.errors[CALLBACK_ERROR] -= 1
         progress.statuses[str(row.status)] += 1
         if 200 <= row.status < 300:
-            progress.page(row.url, row.length)
+            progress.count_page(row.url, row.length)
         self._step("read-again")
 
 

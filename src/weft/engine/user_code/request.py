@@ -13,7 +13,7 @@ from weft.errors import BadInput
 
 MAX_BODY_BYTES = 1 << 20
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"
 MOST_PRIORITY = 1000
 Callback = str | Callable[..., Any] | None
@@ -51,21 +51,21 @@ class Request:
         render: str | bool | None = None,
         actions: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        self.url = _text("url", url)
-        self.callback = name_of(callback)
-        self.method = _method(method)
-        self.headers = _headers(headers or {})
-        self.body = self._body(body, json, form)
+        self.url = _check_text("url", url)
+        self.callback = callback_name(callback)
+        self.method = _check_method(method)
+        self.headers = _check_headers(headers or {})
+        self.body = self._set_body(body, json, form)
         if self.body is not None and self.method == "GET":
             raise BadInput("a GET has no body: give the request `method='POST'`, or another that has one")
-        self.meta = _meta(meta or {})
+        self.meta = _check_meta(meta or {})
         if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MOST_PRIORITY:
             raise BadInput(f"priority: {priority!r:.40} is not accepted; use a whole number from -1,000 to 1,000")
         self.priority = priority
         self.unique = unique
-        self.idempotent = self.method in SAFE if idempotent is None else idempotent
-        self.actions = _actions(actions)
-        self.render = render_of(render) or ("always" if self.actions else "")
+        self.idempotent = self.method in SAFE_METHODS if idempotent is None else idempotent
+        self.actions = _check_actions(actions)
+        self.render = check_render(render) or ("always" if self.actions else "")
         if self.render not in ("", "never") and self.method != "GET":
             raise BadInput(f"render: only a page that is asked for with GET is rendered, not with {self.method}")
         if self.actions and self.render == "never":
@@ -75,10 +75,10 @@ class Request:
         callback = f" → {self.callback}" if self.callback else ""
         return f"<Request {self.method} {self.url}{callback}>"
 
-    def _body(self, body: bytes | str | None, json: Any, form: Mapping[str, Any] | None) -> bytes | None:
+    def _set_body(self, body: bytes | str | None, json: Any, form: Mapping[str, Any] | None) -> bytes | None:
         if sum(one is not None for one in (body, json, form)) > 1:
             raise BadInput("body, json and form: a request has one of them")
-        made = _encoded(body, json, form)
+        made = _encode_body(body, json, form)
         if made is not None and len(made) > MAX_BODY_BYTES:
             raise BadInput(f"a body of {len(made):,} bytes is too large: a request has at most {MAX_BODY_BYTES:,}")
         kind = JSON if json is not None else FORM if form is not None else ""
@@ -87,7 +87,7 @@ class Request:
         return made
 
 
-def name_of(callback: Callback) -> str:
+def callback_name(callback: Callback) -> str:
     """The name of a callback; empty for the default."""
     if callback is None or isinstance(callback, str):
         return callback or ""
@@ -99,7 +99,7 @@ def name_of(callback: Callback) -> str:
     return str(name)
 
 
-def _encoded(body: bytes | str | None, json: Any, form: Mapping[str, Any] | None) -> bytes | None:
+def _encode_body(body: bytes | str | None, json: Any, form: Mapping[str, Any] | None) -> bytes | None:
     if json is not None:
         try:
             return msgspec.json.encode(json)
@@ -114,7 +114,7 @@ def _encoded(body: bytes | str | None, json: Any, form: Mapping[str, Any] | None
     return body
 
 
-def render_of(value: object) -> str:
+def check_render(value: object) -> str:
     """Checks the `render` of a request: never, auto or always; empty for the default."""
     if value is None or isinstance(value, bool):
         return "" if value is None else "always" if value else "never"
@@ -123,7 +123,7 @@ def render_of(value: object) -> str:
     return str(value)
 
 
-def _actions(actions: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+def _check_actions(actions: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
     from weft.config.contradictions import MOST_ACTIONS, wrong_action
 
     if not isinstance(actions, list | tuple) or not all(isinstance(one, Mapping) for one in actions):
@@ -136,20 +136,20 @@ def _actions(actions: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]
     return tuple(dict(one) for one in actions)
 
 
-def _text(name: str, value: object) -> str:
+def _check_text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise BadInput(f"{name}: {value!r:.80} is not accepted; use a text")
     return value
 
 
-def _method(method: str) -> str:
+def _check_method(method: str) -> str:
     name = method.upper() if isinstance(method, str) else ""
     if name not in METHODS:
         raise BadInput(f"method: {method!r:.40} is not accepted; use one of {', '.join(METHODS)}")
     return name
 
 
-def _headers(headers: Mapping[str, str]) -> dict[str, str]:
+def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise BadInput(f"headers: {name!r:.80} is not accepted; names and values are texts")
@@ -158,7 +158,7 @@ def _headers(headers: Mapping[str, str]) -> dict[str, str]:
     return dict(headers)
 
 
-def _meta(meta: Mapping[str, Any]) -> dict[str, Any]:
+def _check_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in meta.items():
         if not isinstance(key, str):
             raise BadInput(f"meta: the key {key!r:.80} is not accepted; use texts")

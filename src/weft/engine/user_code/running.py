@@ -35,8 +35,8 @@ from weft.records import Found, Lease, Reason, Row, RowOutput
 
 CALLBACKS = "spider_callbacks"
 STARTED, STARTED_ALL = "spider_started", "all"
-PLAIN = RequestSpec()
-_GET_AFTER = frozenset({301, 302, 303})
+PLAIN_REQUEST = RequestSpec()
+_BECOMES_GET = frozenset({301, 302, 303})
 Refuse = Callable[[str, str], None]
 
 
@@ -63,7 +63,7 @@ class RunningSpider:
     @staticmethod
     def spec_of(lease: Lease) -> RequestSpec:
         """The parts of a lease's request beyond its URL."""
-        return decode_spec(lease.request) if lease.request else PLAIN
+        return decode_spec(lease.request) if lease.request else PLAIN_REQUEST
 
     # ── calls ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -96,21 +96,23 @@ class RunningSpider:
 
     # ── what comes back ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def found(self, lease: Lease, made: Sequence[MadeRequest], refuse: Refuse) -> list[Found]:
+    def requests_of_page(self, lease: Lease, made: Sequence[MadeRequest], refuse: Refuse) -> list[Found]:
         """The requests of a page's call, ready for admission; `refuse` is called for the others."""
         found = []
         for index, one in enumerate(made):
-            admitted = self._found(one, lease.url, lease.depth + 1, lease.item, f"{lease.item}.{index}", refuse)
+            admitted = self._check_request(one, lease.url, lease.depth + 1, lease.item, f"{lease.item}.{index}", refuse)
             if admitted is not None:
                 found.append(admitted)
         return found
 
-    def started(self, made: Sequence[MadeRequest], position: int, refuse: Refuse) -> list[Found]:
+    def requests_of_start(self, made: Sequence[MadeRequest], position: int, refuse: Refuse) -> list[Found]:
         """The first requests, ready for admission; `position` is that of the first of them."""
-        found = (self._found(one, "", 0, 0, f"start.{position + at}", refuse) for at, one in enumerate(made))
+        found = (self._check_request(one, "", 0, 0, f"start.{position + at}", refuse) for at, one in enumerate(made))
         return [one for one in found if one is not None]
 
-    def _found(self, made: MadeRequest, base: str, depth: int, parent: int, place: str, refuse: Refuse) -> Found | None:
+    def _check_request(
+        self, made: MadeRequest, base: str, depth: int, parent: int, place: str, refuse: Refuse
+    ) -> Found | None:
         try:
             url = self._rules.rewritten(urls.join(base, made.url) if base else urls.seed(made.url))
         except BadUrl as bad:
@@ -125,7 +127,7 @@ class RunningSpider:
             return None
         self._note_callback(spec.callback)
         self._note_callback(spec.errback)
-        key = place if not made.unique else key_of(request_name(spec), url)
+        key = place if not made.unique else seen_key_of(request_name(spec), url)
         return Found(url, depth, parent, priority=made.priority, key=key, request=encode_spec(spec))
 
     def _note_callback(self, name: str) -> None:
@@ -145,14 +147,14 @@ class RunningSpider:
             host = host.partition(".")[2]
         return Reason.SCOPE
 
-    def redirected(self, lease: Lease, status: int, found: Found) -> Found | None:
+    def redirect_request(self, lease: Lease, status: int, found: Found) -> Found | None:
         """A redirect's target with its request (RFC 9110 §15.4); None if it would carry a body to another origin.
         Headers that may contain credentials are not sent to another origin either.
         """
         spec = self.spec_of(lease)
         if spec.cookies:  # they are in the jar already
             spec = msgspec.structs.replace(spec, cookies=())
-        if not spec.is_plain and (status == 303 or (status in _GET_AFTER and spec.method == "POST")):
+        if not spec.is_plain and (status == 303 or (status in _BECOMES_GET and spec.method == "POST")):
             spec = msgspec.structs.replace(spec, method="GET", body=None, idempotent=True, headers={})
         if not is_same_origin(lease.url, found.url):
             if spec.body is not None:
@@ -162,7 +164,9 @@ class RunningSpider:
         request = encode_spec(spec) if lease.request else b""
         return msgspec.structs.replace(found, key=f"{lease.item}>{found.hops}", request=request)
 
-    def output(self, lease: Lease, result: CallResult | None, error: str = "", traceback: str = "") -> RowOutput:
+    def output_for_row(
+        self, lease: Lease, result: CallResult | None, error: str = "", traceback: str = ""
+    ) -> RowOutput:
         """What is stored of a page's call, beside the page's row."""
         items = result.items if result is not None else []
         output = PageOutput(
@@ -203,12 +207,12 @@ def request_name(spec: RequestSpec) -> str:
     return f"{spec.method} {sha256(spec.body).hexdigest() if spec.body is not None else ''}".strip()
 
 
-def key_of(request: str, url: str) -> str:
+def seen_key_of(request: str, url: str) -> str:
     """The key of a request in the seen set; empty: its URL."""
     return sha256(f"{request} {url}".encode()).hexdigest()[:32] if request else ""
 
 
-def found_again(row: Row, output: RowOutput | None, *, hops: int = 0) -> Found | None:
+def found_from_output(row: Row, output: RowOutput | None, *, hops: int = 0) -> Found | None:
     """A stored page's URL in the form in which it was found, with its request; None if the request's body is lost."""
     if row.request:
         return None

@@ -19,7 +19,7 @@ from weft.extract.turbo import Document, Element
 
 __all__ = ["BadSelector", "Selected"]
 
-_SUFFIX = re.compile(r"(.*\S)\s*::(?:(text)|attr\(\s*([^\s()]+)\s*\))", re.DOTALL).fullmatch
+_TEXT_OR_ATTR_SUFFIX = re.compile(r"(.*\S)\s*::(?:(text)|attr\(\s*([^\s()]+)\s*\))", re.DOTALL).fullmatch
 Node = Element | str
 
 
@@ -90,11 +90,11 @@ class Selected(Sequence["Selected"]):
 
     def css(self, selector: str) -> Selected:
         """The elements below these that match a CSS selector, each once; `::text` and `::attr(NAME)` give texts."""
-        return found_by_css(self._elements(), selector)
+        return found_by_css(self._element_nodes(), selector)
 
     def xpath(self, path: str) -> Selected:
         """The results of an XPath from each of these elements."""
-        return found_by_xpath(self._elements(), path)
+        return found_by_xpath(self._element_nodes(), path)
 
     def re(self, pattern: str) -> list[str]:
         """The matches of a regular expression in the texts: its first group, or the whole match."""
@@ -108,15 +108,15 @@ class Selected(Sequence["Selected"]):
             return node.strip()
         return node.attr("href") or node.attr("src") or node.attr("action") or ""
 
-    def _elements(self) -> list[Element]:
+    def _element_nodes(self) -> list[Element]:
         return [node for node in self._nodes if isinstance(node, Element)]
 
 
 def found_by_css(scopes: Sequence[Document | Element], selector: str) -> Selected:
     """The matches of a selector below any of the scopes; BadSelector describes its error."""
-    suffix = _SUFFIX(selector)
+    suffix = _TEXT_OR_ATTR_SUFFIX(selector)
     compiled = selectors.selector(suffix[1] if suffix else selector)
-    elements = _once(element for scope in scopes for element in compiled.find(scope))
+    elements = _without_repeats(element for scope in scopes for element in compiled.find(scope))
     if suffix is None:
         return Selected(elements)
     if suffix[2]:
@@ -145,5 +145,5 @@ def matches(pattern: str, text: str) -> list[str]:
     return [match[1] if match.re.groups else match[0] for match in re.finditer(pattern, text) if match[0] is not None]
 
 
-def _once(elements: Iterator[Element]) -> list[Element]:
+def _without_repeats(elements: Iterator[Element]) -> list[Element]:
     return list(dict.fromkeys(elements))

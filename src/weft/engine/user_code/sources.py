@@ -18,26 +18,26 @@ MAKER = "weft.spiders.child:make"  # imported by parser children
 SCRAPY_MAKER = "weft.spiders.scrapy.runner:make"  # for Scrapy's spiders
 
 
-_imports = 0  # imports of a user's module under way in this process
+_imports_running = 0  # imports of a user's module under way in this process
 
 
 @contextmanager
 def importing() -> Iterator[None]:
     """Encloses the import of a user's module: that must not start a crawl, which would import it again."""
-    global _imports
-    _imports += 1
+    global _imports_running
+    _imports_running += 1
     try:
         yield
     finally:
-        _imports -= 1
+        _imports_running -= 1
 
 
 def is_imported() -> bool:
     """Whether a user's module is being imported by Weft."""
-    return _imports > 0
+    return _imports_running > 0
 
 
-def code_of(text: str, *, is_function: bool = False) -> Code:
+def code_named(text: str, *, is_function: bool = False) -> Code:
     """The code that `FILE[:NAME]` or `MODULE[:NAME]` names; files are named absolutely."""
     source, _, name = text.rpartition(":")
     if not source or "/" in name or name.endswith(".py"):
@@ -55,32 +55,32 @@ def code_of(text: str, *, is_function: bool = False) -> Code:
     return Code(MAKER, source, name, is_function)
 
 
-def code_in(config: Config) -> Code | None:
+def code_of_crawl(config: Config) -> Code | None:
     """The code that a crawl's settings name."""
     section = config.spider
     if section.scrapy:
-        code = code_of(section.scrapy)
+        code = code_named(section.scrapy)
         return Code(SCRAPY_MAKER, code.source, code.name, False, section.scrapy_arguments, section.scrapy_settings)
     if section.spider:
-        return code_of(section.spider)
-    return code_of(section.on_page, is_function=True) if section.on_page else None
+        return code_named(section.spider)
+    return code_named(section.on_page, is_function=True) if section.on_page else None
 
 
-def other_code(config: Config, text: str) -> Code:
+def replacement_code(config: Config, text: str) -> Code:
     """Other code to use instead of a crawl's own, of the same kind."""
-    own, code = code_in(config), code_of(text)
+    own, code = code_of_crawl(config), code_named(text)
     return code if own is None else Code(own.maker, code.source, code.name, False, own.arguments, own.settings)
 
 
 def loading_of(config: Config, notes: NotesPart) -> Callable[[], bytes] | None:
     """Returns the first message to a parser child: the crawl's code, and the spider's last saved state."""
-    code = code_in(config)
+    code = code_of_crawl(config)
     if code is None:
         return None
     return lambda: encode(Loading(code, notes.note(STATE).encode()))
 
 
-def text_of_object(thing: Any) -> str:
+def import_name_of(thing: Any) -> str:
     """The name of a class or function of a running program; BadInput if no other process can import it."""
     name, module = getattr(thing, "__qualname__", ""), sys.modules.get(getattr(thing, "__module__", ""))
     what = "function" if isinstance(thing, FunctionType) else "spider"

@@ -15,7 +15,7 @@ from weft.engine.user_code.running import STARTED, STARTED_ALL, RunningSpider
 from weft.errors import BadInput
 from weft.frontier.contract import Frontier
 
-AT_ONCE = 200
+REQUESTS_AT_ONCE = 200
 CallCode = Callable[[bytes, Callable[[CallResult], None]], None]
 
 
@@ -37,16 +37,18 @@ class SpiderStart:
         """Asks the code for more requests, if it is time."""
         if self._spider.is_starting and not self._is_called and not self._crawl.is_paused:
             self._is_called = True
-            self._call(calls.encode(calls.Call(calls.START, skip=self._queued, most=AT_ONCE)), self._queue_requests)
+            self._call(
+                calls.encode(calls.Call(calls.START, skip=self._queued, most=REQUESTS_AT_ONCE)), self._queue_requests
+            )
 
     def _queue_requests(self, result: CallResult) -> None:
         if result.error:
             raise BadInput(f"start() of {self._spider.description.title} failed: {result.error}\n{result.traceback}")
         crawl, spider = self._crawl, self._spider
-        found = spider.started(result.requests, self._queued, partial(crawl.refused_request, parent=0))
+        found = spider.requests_of_start(result.requests, self._queued, partial(crawl.refused_request, parent=0))
         for one in found:
             crawl.add_seed_origin(one.url)
-        crawl.count(len(found), self._frontier.queue.admit(crawl.number, found))
+        crawl.count_not_admitted(len(found), self._frontier.queue.admit(crawl.number, found))
         self._queued += len(result.requests)
         self._frontier.notes.note(STARTED, STARTED_ALL if result.is_over else str(self._queued))
         spider.keep_state(result)

@@ -18,12 +18,12 @@ from pathlib import Path
 from shutil import disk_usage
 
 from weft.config import ServiceConfig
-from weft.engine.crawls.settings import config_of, of_engine, plain
+from weft.engine.crawls.settings import config_of, engine_settings_of, storable_settings
 from weft.engine.folder import EngineFolder
 from weft.engine.login.checking import check_logins
 from weft.engine.loop.parser.suspects import read_heartbeat
 from weft.engine.machine import check_clock
-from weft.engine.process.channel import Connection, Gone, socket_path
+from weft.engine.process.channel import Connection, EngineGone, socket_path
 from weft.engine.process.engine_process import START_S, STOP_S, engine_service, heartbeat_folder
 from weft.engine.process.host import HostSpec
 from weft.errors import Missing
@@ -66,8 +66,8 @@ def engine_of(config: ServiceConfig, environment: Mapping[str, str] | None = Non
     if (listed := config.fetch.proxies) is not None and not (config.proxy.sources and is_live_file(Path(listed))):
         check_proxies(Path(listed))
     check_logins(config.logins)
-    shared = plain(of_engine(engine_settings(config)))
-    EngineFolder([folder]).opened()
+    shared = storable_settings(engine_settings_of(engine_settings(config)))
+    EngineFolder([folder]).open_identity()
     check_clock(config_of(shared).politeness, lambda what: warnings.warn(what, stacklevel=2))
     spec = HostSpec(str(folder), shared)
     return engine_service(
@@ -97,7 +97,7 @@ def engine_health(spec: HostSpec) -> HealthCheck:
 def _listens(path: Path, pid: int) -> bool:
     try:
         connection = Connection(path)
-    except Gone:
+    except EngineGone:
         return False
     try:
         return connection.pid == pid

@@ -15,7 +15,7 @@ from typing import Any
 from weft.engine.crawls.settings import config_of
 from weft.engine.parsing.extraction import extraction_of
 from weft.engine.parsing.parsers import Parsers
-from weft.engine.parsing.rendering import Renderer, order_of
+from weft.engine.parsing.rendering import FormatReader, page_formats_of
 from weft.engine.stored.stored_page import CrawledPage
 from weft.errors import Unparsed
 from weft.jobs.model import TaskSpec
@@ -26,7 +26,7 @@ def check_formats(spec: TaskSpec) -> None:
     if spec.extract:
         extraction_of(config_of({"extract": spec.extract}).extract)
     if spec.formats:
-        order_of(spec.formats, **spec.format_options)
+        page_formats_of(spec.formats, **spec.format_options)
 
 
 class Documents:
@@ -41,7 +41,7 @@ class Documents:
             return [_facts(page, spec) | _unread(page) for page in pages]
         if self._parsers is None:
             self._parsers = Parsers()
-        render = Renderer(self._parsers, order_of(spec.formats, **spec.format_options))
+        render = FormatReader(self._parsers, page_formats_of(spec.formats, **spec.format_options))
         pending = [None if page.damage else render(page) for page in pages]  # all are being rendered at once
         documents = []
         for page, get in zip(pages, pending, strict=True):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.engine.model import CrawlEvent, CrawlSnapshot, CrawlState
-from weft.engine.process.channel import Gone
+from weft.engine.process.channel import EngineGone
 from weft.engine.process.link import EngineLink
 from weft.engine.stored.reader import READ_AT_ONCE
 from weft.errors import WeftError
@@ -153,7 +153,9 @@ class TaskEvents:
         return followed.task
 
     async def _some(self, crawl: int, task_id: str, after: int) -> list[JobEvent]:
-        return await self._index.run(lambda: [job_event(one) for one in self._index.reader.some(crawl, task_id, after)])
+        return await self._index.run(
+            lambda: [job_event(one) for one in self._index.reader.some_events(crawl, task_id, after)]
+        )
 
     # ── new events ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -171,7 +173,7 @@ class TaskEvents:
         if batch is None:
             return await self._index.run(lambda: self._index.reader.last_batch())
         before = batch
-        last, news = await self._index.run(lambda: self._index.reader.news(before))
+        last, news = await self._index.run(lambda: self._index.reader.commits_after(before))
         for one in self._followed.values():
             if one.crawl in news:
                 one.last = max(one.last, news[one.crawl])
@@ -188,7 +190,7 @@ class TaskEvents:
                     one.notify()
             try:
                 snapshots = await self._engine.standings(list(self._followed))
-            except (Gone, WeftError):
+            except (EngineGone, WeftError):
                 continue
             for name, snapshot in snapshots.items():
                 if name in self._followed and snapshot.state is not CrawlState.ENDED:

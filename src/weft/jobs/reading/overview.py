@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from weft.engine.model import CrawlSnapshot
-from weft.engine.process.channel import Gone
+from weft.engine.process.channel import EngineGone
 from weft.engine.process.link import EngineLink
 from weft.engine.stored.reader import READ_AT_ONCE
 from weft.jobs.crawls import status_of
@@ -68,7 +68,7 @@ class Overview:
             return ()
         try:
             self._snapshots = await self._engine.standings([task.id for task in tasks], ENGINE_S)
-        except Gone:
+        except EngineGone:
             pass  # it is restarting: use the last known snapshots
         now = self._clock()
         return tuple(status_of(task, self._snapshots.get(task.id), now) for task in tasks)
@@ -90,7 +90,7 @@ class Overview:
         lowest, latest = max(0, top - SEARCHED), list[JobEvent]()
         while top > lowest and len(latest) < limit:
             bottom = max(0, top - READ_AT_ONCE)
-            events = map(job_event, reader.some(crawl, task_id, bottom))
+            events = map(job_event, reader.some_events(crawl, task_id, bottom))
             latest += [
                 event
                 for event in reversed([one for one in events if (one.number or 0) <= top])

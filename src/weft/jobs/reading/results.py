@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from weft.engine.stored.exporting import info_of
+from weft.engine.stored.exporting import warcinfo_of
 from weft.engine.stored.reader import EngineReader
 from weft.engine.stored.stored_page import CrawledPage
 from weft.errors import BadInput
@@ -109,7 +109,7 @@ class StoredResults:
                 pages.append(kept)
                 return kept.body_bytes
             else:
-                page = reader.read_even_damaged(number, row)
+                page = reader.read_page_even_damaged(number, row)
                 pages.append(page)
                 return len(page.body)
             return 0
@@ -128,7 +128,7 @@ class StoredResults:
             rows.append(row)
             return row.warc_length
 
-        begins = [] if cursor else [RecordMaker().info(f"{task.id}.warc.gz", info_of(task.id))]
+        begins = [] if cursor else [RecordMaker().info(f"{task.id}.warc.gz", warcinfo_of(task.id))]
         cursor, is_full = _read_slice(reader, task.id, cursor, limit, include_errors, add_row)
         rows.sort(key=lambda row: (row.warc_file, row.warc_offset))  # a request record precedes its response
         data = b"".join([*begins, *reader.records(rows)])

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from weft.engine.model import CrawlSnapshot
-from weft.engine.process.channel import Connection, Gone, socket_path
+from weft.engine.process.channel import Connection, EngineGone, socket_path
 from weft.errors import BadInput
 from weft.jobs.crawls import status_of
 from weft.jobs.errors import SiteConflict, SiteUnknown
@@ -244,11 +244,11 @@ def _word(state: str) -> str:
 def _snapshots(engine_dir: Path, names: Sequence[str]) -> dict[str, CrawlSnapshot]:
     try:
         connection = Connection(socket_path(engine_dir), ENGINE_S)
-    except Gone:
+    except EngineGone:
         return {}
     try:
         answer = connection.call_within(ENGINE_S, "standings", names=list(names))
-    except (Gone, TimeoutError):
+    except (EngineGone, TimeoutError):
         return {}
     finally:
         connection.close()

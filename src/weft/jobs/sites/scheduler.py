@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from weft.engine.process.channel import Gone
+from weft.engine.process.channel import EngineGone
 from weft.engine.process.link import EngineLink
 from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import finish_without
@@ -128,5 +128,8 @@ class SiteScheduler:
             return
         try:
             await self._engine.cancel(task.id)
-        except (BadInput, Gone) as error:  # not opened yet, ended meanwhile, or no engine: the next turn tries again
+        except (
+            BadInput,
+            EngineGone,
+        ) as error:  # not opened yet, ended meanwhile, or no engine: the next turn tries again
             log.info("command not sent", task=task.id, error=error)

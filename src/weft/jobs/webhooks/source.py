@@ -90,7 +90,7 @@ class DeliverySource:
         reader = self._index.reader
         crawl = reader.crawl_named(task.id)
         rows = [(event.number, None if crawl is None else reader.row(crawl, event.number)) for event in events]
-        pages = [reader.read_even_damaged(number, row) for number, row in rows if row is not None]
+        pages = [reader.read_page_even_damaged(number, row) for number, row in rows if row is not None]
         documents = dict(zip((page.number for page in pages), self._documents(pages, task.spec), strict=True))
         for page in pages:
             yield Notification(
@@ -107,7 +107,7 @@ class DeliverySource:
             elif task.is_terminal and number == end_number(task):
                 yield self._ended(task, hook_spec)
             elif crawl is not None:
-                events = [one for one in reader.some(crawl, task.id, number - 1)[:1] if one.number == number]
+                events = [one for one in reader.some_events(crawl, task.id, number - 1)[:1] if one.number == number]
                 yield from self._of_pages(task, hook_spec, [one for one in events if _is_page(one)])
 
     def _started(self, task: Task, hook_spec: HookSpec) -> Notification:

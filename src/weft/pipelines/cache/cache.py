@@ -48,7 +48,7 @@ _log = Log("weft.pipelines")
 
 
 class CachedEntry(NamedTuple):
-    """An entry that was found."""
+    """The bytes of an entry, and its offset in the data file."""
 
     offset: int
     data: bytes
@@ -86,7 +86,7 @@ class _EntryReader:
         return body
 
     def _load(self, offset: int, least: int) -> int:
-        """Reads from an offset on: twice as much as the last time while entries are read in the file's order."""
+        """Reads ahead from an offset: twice as much as the last time, while entries are read in the file's order."""
         self._ahead = min(2 * self._ahead, _READ_AHEAD_BYTES) if offset == self.end else _READ_BYTES
         try:
             self._data = os.pread(self._fd, max(least, self._ahead), offset)
@@ -97,7 +97,7 @@ class _EntryReader:
 
 
 class CacheReader:
-    """Finds entries; of a cache that is not there, none.
+    """Finds entries in a cache; a cache that does not exist has none.
 
     Items come in the order of the run that put their entries, so that the entry behind the one that was found last is
     tried before the index. That is right while no entry was replaced: else the file has older ones of the same key.
@@ -115,7 +115,7 @@ class CacheReader:
         self._entries = _EntryReader(self._fd)
 
     def find(self, key: bytes) -> CachedEntry | None:
-        """The bytes that were put under a key, and where they are."""
+        """The bytes stored under a key, and their offset; None if there are none."""
         if self._index is None:
             return None
         entries = self._entries
@@ -199,7 +199,7 @@ class Cache:
         index.save(self._end)
 
     def _index_from(self, at: int) -> None:
-        """Adds the entries from here on to the index; what is damaged at the end is cut off."""
+        """Adds the entries from an offset on to the index, and cuts off a damaged end."""
         batch: list[tuple[bytes, int, int]] = []
         for key, offset, length in self._entries(at):
             batch.append((key, offset, length))
@@ -214,15 +214,16 @@ class Cache:
             self._end = self._next = at
 
     def _entries(self, at: int) -> Iterator[tuple[bytes, int, int]]:
-        """Key, offset and length of every whole entry from here on. One that is damaged is passed over where a whole
-        one follows it."""
+        """Key, offset and length of every valid entry from an offset on. A damaged entry is skipped if a valid one
+        follows it.
+        """
         while (entry := self._whole(at)) is not None or (entry := self._behind_damage(at)) is not None:
             key, at, length = entry
             yield key, at, length
             at += length
 
     def _whole(self, at: int) -> tuple[bytes, int, int] | None:
-        """The entry that begins here."""
+        """The entry at an offset; None if it is not valid."""
         head = os.pread(self._fd, _HEAD.size, at)
         if len(head) < _HEAD.size:
             return None
@@ -233,7 +234,7 @@ class Cache:
         return (key, at, _HEAD.size + length) if crc32(data, crc32(key)) == check else None
 
     def _behind_damage(self, at: int) -> tuple[bytes, int, int] | None:
-        """The entry behind a damaged one: where its length says."""
+        """The next valid entry after a damaged one, found by the length in its head; None if there is none."""
         end = at + _HEAD.size + int.from_bytes(os.pread(self._fd, 4, at), "little")
         entry = self._whole(end) if end < self._end else None
         if entry is not None:
@@ -241,14 +242,14 @@ class Cache:
         return entry
 
     def find(self, key: bytes) -> bytes | None:
-        """The bytes that were put under a key, what was put just now included."""
+        """The bytes stored under a key, including those not written yet; None if there are none."""
         if (fresh := self._fresh.get(key)) is not None:
             return fresh[1][_HEAD.size :]
         offset = self._index.find(key)
         return self._reader.read(key, offset) if offset is not None else None
 
     def read(self, key: bytes, offset: int) -> bytes | None:
-        """The same where the offset is known."""
+        """The bytes stored under a key, at a known offset."""
         if offset >= self._end:
             fresh = self._fresh.get(key)
             return fresh[1][_HEAD.size :] if fresh is not None else None
@@ -266,7 +267,9 @@ class Cache:
         return offset
 
     def touch(self, key: bytes, offset: int | None = None) -> int | None:
-        """This run uses the key; returns the offset of its entry, which may be the given one; None for no entry."""
+        """Marks the entry of a key as used by this run; returns its offset (often the given one), None if there is no
+        entry.
+        """
         if (fresh := self._fresh.get(key)) is not None:
             return fresh[0]
         for candidate in (offset, self._index.find(key)):
@@ -276,11 +279,11 @@ class Cache:
         return None
 
     def use(self, offset: int) -> None:
-        """This run uses the entry at an offset."""
+        """Marks the entry at an offset as used by this run."""
         self._uses.mark(offset, offset + 1, self._index.run)
 
     def flush(self) -> None:
-        """Writes what was put: the data first, then the index."""
+        """Writes new entries to the operating system: the data first, then the index."""
         if not self._waiting:
             return
         self._write(memoryview(b"".join(self._waiting)))
@@ -303,7 +306,7 @@ class Cache:
             raise WeftError(f"the cache {self._path} cannot be written: {error.strerror}") from None
 
     def sync(self) -> None:
-        """Everything that was put is on the disk."""
+        """Syncs all entries to the disk."""
         self.flush()
         if not self._is_synced:
             try:
@@ -316,8 +319,9 @@ class Cache:
     def tidy(
         self, max_bytes: int | None = None, *, least: int = _TIDY_BYTES, step: Callable[[str], None] = lambda _: None
     ) -> int:
-        """Writes the file again without what the last runs did not use, if that halves it or it is over its limit;
-        returns the bytes that were freed. Where the disk is full it stays as it is, with a warning."""
+        """Rewrites the file without the entries that the last runs did not use, if that halves it or it is over its
+        limit; returns the bytes that were freed. Where the disk is full it stays as it is, with a warning.
+        """
         self.flush()
         over = max_bytes is not None and self._end > max_bytes
         if self._end < least and not over:
@@ -337,12 +341,12 @@ class Cache:
         return before - self._end
 
     def _remove_rewritten(self) -> None:
-        """Deletes what a tidying that did not end has left."""
+        """Deletes the files of an interrupted rewrite."""
         for name in _REWRITTEN:
             (self.folder / name).unlink(missing_ok=True)
 
     def _rewrite(self, oldest: int, step: Callable[[str], None]) -> None:
-        """Copies what was used since a run, in its order, to a new file, with an index and uses of its own."""
+        """Copies the entries used since a run, in their order, to a new file with an index and uses of its own."""
         new = self.folder / _REWRITTEN[0]
         generation, run = secrets.randbits(64), self._index.run
         uses = CacheUses(self.folder / _REWRITTEN[1], generation, is_sound=False)
@@ -385,7 +389,7 @@ class Cache:
         self._index.save(self._end)
 
     def close(self) -> None:
-        """Writes everything and gives up the lock."""
+        """Writes everything, and releases the lock."""
         if self._fd < 0:
             return
         try:
@@ -399,5 +403,5 @@ class Cache:
 
 
 def entry_of(key: bytes, data: bytes) -> bytes:
-    """An entry as it is in the file; workers make them."""
+    """Encodes an entry as the file has it; called by workers."""
     return _HEAD.pack(len(data), crc32(key + data), key) + data

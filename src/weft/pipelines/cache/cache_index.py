@@ -41,7 +41,7 @@ _COPIED_WORDS = 1 << 17
 
 
 class CacheIndex:
-    """The table, mapped. `writable` for the one writer."""
+    """The memory-mapped hash table. `writable`: for the only writer."""
 
     def __init__(self, path: Path, *, writable: bool) -> None:
         self.path = path
@@ -82,7 +82,7 @@ class CacheIndex:
         return cls(path, writable=True)
 
     def find(self, key: bytes) -> int | None:
-        """Where the entry of a key should be."""
+        """The offset at which the entry of a key should be; None if the key is unknown."""
         words, number = self._words, _number(key)[0]
         at = self._slot(number)
         return words[at + 1] or None if words[at] == number else None
@@ -111,7 +111,7 @@ class CacheIndex:
         _HEAD.pack_into(self._memory, 0, *head)
 
     def close(self) -> None:
-        """Gives up the mapping; the writer's is on the disk then."""
+        """Unmaps the table; the writer's is synced to the disk before."""
         if self._writable:
             self._memory.flush()
             self._write_head(0)
@@ -119,7 +119,7 @@ class CacheIndex:
         self.abandon()
 
     def abandon(self) -> None:
-        """Gives up the mapping of an index that is not used any more."""
+        """Unmaps an index that is no longer used, without saving it."""
         self._words.release()
         self._memory.close()
 
@@ -141,7 +141,7 @@ class CacheIndex:
         return _FIRST + 2 * place
 
     def _grow(self, more: int) -> None:
-        """A larger table. Readers keep the old one, and miss only what is new."""
+        """Replaces the table by a larger one. Readers keep the old one, and miss only new entries."""
         slots = self.slots * _GROWTH
         while self.used + more >= slots * _FULLEST:
             slots *= _GROWTH

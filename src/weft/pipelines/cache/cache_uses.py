@@ -26,10 +26,10 @@ _READ_BYTES = 1 << 20
 
 
 class CacheUses:
-    """The numbers, mapped."""
+    """The run numbers in a memory-mapped file."""
 
     def __init__(self, path: Path, generation: int, *, is_sound: bool) -> None:
-        """Begins again where there is no file of this generation, or where it `is_sound` no more."""
+        """Starts with empty numbers if there is no file of this generation, or `is_sound` is False."""
         self._path = path
         self._last = (-1, -1)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -45,7 +45,7 @@ class CacheUses:
         self._memory = mmap.mmap(self._fd, size)
 
     def mark(self, begin: int, end: int, run: int) -> None:
-        """The entries that begin in this range of the data are used by a run."""
+        """Records that a run uses the entries which begin in a range of the data."""
         first, last = begin >> PART_BITS, (end - 1) >> PART_BITS
         if (last, run) == self._last and first == last:
             return
@@ -58,7 +58,7 @@ class CacheUses:
         self._last = (last, run)
 
     def last(self, offset: int) -> int:
-        """The run that last used what begins near an offset; 0 for none."""
+        """The run that last used the entries near an offset; 0 if there is none."""
         at = _HEAD.size + (offset >> PART_BITS) * _RUN.size
         return int(_RUN.unpack_from(self._memory, at)[0]) if at + _RUN.size <= len(self._memory) else 0
 
@@ -72,11 +72,11 @@ class CacheUses:
         return parts << PART_BITS
 
     def rename(self, path: Path) -> None:
-        """Replaces another one."""
+        """Moves the file to a path, and replaces the file there."""
         self._path.replace(path)
         self._path = path
 
     def close(self) -> None:
-        """Gives up the mapping."""
+        """Unmaps the file."""
         self._memory.close()
         os.close(self._fd)

@@ -13,14 +13,14 @@ from weft.pipelines.pool.values import StoredValue
 
 
 class CachedValues:
-    """The pool's ValueStore over the cache of the run."""
+    """The pool's ValueStore on top of the run's cache."""
 
     def __init__(self, cache: Cache, step: Callable[[str], None]) -> None:
         self._cache = cache
         self._step = step
 
     def store(self, value: Any) -> StoredValue:
-        """Takes the entries out of an ItemRecord. The line is for the results' file, not for the journal."""
+        """Moves the values of an ItemRecord into the cache. Its line goes to the results' file, not to the journal."""
         record = item_record(value)
         if record is None:
             return StoredValue(None, None)
@@ -39,7 +39,7 @@ class CachedValues:
                 self._cache.use(stage.at)
 
     def restore(self, value: Any) -> Any | None:
-        """Finds the entries again: another run may have written the cache again since, or lost some of it."""
+        """Looks up the entries again, since another run may have rewritten the cache; None if one is lost."""
         record = item_record(value)
         if record is None:
             return None
@@ -55,10 +55,10 @@ class CachedValues:
         return encode_record(msgspec.structs.replace(record, line=b""))
 
     def flush(self) -> None:
-        """Readers find what was put."""
+        """Makes new entries visible to readers."""
         self._cache.flush()
         self._step("values-written")
 
     def sync(self) -> None:
-        """What was put survives a power cut."""
+        """Syncs new entries to the disk."""
         self._cache.sync()

@@ -20,7 +20,7 @@ _STATUS = ("ok", "ok", "skipped", "skipped", "skipped", "skipped", "failed", "sk
 
 
 class CachedOutcome(msgspec.Struct, frozen=True, array_like=True):
-    """What the cache has under a key."""
+    """The cache's entry of a stage's outcome."""
 
     skipped: bool
     digest: bytes
@@ -31,13 +31,13 @@ class CachedOutcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StageLine(StageOutcome, frozen=True, omit_defaults=True):
-    """One stage in a line of the results' file."""
+    """The outcome of a stage in a line of the results' file."""
 
     key: str | None = None
 
 
 class SentStage(msgspec.Struct, array_like=True, gc=False):
-    """One stage of one item, as it is sent."""
+    """The outcome of a stage as a worker sends it."""
 
     code: int
     duration_us: int = 0
@@ -58,7 +58,7 @@ class SentStage(msgspec.Struct, array_like=True, gc=False):
 
 
 def stage_line(sent: SentStage) -> StageLine:
-    """A stage as the results' file has it."""
+    """Converts the outcome of a stage for the results' file."""
     code, key = sent.code, sent.key
     if code == RAN and key is not None:
         return StageLine("ok", sent.duration_us / 1000, False, None, None, key.hex())
@@ -74,7 +74,7 @@ def stage_line(sent: SentStage) -> StageLine:
 
 
 class ItemRecord(msgspec.Struct, array_like=True, gc=False):
-    """All stages of one item."""
+    """The outcomes of all stages of one item."""
 
     position: int
     """In the source."""
@@ -88,7 +88,7 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     """What the results' file says of the stages, as JSON; empty in the journal."""
 
     def checksums(self) -> dict[str, int]:
-        """The marks, decoded."""
+        """The decoded checksums of the item's fields (`marks`), by field."""
         return msgspec.msgpack.decode(self.marks, type=dict[str, int])
 
 
@@ -98,10 +98,10 @@ encode_record = msgspec.msgpack.Encoder().encode
 
 
 def item_record(value: Any) -> ItemRecord | None:
-    """The record of a result, encoded or not; None for one that the parent made (timeout, crash, bad input)."""
+    """Decodes the record in a result; None if the parent made the result (timeout, crash, bad input)."""
     return _decode(value) if type(value) is bytes else value
 
 
 def line_of(names: Iterable[str], record: ItemRecord) -> bytes:
-    """What the results' file says of the stages, in the order of their names."""
+    """Encodes the stages of an item for the results' file, in the order of `names`."""
     return _encode_json({name: stage_line(stage) for name, stage in zip(names, record.stages, strict=True)})

@@ -16,7 +16,7 @@ _BATCH_ROWS = 1_000
 
 
 def check_columns(columns: dict[str, str] | None) -> None:
-    """Missing where pyarrow is not installed, BadInput for a type that it does not know."""
+    """Checks the column types: raises Missing if pyarrow is not installed, BadInput for an unknown type."""
     try:
         import pyarrow as pa
     except ImportError:
@@ -31,7 +31,7 @@ def check_columns(columns: dict[str, str] | None) -> None:
 
 
 class ParquetRows:
-    """One shard."""
+    """Writes one shard as Parquet."""
 
     def __init__(self, file: BinaryIO, columns: dict[str, str] | None, kept_schema: Path) -> None:
         self._file = file
@@ -42,20 +42,21 @@ class ParquetRows:
         self._schema: Any = None
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """A row; it is written with others."""
+        """Adds a row; rows are written in batches."""
         self._rows.append(row)
         if len(self._rows) >= _BATCH_ROWS:
             self._write()
 
     def close(self) -> None:
-        """The rest, and the end of the file. A shard without rows before any schema is known is an empty file."""
+        """Writes the remaining rows, and finishes the file. It is empty if no rows came and no schema is known."""
         if self._rows or self._kept_schema.exists() or self._columns:
             self._write()
             self._writer.close()
 
     def abandon(self) -> None:
-        """The shard is not wanted any more. A writer that is still open would end its file when it is collected, and
-        say aloud that it cannot."""
+        """Discards the shard. The writer is marked as closed: else the garbage collector would close it, and print an
+        error.
+        """
         if self._writer is not None:
             self._writer.is_open = False
 

@@ -39,14 +39,14 @@ svg .bar { fill: var(--bar) } svg .axis { stroke: var(--line) }
 
 
 def write_report(folder: Path, facts: RunFacts, pipeline: Pipeline, stats: RunStats, rows: int | None) -> None:
-    """Both files, each whole or not at all; without rows for a run that was interrupted."""
+    """Writes both files, each atomically; `rows` is None for an interrupted run."""
     document = report(facts, stats, rows)
     _write(folder / "report.json", msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
     _write(folder / "report.html", html(facts, pipeline, stats, rows).encode(errors="backslashreplace"))
 
 
 def report(facts: RunFacts, stats: RunStats, rows: int | None) -> dict[str, Any]:
-    """What report.json has."""
+    """The content of report.json."""
     return shown(facts) | {"rows": rows} | stats.plain()
 
 
@@ -86,7 +86,7 @@ def _tiles(stats: RunStats, rows: int | None) -> str:
 
 
 def _chart(stages: dict[str, StageStats]) -> str:
-    """A bar for the total time of each stage, and in it marks where the median and the 95th percentile are."""
+    """A bar chart of each stage's total time, with marks for the median and the 95th percentile."""
     most = max((stage.total_ms for stage in stages.values()), default=0.0) or 1.0
     room = _WIDTH - _LABEL - _SHAPE - 80
     lines = []
@@ -109,7 +109,7 @@ def _chart(stages: dict[str, StageStats]) -> str:
 
 
 def _shape(stage: StageStats, x: int, y: int) -> str:
-    """How the durations are distributed, from short to long: one thin column for each doubling."""
+    """A histogram of a stage's durations: one column for each doubling."""
     columns: dict[int, int] = {}
     for bucket, count in stage.buckets.items():
         columns[bucket // 4] = columns.get(bucket // 4, 0) + count

@@ -28,7 +28,7 @@ _ROOM_BYTES = 1 << 18
 
 
 class EndedItem(msgspec.Struct, gc=False):
-    """An item that has ended, as the parent knows it."""
+    """A finished item, as the parent knows it."""
 
     position: int
     id: str | int
@@ -44,7 +44,7 @@ class EndedItem(msgspec.Struct, gc=False):
 
 
 class ResultLine(msgspec.Struct, omit_defaults=True, gc=False):
-    """A line of the results."""
+    """A line of the results' file."""
 
     id: str | int
     status: str
@@ -83,7 +83,7 @@ class ResultsFile:
         self._encode = msgspec.json.Encoder().encode
 
     def checkpoints(self) -> Iterator[Checkpoint]:
-        """Those of earlier tries of this run; a torn last line does not count."""
+        """The checkpoints of earlier attempts of this run; an incomplete last line is ignored."""
         decode = msgspec.json.Decoder(Checkpoint).decode
         try:
             with self._checkpoints.open("rb") as file:
@@ -97,7 +97,7 @@ class ResultsFile:
             raise BadInput(f"{self._checkpoints} is damaged: {error}; start a new run") from None
 
     def open(self, results_bytes: int) -> None:
-        """Continues behind `results_bytes`."""
+        """Opens the file, and cuts it off after `results_bytes`."""
         with writing(self._path):
             self._file = self._path.open("r+b" if self._path.exists() else "w+b", buffering=_ROOM_BYTES)
             if self._file.seek(0, os.SEEK_END) < results_bytes:
@@ -107,7 +107,7 @@ class ResultsFile:
             self._file.seek(results_bytes)
 
     def add(self, ended: EndedItem) -> None:
-        """One line."""
+        """Writes the line of an item."""
         assert self._file is not None
         line = ResultLine(
             ended.id, ended.status, ended.failure_phase, ended.error, ended.attempts, ended.duration_ms,
@@ -156,14 +156,14 @@ def ids_of(folder: Path) -> Iterator[str]:
 
 
 def value_of(entry: bytes | None, name: str) -> Any:
-    """The value in a cache entry."""
+    """Decodes the value in a cache entry."""
     if entry is None:
         raise WeftError(f"the cache has lost the value of a stage, {name}, during the run; run it again")
     return _decode(_decode_entry(entry).body)
 
 
 def read_results(folder: Path, find: Callable[[bytes], bytes | None]) -> Iterator[ItemResult]:
-    """The results of a run, in the order of the source, one at a time; values are read as they are asked for."""
+    """Yields the results of a run, in the order of the source; values are read only when they are used."""
     decode, decode_stages = msgspec.json.Decoder(ResultLine).decode, msgspec.json.Decoder(dict[str, StageLine]).decode
     with (folder / "results.jsonl").open("rb") as file:
         for position, text in enumerate(file):

@@ -51,31 +51,31 @@ class OutputManifest(msgspec.Struct, frozen=True):
 
 
 class BadRow(WeftError):
-    """One row cannot be written; nothing of it was, and others can be."""
+    """One row cannot be written. Nothing of it was written, and other rows can be."""
 
 
 class RowFile(Protocol):
-    """One shard that is being written."""
+    """A shard that is being written."""
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """A row."""
+        """Adds a row."""
 
     def close(self) -> None:
-        """Everything is in the file."""
+        """Writes the remaining rows, and finishes the file."""
 
     def abandon(self) -> None:
-        """The shard is not wanted any more."""
+        """Discards the shard."""
 
 
 class JsonLinesShard:
-    """Rows as JSON lines."""
+    """Writes one shard as JSON lines."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._encode = msgspec.json.Encoder().encode
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """One line; BadRow for what JSON has no form for."""
+        """Writes a row as a line; raises BadRow for a value that JSON cannot represent."""
         try:
             line = self._encode(row)
         except (TypeError, ValueError, RecursionError) as error:
@@ -83,10 +83,10 @@ class JsonLinesShard:
         self._file.write(line + b"\n")
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Does nothing: rows are written at once."""
 
     def abandon(self) -> None:
-        """Nothing is held."""
+        """Does nothing: there is no state to discard."""
 
 
 class OutputSink:
@@ -112,7 +112,7 @@ class OutputSink:
         self.files = RunFiles(folder)
 
     def begin(self, *, resumed: bool) -> None:
-        """Makes room for a run: what an earlier one left unfinished goes, unless it is this one."""
+        """Prepares the directory for a run: deletes unfinished files of earlier runs, unless this run is resumed."""
         shutil.rmtree(self.folder / PARTS, ignore_errors=True)
         if not resumed:
             shutil.rmtree(self._new, ignore_errors=True)
@@ -121,7 +121,7 @@ class OutputSink:
             part.unlink()
 
     def add(self, number: int, row: Mapping[str, Any]) -> None:
-        """A row of the shard with this number."""
+        """Adds a row to the shard with this number."""
         if not self._open:
             self._open_shard(number)
         for _, _, rows in self._open:
@@ -129,7 +129,7 @@ class OutputSink:
         self._rows += 1
 
     def commit(self, number: int) -> list[OutputShard]:
-        """Ends a shard, whether it has rows or not: it is on the disk under its name."""
+        """Finishes a shard, even an empty one, and syncs it to the disk under its final name."""
         with writing(self._new):
             if not self._open:
                 self._open_shard(number)
@@ -184,14 +184,14 @@ class OutputSink:
         return manifest
 
     def _remove_stale(self, before: OutputManifest, now: OutputManifest) -> None:
-        """Deletes what the manifest before named and this one does not."""
+        """Deletes the files that the previous manifest named and the new one does not."""
         for name in {shard.name for shard in before.shards} - {shard.name for shard in now.shards}:
             (self.folder / Path(name).name).unlink(missing_ok=True)
         for name in {file.name for file in before.files} - {file.name for file in now.files}:
             self.files.path(name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Gives up the directory; a shard that was not committed is left for the next run to delete."""
+        """Releases the directory; an uncommitted shard is left for the next run to delete."""
         for _, file, rows in self._open:
             rows.abandon()
             with suppress(OSError):  # a full disk, which the writer has reported
@@ -200,7 +200,7 @@ class OutputSink:
 
 
 def read_manifest(folder: Path) -> OutputManifest | None:
-    """The manifest of an output; None where there is none that can be read."""
+    """Reads the manifest of an output; None if there is none that can be read."""
     try:
         return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=OutputManifest)
     except (OSError, ValueError):

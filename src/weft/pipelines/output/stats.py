@@ -22,7 +22,7 @@ _SLOWEST_KEPT = 20
 
 
 class StageStats(msgspec.Struct):
-    """One stage over all items."""
+    """The counts and times of one stage over all items."""
 
     ran: int = 0
     cached: int = 0
@@ -34,7 +34,7 @@ class StageStats(msgspec.Struct):
     buckets: dict[int, int] = {}
 
     def add(self, stages: Sequence[SentStage]) -> None:
-        """The outcomes of more items."""
+        """Adds the outcomes of more items."""
         for code, count in Counter([stage.code for stage in stages]).items():
             counted = _COUNTED_AS[code]
             setattr(self, counted, getattr(self, counted) + count)
@@ -60,7 +60,7 @@ class StageStats(msgspec.Struct):
 
 
 class ItemFailure(msgspec.Struct):
-    """An item that did not end well."""
+    """An item that failed, for the report."""
 
     id: str | int
     status: str
@@ -70,7 +70,7 @@ class ItemFailure(msgspec.Struct):
 
 
 class RunStats(msgspec.Struct):
-    """A run over all items."""
+    """The counts and times of a run."""
 
     stages: dict[str, StageStats]
     items: int = 0
@@ -95,7 +95,7 @@ class RunStats(msgspec.Struct):
         self.slowest = sorted(heapq.nlargest(_SLOWEST_KEPT, [*self.slowest, *slow]))
 
     def add_failure(self, failure: ItemFailure) -> None:
-        """An item that did not end well."""
+        """Counts a failed item, and keeps the first ones for the report."""
         phase = failure.phase or "?"
         self.by_phase[phase] = self.by_phase.get(phase, 0) + 1
         if len(self.failures) < _FAILURES_KEPT:
@@ -103,11 +103,11 @@ class RunStats(msgspec.Struct):
 
     @property
     def bad(self) -> int:
-        """How many did not end well."""
+        """How many items failed."""
         return sum(self.by_status.get(status, 0) for status in ("failed", "timeout", "crashed"))
 
     def plain(self) -> dict[str, Any]:
-        """For a report."""
+        """The statistics as plain values, for the report."""
         document: dict[str, Any] = msgspec.to_builtins(self)
         for name, stage in self.stages.items():
             document["stages"][name] |= {

@@ -29,7 +29,7 @@ _GOOD = (Status.OK.value, Status.SKIPPED.value)
 
 
 class OrderedWriter:
-    """Results in, output out."""
+    """Receives results in any order, and writes them in the order of the source."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class OrderedWriter:
         """All of the source is written."""
 
     def open(self) -> None:
-        """Continues behind the last checkpoint, if there is one."""
+        """Opens the files; continues after the last checkpoint, if there is one."""
         last = None
         for last in self._results.checkpoints():
             self.shards += last.shards
@@ -75,7 +75,7 @@ class OrderedWriter:
         self._results.open(last.results_bytes if last is not None else 0)
 
     def add(self, pending: PendingItem, result: Result) -> None:
-        """The result of an item that has its position."""
+        """Adds the result of an item."""
         record = item_record(result.value)
         self._step("result-read")
         log, position = result.log, pending.position
@@ -95,7 +95,7 @@ class OrderedWriter:
             self._write(following)
 
     def _write(self, ended: EndedItem) -> None:
-        """The next item in the source's order."""
+        """Writes the next item in the order of the source."""
         if self._makes_rows and (row := self._row(ended)) is not None:
             try:
                 self._sink.add(ended.position // self._shard_items, row)
@@ -111,12 +111,12 @@ class OrderedWriter:
 
     @property
     def stats(self) -> RunStats:
-        """What was counted, everything that is written included."""
+        """The statistics, including every item that is written."""
         self._count()
         return self._stats
 
     def _count(self) -> None:
-        """Many items at once, which costs less than one after the other."""
+        """Counts the waiting items together, which costs less than one by one."""
         ended, self._uncounted = self._uncounted, []
         stats = self._stats
         stats.add([(one.status, one.error == UNCHANGED, one.duration_ms, one.id) for one in ended])
@@ -144,7 +144,7 @@ class OrderedWriter:
         return row_of({"id": ended.id, **ended.kept}, values, self._row_stages)
 
     def finish(self, total: int) -> None:
-        """The source has ended: the last range, however short."""
+        """Commits the last range, however short, after the source has ended."""
         assert self.next == total, f"{total - self.next} results are missing"
         self._commit(complete=True)
         self.complete = True
@@ -181,7 +181,7 @@ def row_of(item: Mapping[str, Any], values: Mapping[str, Any], stages: list[str]
 
 
 def plain_row(row: Any, where: str) -> Mapping[str, Any]:
-    """A row of a collector; BadInput for what is none."""
+    """Checks a row of a collector; raises BadInput for what is not a mapping."""
     if not isinstance(row, Mapping):
         raise BadInput(f"{where} must give mappings, this is {type(row).__name__}")
     return row

@@ -82,7 +82,7 @@ class WorkerPool:
         return listener
 
     def run(self, items: Iterable[Any]) -> list[Result]:
-        """All results, in the order of the items."""
+        """Runs all items, and returns their results in order."""
         with self._stream(items, ordered=True, max_ahead=None, total=None) as stream:
             return list(stream)
 
@@ -124,15 +124,15 @@ class Stream:
         self._given = 0
 
     def counts(self) -> PoolCounts:
-        """How far it is."""
+        """The counts of finished items."""
         return self._engine.progress.counts()
 
     def workers(self) -> list[WorkerView]:
-        """What each worker does now."""
+        """The current state of each worker."""
         return self._engine.view()
 
     def poll(self, timeout_s: float) -> Result | None:
-        """The next result, or None when the time is over or the stream has ended (`finished` says)."""
+        """The next result; None if the timeout is over or the stream has ended (see `finished`)."""
         engine = self._engine
         if engine.closed:
             return None
@@ -152,11 +152,11 @@ class Stream:
 
     @property
     def finished(self) -> bool:
-        """It is over: all results were given, or it was closed."""
+        """Whether all results were returned, or the stream was closed."""
         return self._engine.closed
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Runs a piece of the engine; if it fails, or was interrupted meanwhile, everything ends in good order."""
+        """Calls a function of the engine; if it raises, or Ctrl-C was pressed meanwhile, ends the run cleanly."""
         try:
             if not self._holds_interrupts or threading.current_thread() is not threading.main_thread():
                 return work()
@@ -210,7 +210,7 @@ class Stream:
         raise StopAsyncIteration
 
     async def _something(self) -> None:
-        """Until the engine has something to do."""
+        """Waits until the engine has something to do, without blocking the event loop."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -224,7 +224,7 @@ class Stream:
             loop.remove_reader(self._engine.fileno())
 
     def close(self, grace_s: float | None = None) -> None:
-        """Stops early: what is begun may end within the grace, the rest is left undone."""
+        """Stops the run early: items that run may finish within `grace_s`, the others are not started."""
         if self._engine.closed:
             return
         try:
@@ -270,7 +270,7 @@ class _Interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """SIGINT has come."""
+        """The handler of SIGINT."""
         if not self._inside:
             signal.default_int_handler(number, frame)
         self._came = True

@@ -60,7 +60,7 @@ class Context:
         return stage
 
     def enter(self, name: str, label: bytes | None = None) -> None:
-        """The same for who never leaves it; with the label of the name (`stage_label`), if that is at hand."""
+        """Enters a stage without a `with` block; `label` is the encoded name (`stage_label`), if the caller has it."""
         self.phase = self.log.phase = name
         self._slot.set_label(stage_label(name) if label is None else label)
         if self._on_stage is not None:
@@ -81,7 +81,7 @@ class Context:
 
 
 class Stage:
-    """Leaves its stage at the end of a with block, and remembers it when the block failed."""
+    """A `with` block of a stage: leaves the stage at its end, and records which stage has failed."""
 
     __slots__ = ("_before", "_context")
 

@@ -25,8 +25,9 @@ GROUP = "weft.pool_engines"
 
 
 class RunEngine(Protocol):
-    """One run. Driven by one thread: nothing happens but in `step`, and results wait in `ready`. Where the request has
-    a ValueStore, results go through it (values.py)."""
+    """An engine's run of a pool. It is driven by one thread: nothing happens but in `step`, and results wait in
+    `ready`. Where the request has a ValueStore, results go through it (values.py).
+    """
 
     request: RunRequest
     progress: PoolProgress
@@ -38,35 +39,37 @@ class RunEngine(Protocol):
 
     @property
     def finished(self) -> bool:
-        """Everything is done and handed out."""
+        """Whether all items are done, and all results handed out."""
 
     def step(self, timeout_s: float) -> None:
-        """Does what there is to do; if there is nothing, waits for it, up to the given time."""
+        """Does all work that is due; if there is none, waits for some, up to the given time."""
 
     def fileno(self) -> int:
-        """Readable when there is something to do, for an event loop."""
+        """A descriptor that is readable when `step` has something to do."""
 
     def wait_s(self) -> float:
-        """How long until something is due that makes no descriptor readable."""
+        """The seconds until timed work is due, which makes no descriptor readable."""
 
     def stop(self, grace_s: float) -> None:
-        """Nothing new is begun; what is begun may end within the grace."""
+        """Starts no more items; those that run may finish within `grace_s`."""
 
     def finish(self) -> None:
-        """Everything was done: the last event goes out, then all is closed."""
+        """Sends the last event after all items are done, and closes everything."""
 
     def close(self) -> None:
-        """Ends all work in any state; a second call does nothing."""
+        """Ends all work, whatever its state; a second call does nothing."""
 
     def view(self) -> list[WorkerView]:
-        """The workers as they are now."""
+        """The current state of the workers."""
 
 
 MakeEngine = Callable[["RunRequest", Iterator[Any], "list[Listener]"], RunEngine]
 
 
 def engine_named(name: str) -> MakeEngine:
-    """What makes engines of this name; BadInput if there is none, Missing if what it needs is not installed."""
+    """The factory of the engine with this name; raises BadInput if there is none, Missing if its packages are not
+    installed.
+    """
     if name == LOCAL:
         from weft.pipelines.pool.engine.pool_engine import PoolEngine
 

@@ -21,7 +21,7 @@ _WINDOW_S = 15.0
 
 
 class PoolCounts(msgspec.Struct, frozen=True):
-    """How far a run is."""
+    """The counts of a run's items, its rate, and the time left."""
 
     total: int | None
     done: int
@@ -37,7 +37,7 @@ class PoolCounts(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something happened."""
+    """An event of a run."""
 
     kind: str
     counts: PoolCounts
@@ -66,7 +66,7 @@ class PoolProgress:
         self._samples: deque[tuple[float, int]] = deque([(clock(), 0)])
 
     def count(self, results: list[Result]) -> None:
-        """Results have come."""
+        """Counts results."""
         by_status = self.by_status
         for result in results:
             self.done += 1
@@ -75,20 +75,20 @@ class PoolProgress:
                 self.tell_result(result)
 
     def count_resumed(self, result: Result) -> None:
-        """A result of an earlier run, which says nothing about this one's speed."""
+        """Counts a result of an earlier run, which does not affect the rate."""
         self.by_status[result.status] += 1
         self.done += 1
         self.resumed += 1
 
     def sample(self) -> None:
-        """Now and then, for the rate."""
+        """Takes a sample for the rate; call it regularly."""
         now_s = self._clock()
         self._samples.append((now_s, self.done - self.resumed))
         while len(self._samples) > 2 and self._samples[0][0] < now_s - _WINDOW_S:
             self._samples.popleft()
 
     def counts(self) -> PoolCounts:
-        """How far it is."""
+        """The current counts."""
         begin_s, begin = self._samples[0]
         seconds = self._clock() - begin_s
         rate = (self.done - self.resumed - begin) / seconds if seconds > 0 else 0.0
@@ -117,6 +117,6 @@ class PoolProgress:
                 listener(event)
 
     def tell_result(self, result: Result) -> None:
-        """An item has ended."""
+        """Sends the event of a finished item."""
         kind = FINISHED if result.good else FAILED
         self.tell(kind, result.item_id, result.status, result.worker_pid, result.failure_phase, result.error)

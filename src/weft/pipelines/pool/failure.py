@@ -10,7 +10,7 @@ from weft.pipelines.pool.record import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS, cut
 
 
 def describe(error: BaseException) -> str:
-    """Its last line, as Python prints it; our own errors say what is wrong without the name of their class."""
+    """The last line of an exception as Python prints it; Weft's own errors without the name of their class."""
     if isinstance(error, WeftError):
         return message(error) or type(error).__name__
     return cut(
@@ -19,12 +19,12 @@ def describe(error: BaseException) -> str:
 
 
 def message(error: BaseException) -> str:
-    """Its text alone."""
+    """The text of an exception alone."""
     return _quietly(lambda: cut(str(error), MAX_ERROR_CHARS), "")
 
 
 def traceback_of(error: BaseException) -> str:
-    """As Python prints it, without the frames of the module that caught it."""
+    """The traceback as Python prints it, without the frames of the module that caught the exception."""
     first = error.__traceback__
     if first is not None:
         own, frame = first.tb_frame.f_code.co_filename, first
@@ -35,7 +35,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 def _quietly(text: Callable[[], str], otherwise: str) -> str:
-    """The text, or `otherwise` if making it raises, as an exception's own `__str__` may."""
+    """The result of `text()`; `otherwise` if it raises, as an exception's own `__str__` may."""
     try:
         return text().encode(errors="backslashreplace").decode()
     except BaseException:

@@ -22,7 +22,7 @@ _END = object()
 
 
 def parse_line(number: int, line: bytes) -> Any:
-    """One line as an item; None for an empty one."""
+    """Parses a line into an item; None for an empty line."""
     if not line.strip():
         return None
     name = f"line {number}"
@@ -39,7 +39,7 @@ def parse_line(number: int, line: bytes) -> Any:
 
 
 def read_items(file: IO[bytes]) -> Iterator[Any]:
-    """The items of an open file; invalid lines become BadItems."""
+    """Yields the items of an open file; invalid lines become BadItems."""
     number = 0
     while line := file.readline(_MAX_LINE_BYTES + 1):
         number += 1
@@ -51,7 +51,7 @@ def read_items(file: IO[bytes]) -> Iterator[Any]:
 
 
 def check_items(path: Path) -> None:
-    """BadInput when it cannot be read. Does not open it: the writer of a pipe would notice."""
+    """Raises BadInput if the file cannot be read. Does not open it: the writer of a pipe would notice."""
     why = None
     if not path.exists():
         why = "there is no such file"
@@ -64,7 +64,7 @@ def check_items(path: Path) -> None:
 
 
 def count_lines(path: Path) -> int:
-    """How many items a file has at most; for the time left, not for anything that must be exact."""
+    """The largest number of items that a file may have; an estimate for the time left."""
     lines, last = 0, b"\n"
     with path.open("rb") as file:
         while block := file.read(_COUNT_BYTES):
@@ -74,7 +74,7 @@ def count_lines(path: Path) -> int:
 
 
 class Feeder:
-    """Items from a stream that may block: a thread reads it, the engine never blocks."""
+    """Items from a stream that may block: a thread reads it, so that the engine never blocks."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._queue: queue.Queue[Any] = queue.Queue(_AHEAD)

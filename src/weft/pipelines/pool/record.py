@@ -17,7 +17,7 @@ MAX_TRACEBACK_CHARS = 16_000
 
 
 class Status(enum.StrEnum):
-    """How an item ended."""
+    """The outcome of an item."""
 
     OK = "ok"
     SKIPPED = "skipped"
@@ -45,7 +45,7 @@ class Death(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What became of one item."""
+    """The result of one item."""
 
     item_id: str | int
     status: Status
@@ -61,7 +61,7 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def good(self) -> bool:
-        """It did what was asked, or found that nothing had to be done."""
+        """Whether the item succeeded, or needed no work."""
         return self.status is Status.OK or self.status is Status.SKIPPED
 
 
@@ -85,7 +85,7 @@ _OF_THE_RECORD = object()
 
 
 def to_result(record: ResultRecord, pid: int | None, value: Any = _OF_THE_RECORD) -> Result:
-    """The result a user sees; its value may be kept elsewhere than in the record."""
+    """Converts a record into the result that users get; its value may be stored elsewhere than in the record."""
     if value is _OF_THE_RECORD:
         value = record.value
     return Result(
@@ -95,7 +95,7 @@ def to_result(record: ResultRecord, pid: int | None, value: Any = _OF_THE_RECORD
 
 
 def cut(text: str, limit: int) -> str:
-    """The text, its middle left out when it is longer than the limit: both ends of a traceback matter."""
+    """Shortens a text to a limit by removing its middle, because both ends of a traceback matter."""
     if len(text) <= limit:
         return text
     half = limit // 2

@@ -19,7 +19,7 @@ _LARGEST = 10**9  # seconds, megabytes, items: beyond it some clock or counter o
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
-    """How a pool works. Times in seconds; None is no limit."""
+    """The settings of a pool. Times in seconds; None is no limit."""
 
     workers: int
     batch_size: int = 50
@@ -54,7 +54,7 @@ class PoolSettings:
 
 
 def item_logs(asked: bool | str) -> str:
-    """Which of ITEM_LOGS was asked for; True and False are `auto` and `off`."""
+    """Checks an option for item logs, one of ITEM_LOGS; True and False are `auto` and `off`."""
     if isinstance(asked, bool):
         return "auto" if asked else "off"
     if asked not in ITEM_LOGS:
@@ -63,8 +63,9 @@ def item_logs(asked: bool | str) -> str:
 
 
 def worker_count(asked: int | None, engine: str = LOCAL) -> int:
-    """What was asked for, else PIPELINE_WORKER_COUNT, else one less than the processors this process may use; all that
-    other machines have, where those do the work."""
+    """The number of workers: as asked for, else PIPELINE_WORKER_COUNT, else one less than the processors of this
+    process. An engine on other machines uses all that they have.
+    """
     if asked is not None:
         return asked
     text = os.environ.get(WORKER_COUNT)

@@ -21,7 +21,7 @@ _EMPTY = _encode({})
 
 
 def encoded(config: Mapping[str, Any] | None) -> bytes:
-    """The mapping as it is sent; empty bytes for None. BadInput where it is none, or cannot be sent."""
+    """Encodes the mapping; empty bytes for None. Raises BadInput if it is not a mapping, or cannot be encoded."""
     if config is None:
         return b""
     if not isinstance(config, Mapping) or not all(isinstance(key, str) for key in config):
@@ -36,12 +36,12 @@ def encoded(config: Mapping[str, Any] | None) -> bytes:
 
 
 def decoded(data: bytes) -> dict[str, Any]:
-    """The mapping, at the worker."""
+    """Decodes the mapping in a worker."""
     return msgspec.msgpack.decode(data, type=dict[str, Any]) if data else {}
 
 
 def kept_in(folder: Path, given: bytes, *, resume: bool) -> bytes:
-    """What a run works with: a new one keeps what it was given, a resumed one continues with what is kept."""
+    """The config of a run: a new run stores the given one, a resumed run continues with the stored one."""
     path = folder / "config"
     if resume and path.is_file():
         kept = _read(path)
@@ -54,7 +54,7 @@ def kept_in(folder: Path, given: bytes, *, resume: bool) -> bytes:
 
 
 def of_run(folder: Path) -> dict[str, Any]:
-    """What a run was given; empty if it was given nothing."""
+    """Reads the stored config of a run; empty if it has none."""
     path = folder / "config"
     return decoded(_read(path)) if path.is_file() else {}
 
@@ -69,7 +69,7 @@ def _read(path: Path) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """It may hold secrets: it is its owner's alone."""
+    """Writes the file so that only its owner can read it, since it may hold secrets."""
     try:
         replace_file(path, data or _EMPTY)
     except (OSError, DiskFull) as error:

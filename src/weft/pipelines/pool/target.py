@@ -25,7 +25,7 @@ _loading = False
 
 
 def refuse_while_loading() -> None:
-    """A script that runs its pool when it is imported would start pools within workers without end."""
+    """Refuses to start a pool while a worker imports its script: such pools would start more workers without end."""
     if _loading:
         raise BadInput('the script runs its pool on import: put that part under `if __name__ == "__main__":`')
 
@@ -42,8 +42,9 @@ class CallableTarget(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, function: Callable[..., Any] | str) -> CallableTarget:
-        """From a function or the text `module:function` or `script.py:function`; BadInput if no worker could import it
-        by that name."""
+        """Makes a target from a function, or from the text `module:function` or `script.py:function`; BadInput if no
+        worker could import it by that name.
+        """
         return cls._parse(function) if isinstance(function, str) else cls._of_function(function)
 
     @classmethod

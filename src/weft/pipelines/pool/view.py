@@ -10,36 +10,36 @@ from weft.pipelines.pool.record import Result
 
 
 class WatchedStream(Protocol):
-    """What a view needs of a stream."""
+    """The part of a stream that a display needs."""
 
     def counts(self) -> PoolCounts:
-        """How far it is."""
+        """The current counts."""
 
     def workers(self) -> list[WorkerView]:
-        """What each worker does now."""
+        """The current state of each worker."""
 
 
 class View(Protocol):
-    """Shows a run."""
+    """The interface of a display of a run."""
 
     def update(self, stream: WatchedStream) -> None:
-        """As often as you like."""
+        """Displays the current progress; may be called at any rate."""
 
     def failed(self, result: Result) -> None:
-        """An item that did not end well."""
+        """Displays a failed item."""
 
     def close(self, stream: WatchedStream) -> None:
-        """The last picture."""
+        """Displays the final state, and ends the display."""
 
 
 class NoView:
-    """Shows nothing."""
+    """A display that shows nothing."""
 
     def update(self, stream: WatchedStream) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def failed(self, result: Result) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def close(self, stream: WatchedStream) -> None:
-        """Nothing."""
+        """Does nothing."""

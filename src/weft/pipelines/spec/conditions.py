@@ -36,7 +36,9 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 def compile_condition(text: str, stages: Sequence[str]) -> Condition:
-    """The condition as a function of its names; BadInput for what is no condition, or reads other stages' results."""
+    """Compiles a condition into a function of its names; raises BadInput if it is invalid, or reads results of other
+    stages.
+    """
     if len(text) > _MAX_CHARS:
         raise BadInput(f"the condition is longer than {_MAX_CHARS} characters")
     try:
@@ -48,7 +50,7 @@ def compile_condition(text: str, stages: Sequence[str]) -> Condition:
 
 
 def uses_results(text: str) -> bool:
-    """Whether a condition may read results, which then must be there."""
+    """Whether a condition may read `results`, which must be available then."""
     return "results" in text
 
 

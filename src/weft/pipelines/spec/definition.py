@@ -35,7 +35,7 @@ _KINDS = {
 
 
 class PipelineSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A part of the file."""
+    """A section of the file."""
 
 
 class ItemsSpec(PipelineSection, frozen=True):
@@ -49,7 +49,7 @@ class ItemsSpec(PipelineSection, frozen=True):
 
 
 class StageSpec(PipelineSection, frozen=True):
-    """One stage."""
+    """A stage in the file."""
 
     run: Callable
     needs: list[str] = []
@@ -70,14 +70,14 @@ class StageSpec(PipelineSection, frozen=True):
 
 
 class CollectSpec(PipelineSection, frozen=True):
-    """What makes the rows of the output out of all results."""
+    """The collector, which makes the rows of the output from all results."""
 
     run: Callable
     settings: dict[str, Any] = {}
 
 
 class OutputSpec(PipelineSection, frozen=True):
-    """Where the rows go."""
+    """The output: its directory, formats and columns."""
 
     directory: str | None = None
     format: Format | list[Format] = "jsonl"
@@ -94,7 +94,7 @@ class OutputSpec(PipelineSection, frozen=True):
 
 
 class CacheSpec(PipelineSection, frozen=True):
-    """What is kept of earlier runs."""
+    """The cache of earlier runs' values."""
 
     directory: str | None = None
     max_mb: Count | None = None
@@ -128,7 +128,7 @@ class Pipeline(msgspec.Struct, frozen=True):
 
     @property
     def output_stages(self) -> list[str]:
-        """Whose values make an item's row."""
+        """The stages whose values make an item's row."""
         if self.spec.output.stages is not None:
             return self.spec.output.stages
         needed = {name for stage in self.spec.stages.values() for name in stage.before}
@@ -136,12 +136,12 @@ class Pipeline(msgspec.Struct, frozen=True):
 
 
 def is_callable(text: str) -> bool:
-    """Whether a text names a function, and is no condition."""
+    """Whether a text names a function, and is not a condition."""
     return _CALLABLE.fullmatch(text) is not None
 
 
 def load(path: Path, environment: Mapping[str, str]) -> dict[str, Pipeline]:
-    """The pipelines of a file by name; BadConfig with every problem."""
+    """Loads the pipelines of a file, by name; raises BadConfig, which lists every problem."""
     from weft.config.yaml_file import entries
 
     problems: list[str] = []
@@ -168,7 +168,9 @@ def load(path: Path, environment: Mapping[str, str]) -> dict[str, Pipeline]:
 
 
 def changed(pipeline: Pipeline, settings: list[str], items: str | None, directory: str | None) -> Pipeline:
-    """The pipeline with what a command line says: `stage.key=value`, another items file, another output directory."""
+    """Applies the options of a command line to a pipeline: `stage.key=value`, another items file, another output
+    directory.
+    """
     from weft.config.yaml_file import parsed
 
     document = msgspec.to_builtins(pipeline.spec)
@@ -210,7 +212,9 @@ def _settings_of(document: dict[str, Any], part: str, text: str) -> dict[str, An
 
 
 def _read(name: str, value: Any, path: Path, problems: list[str]) -> Pipeline | None:
-    """One pipeline; None where there are problems, which say where they are: `stages.words.needs: …`."""
+    """Reads one pipeline; None if there are problems, each of which begins with its location: `stages.words.needs:
+    …`.
+    """
     before = len(problems)
     if not _NAME.fullmatch(name):
         problems.append(f"{name!r} cannot be a pipeline's name: letters, digits, _ and - after a letter")
@@ -328,7 +332,7 @@ def located(path: Path, name: str, problem: str) -> str:
 
 
 def _line_of(node: Any, keys: list[str]) -> int | None:
-    """The line of the last of these keys that is there, each inside the one before it."""
+    """The line of a nested key: of the last of `keys` that exists, each within the one before it."""
     import yaml
 
     line = None

@@ -9,7 +9,7 @@ from weft.names import nearest
 
 
 class Node(Protocol):
-    """A stage, as far as the graph is concerned."""
+    """The part of a stage that the graph needs."""
 
     @property
     def after(self) -> list[str]:
@@ -21,7 +21,9 @@ class Node(Protocol):
 
 
 def order_of(stages: Mapping[str, Node]) -> tuple[list[str], list[str]]:
-    """The stages, each after those it depends on and else in the file's order; and what is wrong with the graph."""
+    """Sorts the stages, each after those it depends on and otherwise in the file's order; also returns the problems of
+    the graph.
+    """
     problems = [
         f"stages.{name}.{'after' if other in stage.after else 'needs'}: "
         f"there is no stage {other!r}{_near(other, stages)}"
@@ -52,7 +54,7 @@ def _near(name: str, stages: Mapping[str, Node]) -> str:
 
 
 def _cycle(stages: Mapping[str, Node], waiting: list[str]) -> list[str]:
-    """The names around a cycle; every stage that waits depends on another that does."""
+    """Finds a cycle among the waiting stages, each of which depends on another one of them."""
     path = [waiting[0]]
     while path[-1] not in path[:-1]:
         path.append(next(one for one in stages[path[-1]].before if one in waiting))
@@ -60,7 +62,7 @@ def _cycle(stages: Mapping[str, Node], waiting: list[str]) -> list[str]:
 
 
 def dependents(stages: Mapping[str, Node], name: str) -> set[str]:
-    """The stages that depend on this one, however far down."""
+    """The stages that depend on this one, directly or indirectly."""
     reached: set[str] = set()
     while more := {one for one, stage in stages.items() if (reached | {name}) & set(stage.before)} - reached:
         reached |= more
@@ -68,7 +70,7 @@ def dependents(stages: Mapping[str, Node], name: str) -> set[str]:
 
 
 def picture(stages: Mapping[str, Node], order: Iterable[str]) -> list[str]:
-    """The graph as lines of text: each stage under the last one that it depends on, other dependencies named.
+    """Draws the graph as lines of text: each stage under the last one that it depends on, other dependencies named.
 
     clone
     ├─ enrich

@@ -22,7 +22,7 @@ _READS_ENVIRONMENT = ("environ", "environb", "getenv")
 
 
 class OutsideRead(NamedTuple):
-    """A line that reads what no cache key holds."""
+    """A line of code that reads something which is not part of a cache key."""
 
     path: Path
     line: int
@@ -31,7 +31,7 @@ class OutsideRead(NamedTuple):
 
 
 class OwnModule(NamedTuple):
-    """A module of the author's."""
+    """A module that the pipeline's author has written."""
 
     name: tuple[str, ...]
     """Its name in parts."""
@@ -48,7 +48,7 @@ def own_files(path: Path, module: str, folders: Sequence[Path]) -> list[Path]:
 
 
 def own_modules(path: Path, module: str, folders: Sequence[Path]) -> list[OwnModule]:
-    """The same with their names."""
+    """Like `own_files`, with the names of the modules."""
     first = OwnModule(tuple(module.split(".")) if module else (path.stem,), path)
     if first.name[0] == "weft":
         return [first]
@@ -78,7 +78,7 @@ def outside_reads(path: Path) -> list[OutsideRead]:
 
 
 def _read_by(node: ast.AST) -> str:
-    """What an expression reads; nothing that is known: ''."""
+    """What an expression reads (environment or file); empty if nothing known."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
         return "environment" if node.attr in _READS_ENVIRONMENT else ""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -98,7 +98,7 @@ def _root_of(module: OwnModule) -> Path:
 
 
 def _parsed(path: Path) -> ast.Module | None:
-    """None for what is no Python that can be read: it counts by its content, and leads nowhere."""
+    """Parses a file; None if it is not valid Python: its content still counts, but no imports are followed."""
     if path.suffix != ".py":
         return None
     try:
@@ -108,7 +108,7 @@ def _parsed(path: Path) -> ast.Module | None:
 
 
 def _imports(module: OwnModule) -> Iterator[tuple[str, ...]]:
-    """The names that a module imports, those inside its functions too."""
+    """The names that a module imports, including imports inside functions."""
     tree = _parsed(module.path)
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Import):
@@ -122,7 +122,7 @@ def _imports(module: OwnModule) -> Iterator[tuple[str, ...]]:
 
 
 def _located(name: tuple[str, ...], roots: Sequence[Path], only: Collection[str] | None) -> Iterator[OwnModule]:
-    """The files that importing a name runs: those of its packages, and its own."""
+    """The modules that run when a name is imported: those of its packages, and its own."""
     if not name or name[0] == "weft" or (only is not None and name[0] not in only):
         return
     for root in roots:

@@ -39,12 +39,12 @@ _ADVICE = {
 
 
 def digest(data: bytes) -> bytes:
-    """The hash that keys are made of."""
+    """The hash that cache keys consist of."""
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
 class StagePlan(msgspec.Struct, frozen=True):
-    """One stage, for the workers."""
+    """The plan of one stage, for the workers."""
 
     name: str
     run: str
@@ -66,7 +66,7 @@ class StagePlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """One run, for the workers."""
+    """The plan of one run, for the workers."""
 
     pipeline: str
     run_id: str
@@ -78,13 +78,13 @@ class Plan(msgspec.Struct, frozen=True):
     stages: list[StagePlan]
 
     def plain(self) -> dict[str, Any]:
-        """As the pool sends it."""
+        """The plan as plain values, which the pool sends to its workers."""
         plain: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(bytes,))
         return plain
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Plan:
-        """At the worker, and out of a run's directory."""
+        """The plan from the config of a worker, or of a run's directory."""
         return msgspec.convert(dict(config), cls)
 
 
@@ -95,7 +95,7 @@ PLAN_FOLDERS = ("cache", "files")
 def make_plan(
     pipeline: Pipeline, *, run_id: str, cache: Path, files: Path, fresh: bool = False, from_stage: str | None = None
 ) -> Plan:
-    """The plan of a run; BadInput where a stage's code cannot be found."""
+    """Makes the plan of a run; raises BadInput if a stage's code cannot be found."""
     forced = set(pipeline.order) if fresh else set()
     if from_stage is not None:
         if from_stage not in pipeline.spec.stages:
@@ -123,7 +123,7 @@ def _stage_plan(pipeline: Pipeline, name: str, *, forced: bool) -> StagePlan:
 
 
 def _code(pipeline: Pipeline, name: str, spec: StageSpec) -> dict[str, str]:
-    """The files that make a stage's code version, by name."""
+    """The digests of the files that make up a stage's code version, by name."""
     files = code_files(pipeline, name)
     for entry in spec.code:
         files += _files_of(entry, pipeline.path.parent, name)
@@ -141,7 +141,7 @@ def code_files(pipeline: Pipeline, name: str) -> list[Path]:
 
 
 def stage_callables(pipeline: Pipeline) -> list[str]:
-    """What the stages of a pipeline call, by name."""
+    """The names of the callables of a pipeline's stages."""
     stages = pipeline.spec.stages.values()
     named = [name for stage in stages for name in (stage.run, stage.fingerprint, stage.when) if name is not None]
     return list(dict.fromkeys(name for name in named if is_callable(name)))
@@ -155,7 +155,9 @@ def stage_files(pipeline: Pipeline) -> list[str]:
 
 
 def outside_reads(pipeline: Pipeline) -> list[str]:
-    """Where the code of a cached stage reads what its key does not hold, with what to do, one line for each file."""
+    """Warnings about code of cached stages that reads what is not in the cache key, one line for each file, with
+    advice.
+    """
     told: dict[tuple[Path, str], str] = {}
     for name, spec in pipeline.spec.stages.items():
         is_declared = spec.fingerprint is not None or spec.version is not None
@@ -186,7 +188,9 @@ def _shown(path: Path) -> str:
 
 
 def _files_of(entry: str, beside: Path, name: str) -> list[Path]:
-    """The files of one entry of `code`: a path beside the pipeline's file or here, or a module."""
+    """The files of one entry of `code`: a path relative to the pipeline's file or the current
+    directory, or a module.
+    """
     for path in (beside / entry, Path(entry).absolute()):
         if path.is_dir():
             files = sorted(one for one in path.rglob("*") if one.is_file() and "__pycache__" not in one.parts)
@@ -199,7 +203,7 @@ def _files_of(entry: str, beside: Path, name: str) -> list[Path]:
 
 
 def module_file(callable_: str, where: str) -> Path:
-    """The file of a callable's module, without importing the module itself; BadInput where there is none."""
+    """The file of a callable's module, found without importing the module; raises BadInput if there is none."""
     target = CallableTarget.of(callable_)
     if target.script is not None:
         return Path(target.script)
@@ -215,7 +219,9 @@ def module_file(callable_: str, where: str) -> Path:
 
 
 def import_from(folders: Iterable[Path]) -> None:
-    """These folders are searched first for modules: here and in the workers, which get our path."""
+    """Makes these folders the first in the search for modules, here and in the workers, which get the same
+    `sys.path`.
+    """
     for folder in reversed([str(one.absolute()) for one in folders]):
         if folder in sys.path:
             sys.path.remove(folder)

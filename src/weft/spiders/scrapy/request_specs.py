@@ -17,7 +17,7 @@ from w3lib.http import basic_auth_header
 
 from weft.credentials import OURS, wrong_header
 from weft.engine.user_code.calls import Call, MadeRequest, RequestSpec
-from weft.engine.user_code.request import MAX_BODY_BYTES, METHODS, MOST_PRIORITY, SAFE
+from weft.engine.user_code.request import MAX_BODY_BYTES, METHODS, MOST_PRIORITY, SAFE_METHODS
 from weft.errors import BadInput
 from weft.spiders.scrapy.values import decode_value, encode_value
 
@@ -77,7 +77,7 @@ class RequestSpecs:
         spec = RequestSpec(
             "" if request.callback is None else self._name_of("callback", request.callback),
             request.method, request.body or None, self._headers_of(request), _encode(self._kept(request, meta)), parent,
-            request.method in SAFE,
+            request.method in SAFE_METHODS,
             errback="" if request.errback is None else self._name_of("errback", request.errback),
             redirects=self._follows_redirects and not _keeps_redirects(meta, self._spider),
             offsite=request.dont_filter or bool(meta.get("allow_offsite")),

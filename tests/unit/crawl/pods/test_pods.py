@@ -12,7 +12,7 @@ from weft import urls
 from weft.config import PodsSection, PolitenessSection
 from weft.crawl.pods.permits import Permits
 from weft.crawl.pods.process_slots import check_cores, slots_and_cores
-from weft.crawl.pods.termination import Termination
+from weft.crawl.pods.termination import TerminationDetector
 from weft.engine.loop.progress import CrawlStatus
 from weft.engine.loop.stop import Stop
 from weft.errors import BadInput
@@ -50,7 +50,7 @@ def report(clock: Clock, **more: object) -> CrawlStatus:
 
 def test_two_equal_passes_are_the_end() -> None:
     clock = Clock()
-    termination = Termination(clock)
+    termination = TerminationDetector(clock)
     first = [report(clock, sent=2), report(clock, received=2)]
     assert termination.judge(first) is None
     assert termination.judge(first) is None, "the same reports are no second pass"
@@ -64,7 +64,7 @@ def test_two_equal_passes_are_the_end() -> None:
 )
 def test_what_happens_between_two_passes_begins_them_anew(change: dict[str, object]) -> None:
     clock = Clock()
-    termination = Termination(clock)
+    termination = TerminationDetector(clock)
     assert termination.judge([report(clock)]) is None
     clock.now += 1
     assert termination.judge([report(clock, **change)]) is None
@@ -74,7 +74,7 @@ def test_what_happens_between_two_passes_begins_them_anew(change: dict[str, obje
 
 def test_a_busy_pod_or_a_message_under_way_is_no_end() -> None:
     clock = Clock()
-    termination = Termination(clock)
+    termination = TerminationDetector(clock)
     for _ in range(3):
         clock.now += 1
         assert termination.judge([report(clock, sent=1), report(clock)]) is None
@@ -83,7 +83,7 @@ def test_a_busy_pod_or_a_message_under_way_is_no_end() -> None:
 
 def test_a_limit_that_left_work_is_the_reason() -> None:
     clock = Clock()
-    termination = Termination(clock)
+    termination = TerminationDetector(clock)
     for expected in (None, Stop.MAX_PAGES):
         assert termination.judge([report(clock), report(clock, idle="max_pages")]) is expected
         clock.now += 1
@@ -94,19 +94,19 @@ def test_a_limit_that_left_work_is_the_reason() -> None:
 
 def test_permits_are_never_more_than_pages_and_all_can_be_had(tmp_path: Path) -> None:
     permits = Permits(tmp_path / "permits.json")
-    permits.begin(100, {0: 10})
-    given = {0: permits.given(0), 1: permits.given(1)}
+    permits.begin_run(100, {0: 10})
+    given = {0: permits.permits_of(0), 1: permits.permits_of(1)}
     assert given == {0: 10, 1: 0}
-    while permits.left():
+    while permits.permits_left():
         for pod in given:
             given[pod] = permits.claim(pod, 2)
             assert sum(given.values()) <= 100
     assert sum(given.values()) == 100
     assert permits.claim(1, 2) == given[1], "nothing is left"
     permits.give_back(0, 12)
-    assert permits.left() == given[0] - 12
-    permits.begin(50, {0: 12, 1: 60})
-    assert permits.left() == 0, "a limit below what is stored gives nothing"
+    assert permits.permits_left() == given[0] - 12
+    permits.begin_run(50, {0: 12, 1: 60})
+    assert permits.permits_left() == 0, "a limit below what is stored gives nothing"
 
 
 # ── messages ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from logged_crawl import DELAY_S, SETTINGS, WALL, Crawled, begin, end, start
 
-from weft.crawl.reports.audit import WORST, Report, Violation
+from weft.crawl.reports.audit import WORST_KEPT, AuditReport, Violation
 from weft.frontier.durability.journal import FrontierJournal
 
 
@@ -20,7 +20,7 @@ def crawled(tmp_path: Path) -> Crawled:
     return made
 
 
-def kinds(report: Report) -> list[tuple[str, str]]:
+def kinds(report: AuditReport) -> list[tuple[str, str]]:
     return [(one.kind, one.url.removeprefix("https://")) for one in report.violations]
 
 
@@ -182,7 +182,7 @@ def test_ends_of_nothing_are_passed_over(crawled: Crawled) -> None:
 def test_the_ten_closest_are_told_the_closest_first(
     crawled: Crawled, order: Callable[[list[float]], list[float]]
 ) -> None:
-    waits = order([10.0 + number for number in range(WORST + 5)])
+    waits = order([10.0 + number for number in range(WORST_KEPT + 5)])
     lines, at = [begin()], 0.0
     for item, wait in enumerate([0.0, *waits], 1):
         at += wait
@@ -191,18 +191,18 @@ def test_the_ten_closest_are_told_the_closest_first(
     report = crawled.audit()
     assert report.violations == []
     assert [(round(waited), needed) for waited, needed, _ in report.closest] == [
-        (10 + number, 10.0) for number in range(WORST)
+        (10 + number, 10.0) for number in range(WORST_KEPT)
     ]
 
 
 def test_a_report_of_nothing_says_nothing() -> None:
-    report = Report()
+    report = AuditReport()
     figures = (report.requests, report.sites, report.cut_off, report.unreadable, report.missing_bytes, report.unproven)
     assert figures == (0, 0, 0, 0, 0, 0)
 
 
 def test_what_was_asked_before_a_frontier_was_made_anew_cannot_be_proven(crawled: Crawled) -> None:
-    journal = FrontierJournal(crawled.folder.of_pod(0) / "frontier.db")
+    journal = FrontierJournal(crawled.folder.pod_folder(0) / "frontier.db")
     journal.put_meta("rebuilt_at", WALL + 50.0)
     journal.close()
     crawled.log(

@@ -13,7 +13,7 @@ from logged_crawl import SETTINGS, WALL, Crawled, begin, end, start
 from request_lines import with_sums
 
 from weft.crawl.reports import audit as audit_module
-from weft.crawl.reports.audit import AuditScope, Report, audit
+from weft.crawl.reports.audit import AuditReport, AuditScope, audit
 from weft.crawl.reports.audit_judge import AuditJudge
 from weft.crawl.reports.audit_report import combine_reports
 from weft.crawl.reports.crawls import ReportFolder
@@ -38,22 +38,22 @@ def opened(crawled: Crawled) -> Iterator[ReportFolder]:
         folder.close()
 
 
-def by_lines(crawled: Crawled) -> Report:
+def by_lines(crawled: Crawled) -> AuditReport:
     """All in one piece, in the order of the lines."""
     with opened(crawled) as folder:
-        view = FrontierView(folder.folder.frontiers())
+        view = FrontierView(folder.folder.pod_folders())
         judge = AuditJudge(view, folder.crawls(), AuditScope(), has_several=False)
         report = combine_reports([judge.run(view.requests(UnreadableLines()))])
         view.close()
     return report
 
 
-def judged(crawled: Crawled, **how: object) -> Report:
+def judged(crawled: Crawled, **how: object) -> AuditReport:
     with opened(crawled) as folder:
         return audit(folder, **how)  # type: ignore[arg-type]
 
 
-def findings(report: Report) -> tuple[object, ...]:
+def findings(report: AuditReport) -> tuple[object, ...]:
     figures = report.requests, report.sites, report.cut_off, report.unproven, report.forgotten
     return figures, report.kinds, report.violations, report.closest
 
@@ -85,7 +85,7 @@ def lines_of(rng: random.Random, slots: int, requests: int) -> list[list[str]]:
 
 
 def cut_into_files(crawled: Crawled, log: list[str], slot: str, rng: random.Random, packed: float) -> None:
-    folder = crawled.folder.of_pod(0) / "requests" / slot
+    folder = crawled.folder.pod_folder(0) / "requests" / slot
     folder.mkdir(parents=True, exist_ok=True)
     cuts = sorted(rng.sample(range(1, len(log)), min(5, len(log) - 1)))
     for serial, (first, last) in enumerate(zip([0, *cuts], [*cuts, len(log)], strict=True)):
@@ -97,7 +97,7 @@ def cut_into_files(crawled: Crawled, log: list[str], slot: str, rng: random.Rand
         before = segment
 
 
-def made(tmp_path: Path, seed: int, slots: int, packed: float) -> tuple[Crawled, Report]:
+def made(tmp_path: Path, seed: int, slots: int, packed: float) -> tuple[Crawled, AuditReport]:
     rng, crawled = random.Random(seed), Crawled(tmp_path / f"crawl-{seed}")
     crawled.folder.keep_settings(SETTINGS | {"politeness_delay_seconds": 3.0, "per_domain_concurrency": 2})
     for host in HOSTS[::2]:
@@ -180,7 +180,7 @@ def requests_read_of_the_end(home: Path, files: int) -> int:
     crawled = Crawled(home)
     for host in HOSTS:
         crawled.robots(f"https://{host}", (0.0, b""))
-    folder = crawled.folder.of_pod(0) / "requests"
+    folder = crawled.folder.pod_folder(0) / "requests"
     folder.mkdir(exist_ok=True)
     hosts = len(HOSTS)
     for serial in range(files):
@@ -207,7 +207,7 @@ def test_a_delay_that_no_request_names_is_looked_for_as_far_back_as_it_is_long(t
     crawled = Crawled(tmp_path / "crawl")
     crawled.folder.keep_settings(SETTINGS | {"politeness_delay_seconds": 900.0})
     crawled.robots("https://a", (0.0, b""))
-    folder = crawled.folder.of_pod(0) / "requests"
+    folder = crawled.folder.pod_folder(0) / "requests"
     folder.mkdir(exist_ok=True)
     other = [start(item, 100.0 * item, f"/{item}", host="b") + end(item, 100.0 * item + 1) for item in range(10, 14)]
     lines = [
@@ -233,7 +233,7 @@ def test_a_request_that_was_open_where_a_range_begins_counts(tmp_path: Path) -> 
     crawled = Crawled(tmp_path / "crawl")
     for host in "ab":
         crawled.robots(f"https://{host}", (0.0, b""))
-    folder = crawled.folder.of_pod(0) / "requests"
+    folder = crawled.folder.pod_folder(0) / "requests"
     folder.mkdir(exist_ok=True)
     other = [start(item, 100.0 * item, f"/{item}", host="b") + end(item, 100.0 * item + 1) for item in range(10, 14)]
     lines = [begin() + start(1, 500), *other, end(1, 1388) + start(2, 1390, "/2") + end(2, 1391)]
@@ -250,7 +250,7 @@ def test_a_request_that_was_open_where_a_range_begins_counts(tmp_path: Path) -> 
 def test_a_delay_that_is_too_short_across_two_files_is_found(tmp_path: Path) -> None:
     crawled = Crawled(tmp_path / "crawl")
     crawled.robots("https://a", (0.0, b""))
-    folder = crawled.folder.of_pod(0) / "requests"
+    folder = crawled.folder.pod_folder(0) / "requests"
     folder.mkdir(exist_ok=True)
     (folder / "requests-00000.log").write_bytes(with_sums(begin() + start(1, 5)))
     (folder / "requests-00001.log").write_bytes(with_sums(end(1, 9) + start(2, 12, "/2") + end(2, 13)))
@@ -272,7 +272,7 @@ def test_a_delay_that_is_too_short_across_two_files_is_found(tmp_path: Path) -> 
 def packed_crawl(tmp_path: Path) -> tuple[Crawled, Path]:
     """Three packed files and an open one, polite throughout."""
     crawled = Crawled(tmp_path / "crawl")
-    folder = crawled.folder.of_pod(0) / "requests"
+    folder = crawled.folder.pod_folder(0) / "requests"
     folder.mkdir(exist_ok=True, parents=True)
     item = 0
     for host in HOSTS:

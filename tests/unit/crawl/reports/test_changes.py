@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.reports.changes import changes
+from weft.crawl.reports.changes import last_changes
 from weft.records import FetchResult, Row
 from weft.store.pages import PageStore
 
@@ -26,7 +26,7 @@ def result(one: Row) -> FetchResult:
 
 def test_a_page_in_a_redirect_loop_has_failed_and_not_moved(tmp_path: Path) -> None:
     folder = CrawlFolder([tmp_path / "data"])
-    folder.hold()
+    folder.lock_folder()
     folder.start(["http://a.test/"])
     names = ("a", "b", "into", "moved", "out")
     rows = [row(number, name) for number, name in enumerate(names, 1)]
@@ -41,7 +41,7 @@ def test_a_page_in_a_redirect_loop_has_failed_and_not_moved(tmp_path: Path) -> N
     store.commit()
     store.close()
     folder.begin_recrawl(0, 1010.0, 10)
-    report = changes(folder)
+    report = last_changes(folder)
     folder.release()
     assert report is not None
     assert msgspec.to_builtins(report) == {

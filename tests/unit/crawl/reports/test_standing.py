@@ -9,7 +9,7 @@ import pytest
 
 from weft.config import load
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.processes.process import Process
+from weft.crawl.processes.process import CrawlProcess
 from weft.crawl.processes.process_spec import ProcessSpec
 from weft.crawl.reports.combined_status import CombinedStatus, begin_alone, end_alone
 from weft.engine.loop.progress import CrawlStatus, read_status, write_status
@@ -28,7 +28,7 @@ def standing(folder: CrawlFolder, told: dict[tuple[int, str, int], CrawlStatus])
         path = folder.home / f"{number}.json"
         write_status(path, status)
         order = ProcessSpec(config, "c", 1, "run", pod, role, index, 2)
-        processes.append(Process(order, folder.home, path, stuck_s=1.0))
+        processes.append(CrawlProcess(order, folder.home, path, stuck_s=1.0))
     return CombinedStatus(folder.status, processes)
 
 

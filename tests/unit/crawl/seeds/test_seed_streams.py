@@ -108,13 +108,13 @@ def test_a_crawl_has_its_large_file_when_it_is_there_and_not_twice(large: Path, 
     file = SeedFile(str(large))
     folder.start(["http://typed.test/"], large=file)
     folder.check_streams()
-    assert (folder.seeds(), len(folder.streams())) == (["http://typed.test/"], 1)
+    assert (folder.seeds(), len(folder.seed_streams())) == (["http://typed.test/"], 1)
     assert list(folder.scope_seeds()) == LINES
     folder.add_seeds(["http://more.test/"], SeedFile(str(large)))
-    assert (folder.seeds(), len(folder.streams())) == (["http://typed.test/", "http://more.test/"], 1)
+    assert (folder.seeds(), len(folder.seed_streams())) == (["http://typed.test/", "http://more.test/"], 1)
     large.write_bytes(TEXT + b"http://new.test/\n")
     folder.add_seeds([], SeedFile(str(large)))
-    assert [stream.name for stream in folder.streams()] == ["seeds-1.pack", "seeds-2.pack"]
+    assert [stream.name for stream in folder.seed_streams()] == ["seeds-1.pack", "seeds-2.pack"]
     folder.clear()
     assert list(folder.home.iterdir()) == []
 
@@ -123,7 +123,7 @@ def test_a_large_file_that_is_damaged_is_an_error(large: Path, tmp_path: Path) -
     folder = CrawlFolder([tmp_path / "data"])
     folder.home.mkdir()
     folder.start([], large=SeedFile(str(large)))
-    path = folder.own / "seeds-1.pack"
+    path = folder.own_folder / "seeds-1.pack"
     whole = path.read_bytes()
     for at in range(0, len(whole), len(whole) // 7):
         for changed in (whole[:at], whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :]):
@@ -142,8 +142,8 @@ class Counting(CrawlFolder):
 
     read = 0
 
-    def pieces(self, stream: SeedStream, at: int = 0) -> Iterator[Piece]:
-        for piece in super().pieces(stream, at):
+    def read_stream(self, stream: SeedStream, at: int = 0) -> Iterator[Piece]:
+        for piece in super().read_stream(stream, at):
             self.read += 1
             yield piece
 
@@ -169,7 +169,7 @@ def test_reading_the_scope_continues_where_it_was_cut_off(large: Path, tmp_path:
     folder = Counting([tmp_path / "data"])
     folder.home.mkdir()
     folder.start([], large=SeedFile(str(large)))
-    path, pieces = folder.own / "seeds-1.origins", len(list(folder.pieces(folder.streams()[0])))
+    path, pieces = folder.own_folder / "seeds-1.origins", len(list(folder.read_stream(folder.seed_streams()[0])))
     told = list[str]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(seed_origins, "_WRITE_EVERY_S", 0.0)

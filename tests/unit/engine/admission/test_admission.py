@@ -15,7 +15,7 @@ from weft.engine.admission.traps import (
     ParameterGuard,
     SamenessGuard,
     pattern_of,
-    trap,
+    trap_reason,
     without_parameters,
     without_session,
 )
@@ -123,7 +123,7 @@ def test_urls_are_known_without_session_ids_and_stripped_parameters() -> None:
     ],
 )
 def test_the_look_of_a_trap(url: str, why: str) -> None:
-    assert trap(url, 2026) == why
+    assert trap_reason(url, 2026) == why
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_the_look_of_a_trap(url: str, why: str) -> None:
     ],
 )  # fmt: skip
 def test_what_only_looks_a_little_like_a_trap(url: str) -> None:
-    assert trap(url, 2026) is None
+    assert trap_reason(url, 2026) is None
 
 
 def test_too_many_variants_of_one_path_are_an_explosion() -> None:
@@ -201,8 +201,8 @@ def test_what_is_remembered_of_pages_that_were_read_is_bounded() -> None:
     guard = SamenessGuard(kept=50)
     for number in range(5000):
         read(guard, f"http://host-{number}.test/leaf/1")
-    assert len(guard._read) <= 1024 and len(guard._runs) <= 50
-    assert not guard.counts("http://host-1.test/leaf/1")
+    assert len(guard._pages_read) <= 1024 and len(guard._runs) <= 50
+    assert not guard.needs_new_links("http://host-1.test/leaf/1")
     read(guard, "http://host-9.test/leaf/1", "http://host-9.test/leaf/2")
 
 

@@ -139,8 +139,8 @@ def test_hosts_of_one_letter_are_hosts() -> None:
     assert (crawl.refusal("http://a/x", 1), crawl.refusal("http://b/x", 1)) == (None, Reason.SCOPE)
     guard = SamenessGuard()
     guard.observe("http://a/1", "", 0, 1, frozenset)
-    assert guard.counts("http://a/1") and not guard.record_links("http://a/1", ["http://b/2", "http://a/2"])
-    assert not guard.counts("http://a/1")
+    assert guard.needs_new_links("http://a/1") and not guard.record_links("http://a/1", ["http://b/2", "http://a/2"])
+    assert not guard.needs_new_links("http://a/1")
     assert (pattern_of("http://a/12"), pattern_of("http://a/x")) == ("http://a/0", None)
     assert urls.origin_of("http://a/x") == "http://a"
     assert dict(urls.by_origin(["http://a/x", "http://b/"])) == {

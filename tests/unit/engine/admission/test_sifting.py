@@ -15,7 +15,7 @@ from weft import urls
 from weft.config import ScopeSection
 from weft.engine.admission import rules as admission
 from weft.engine.admission.rules import AdmissionRules, Patterns
-from weft.engine.admission.traps import EARLIEST_YEAR, MAX_SEGMENTS, MAX_VARIANTS, trap
+from weft.engine.admission.traps import EARLIEST_YEAR, MAX_SEGMENTS, MAX_VARIANTS, trap_reason
 from weft.records import Lease, Purpose, Reason
 
 ORIGINS = ("https://a.test", "https://www.a.test", "https://b.test:8443", "https://127.0.0.1")
@@ -73,7 +73,7 @@ def test_what_looks_like_a_trap_or_is_no_text_is_always_looked_at(lists: Any, li
         assert own == [link for link in links if urls.origin_of(link) == origin]
         assert odd <= set(own)
         for url in own:
-            is_plain = trap(url, 2026) is None and "?" not in url and urls.skipped_extension(url) is None
+            is_plain = trap_reason(url, 2026) is None and "?" not in url and urls.skipped_extension(url) is None
             assert url in odd or is_plain, url
 
 
@@ -120,7 +120,7 @@ def test_what_is_no_url_is_not_written_down() -> None:
 @given(links=LINKS, offsite=st.integers(0, 1))
 def test_judged_together_as_one_by_one(settings: dict[str, Any], links: list[str], offsite: int) -> None:
     page = lease(offsite=offsite)
-    let_in, refused = rules_of(settings).sift(links, page)
+    let_in, refused = rules_of(settings).split_admitted(links, page)
     alone = rules_of(settings)
     expected: dict[str, Reason | None] = {url: alone.refusal(url, 3, offsite=offsite, page=page.url) for url in links}
     assert dict(refused) == {url: reason for url, reason in expected.items() if reason is not None}
@@ -138,7 +138,7 @@ def test_judged_together_as_one_by_one(settings: dict[str, Any], links: list[str
 def test_variants_of_a_path_are_counted_once_each() -> None:
     rules = rules_of({"scope": "any"})
     links = [f"https://a.test/p?a={number % 9}&b={number // 9}&c=1" for number in range(MAX_VARIANTS + 2)]
-    let_in, refused = rules.sift(links, lease())
+    let_in, refused = rules.split_admitted(links, lease())
     assert [len(some.urls) for some in let_in] == [MAX_VARIANTS]
     assert [reason for _, reason in refused] == [Reason.TRAP, Reason.TRAP]
 
@@ -148,7 +148,7 @@ def test_links_to_an_excluded_domain_are_refused_and_the_others_are_not(tmp_path
     section = ScopeSection(scope="any", exclude_file=str(tmp_path / "domains"))
     rules = AdmissionRules(section, ["https://a.test/"], this_year=2026)
     there = ["https://b.test/1", "https://www.b.test/2", "https://b.test/3"]
-    let_in, refused = rules.sift([*there, "https://c.test/4", "https://ab.test/5"], lease())
+    let_in, refused = rules.split_admitted([*there, "https://c.test/4", "https://ab.test/5"], lease())
     assert sorted(refused) == sorted((url, Reason.EXCLUDED) for url in there)
     assert [some.urls for some in let_in] == [["https://c.test/4"], ["https://ab.test/5"]]
 

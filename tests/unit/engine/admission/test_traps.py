@@ -9,13 +9,13 @@ from weft.engine.admission.traps import (
     MAX_SAME_SEGMENT,
     MAX_SEGMENTS,
     MAX_VARIANTS,
-    NEARLY,
+    NEARLY_ALL_WORDS,
     SAME_LEVELS,
     SAME_PAGES,
     ParameterGuard,
     SamenessGuard,
     pattern_of,
-    trap,
+    trap_reason,
     without_parameters,
     without_session,
 )
@@ -26,29 +26,29 @@ ORIGINS = ("https://a", "https://www.example.com:8443")
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_a_path_may_have_so_many_segments(origin: str) -> None:
     names = [f"d{number}" for number in range(MAX_SEGMENTS + 1)]
-    assert trap(f"{origin}/{'/'.join(names[:-1])}", 2026) is None
-    assert trap(f"{origin}/{'/'.join(names)}", 2026) == "too many path segments"
+    assert trap_reason(f"{origin}/{'/'.join(names[:-1])}", 2026) is None
+    assert trap_reason(f"{origin}/{'/'.join(names)}", 2026) == "too many path segments"
 
 
 def test_the_limits_are_those_that_are_documented() -> None:
     for path, is_trap in (("/a/1/a/2/a/3", False), ("/a/1/a/2/a/3/a", True)):
-        assert (trap(f"https://h{path}", 2026) is not None) == is_trap, path
+        assert (trap_reason(f"https://h{path}", 2026) is not None) == is_trap, path
     assert (MAX_SEGMENTS, EARLIEST_YEAR, MAX_VARIANTS) == (24, 1990, 40)
     assert (SAME_LEVELS, SAME_PAGES) == (12, 1000)
 
 
 def test_a_host_with_the_name_of_a_month_is_no_calendar() -> None:
     for scheme in ("http", "https"):
-        assert trap(f"{scheme}://1850-05.example/", 2026) is None
-        assert trap(f"{scheme}://a/1850-05", 2026) == "a calendar out of its years"
+        assert trap_reason(f"{scheme}://1850-05.example/", 2026) is None
+        assert trap_reason(f"{scheme}://a/1850-05", 2026) == "a calendar out of its years"
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_a_segment_may_come_so_often(origin: str) -> None:
     names = [word for number in range(MAX_SAME_SEGMENT) for word in ("same", f"d{number}")]
-    assert trap(f"{origin}/{'/'.join(names)}?same/same/same=1", 2026) is None
-    assert trap(f"{origin}/{'/'.join([*names, 'same'])}", 2026) == "repeating path segments"
-    assert trap(f"{origin}/x/1//2//3//4//5//6//", 2026) is None, "an empty segment is none"
+    assert trap_reason(f"{origin}/{'/'.join(names)}?same/same/same=1", 2026) is None
+    assert trap_reason(f"{origin}/{'/'.join([*names, 'same'])}", 2026) == "repeating path segments"
+    assert trap_reason(f"{origin}/x/1//2//3//4//5//6//", 2026) is None, "an empty segment is none"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_segment_may_come_so_often(origin: str) -> None:
     ],
 )  # fmt: skip
 def test_what_comes_three_times_in_a_row_repeats(path: str, is_trap: bool) -> None:
-    assert (trap(f"https://a{path}", 2026) == "repeating path segments") == is_trap
+    assert (trap_reason(f"https://a{path}", 2026) == "repeating path segments") == is_trap
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def test_what_comes_three_times_in_a_row_repeats(path: str, is_trap: bool) -> No
 )
 @pytest.mark.parametrize("form", ["/{}/05/", "/calendar/{}-05", "/?year={}", "/x?a=1&date={}", "/events?month={}&x"])
 def test_a_calendar_has_its_years(form: str, year: int, is_trap: bool) -> None:
-    assert (trap("https://a.example" + form.format(year), 2026) == "a calendar out of its years") == is_trap
+    assert (trap_reason("https://a.example" + form.format(year), 2026) == "a calendar out of its years") == is_trap
 
 
 def test_a_number_that_is_no_year_and_month_is_no_calendar() -> None:
     for path in ("/2099/13/", "/20990/05", "/?id=2099", "/?years=2099", "/2099", "/4099/05"):
-        assert trap(f"https://a{path}", 2026) is None, path
+        assert trap_reason(f"https://a{path}", 2026) is None, path
 
 
 def combined(number: int) -> str:
@@ -202,7 +202,8 @@ def test_a_page_that_differs_starts_the_count_anew() -> None:
 
 
 @pytest.mark.parametrize(
-    ("left_out", "is_same"), [(round(100 * (1 - NEARLY)), True), (round(100 * (1 - NEARLY)) + 1, False)]
+    ("left_out", "is_same"),
+    [(round(100 * (1 - NEARLY_ALL_WORDS)), True), (round(100 * (1 - NEARLY_ALL_WORDS)) + 1, False)],
 )
 def test_pages_are_the_same_that_share_nearly_all_their_words(left_out: int, is_same: bool) -> None:
     fewer = frozenset(sorted(WORDS)[left_out:])
@@ -249,7 +250,7 @@ def test_pages_without_a_number_are_never_taken_for_a_pattern() -> None:
     guard = SamenessGuard()
     for letter in "abcdefghijklmnopqrstuvwxyz":
         guard.observe(f"https://a/{letter}", "T", 5, ord(letter), lambda: WORDS)
-        assert not guard.counts(f"https://a/{letter}")
+        assert not guard.needs_new_links(f"https://a/{letter}")
         guard.record_links(f"https://a/{letter}", [f"https://a/{letter}{letter}", f"https://a/{ord(letter)}"])
     assert not guard.stops("https://a/zz", "https://a/z")
     assert not guard.stops("https://a/1", "https://a/z")
@@ -302,7 +303,7 @@ def test_a_page_counts_once_and_by_a_link_of_its_own_host_that_may_lead_on() -> 
         assert not guard.record_links(page, [f"http://a/{2000 + number}"])
     assert guard.stops("http://a/98", "http://a/99") and guard.has_stopped("http://a/99")
     guard.observe("http://a/97", "T", 5, 97, lambda: pytest.fail("it is stopped already"))
-    assert not guard.counts("http://a/97")
+    assert not guard.needs_new_links("http://a/97")
     assert not guard.stops("http://a/98", "http://a/about"), "what other pages lead to is no step of it"
     assert not guard.stops("http://a/98", "http://b/1") and not guard.stops("http://a/about", "http://a/99")
 

@@ -16,48 +16,48 @@ from weft.errors import BadConfig, BadInput
 
 
 def test_flags_names_and_keys_are_one_setting() -> None:
-    assert settings.of_crawl({"delay": 2}) == settings.of_crawl({"politeness_delay_seconds": 2})
+    assert settings.crawl_settings_of({"delay": 2}) == settings.crawl_settings_of({"politeness_delay_seconds": 2})
     with pytest.raises(BadConfig, match="given twice, under two names"):
-        settings.of_crawl({"delay": 2, "politeness_delay_seconds": 2})
+        settings.crawl_settings_of({"delay": 2, "politeness_delay_seconds": 2})
 
 
 @pytest.mark.parametrize("name", ["fetcher_workers", "politeness_scope", "lease_seconds", "store"])
 def test_what_belongs_to_the_engine_cannot_be_set_for_a_crawl(name: str) -> None:
     with pytest.raises(BadConfig, match=f"{name}: is a setting of the engine"):
-        settings.of_crawl({name: 1})
+        settings.crawl_settings_of({name: 1})
 
 
 @pytest.mark.parametrize("name", ["pods", "resume", "data_dirs", "seed_file"])
 def test_what_only_the_command_has_cannot_be_set_for_a_crawl(name: str) -> None:
     with pytest.raises(BadConfig, match=f"{name}: is a setting of `weft crawl`"):
-        settings.of_crawl({name: 1})
+        settings.crawl_settings_of({name: 1})
 
 
 @pytest.mark.parametrize("name", ["pods", "resume", "data_dirs", "seed_file"])
 def test_what_an_engine_has_not(name: str) -> None:
     with pytest.raises(BadConfig, match=f"{name}: an engine has no such setting"):
-        settings.of_engine({name: 1})
+        settings.engine_settings_of({name: 1})
 
 
 def test_all_problems_are_told_at_once_with_the_nearest_name() -> None:
     with pytest.raises(BadConfig) as told:
-        settings.of_crawl({"max_page": 1, "dellay": 2})
+        settings.crawl_settings_of({"max_page": 1, "dellay": 2})
     assert "did you mean 'max_pages'" in str(told.value) and "did you mean 'delay'" in str(told.value)
 
 
 def test_a_crawls_own_settings_come_before_the_engines() -> None:
     config = settings.config_of({"max_pages": 5, "max_depth": 2}, {"max_pages": 7})
     assert (config.limits.max_pages, config.scope.max_depth) == (7, 2)
-    held = limits.limits_of(config, 3)
+    held = limits.frontier_limits_of(config, 3)
     assert (held.max_pages, held.max_depth, held.in_flight, held.max_sitemaps) == (7, 2, 3, 20)
-    assert limits.limits_of(settings.config_of({})).max_sitemaps == limits.MOST_SITEMAPS
-    assert limits.limits_of(settings.config_of({"max_pages": 100})).max_sitemaps == 100
+    assert limits.frontier_limits_of(settings.config_of({})).max_sitemaps == limits.MOST_SITEMAPS
+    assert limits.frontier_limits_of(settings.config_of({"max_pages": 100})).max_sitemaps == 100
 
 
 def test_what_is_kept_is_the_same_in_any_order() -> None:
-    one = settings.plain({"a": (1, 2), "b": {"x": 1, "y": 2}})
-    assert settings.same(one, {"b": {"y": 2, "x": 1}, "a": [1, 2]})
-    assert not settings.same(one, {"b": {"y": 2, "x": 1}, "a": [2, 1]})
+    one = settings.storable_settings({"a": (1, 2), "b": {"x": 1, "y": 2}})
+    assert settings.are_equal_settings(one, {"b": {"y": 2, "x": 1}, "a": [1, 2]})
+    assert not settings.are_equal_settings(one, {"b": {"y": 2, "x": 1}, "a": [2, 1]})
     assert one == {"a": [1, 2], "b": {"x": 1, "y": 2}}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.engine.crawls.memory import LEAST_BYTES, PAGE_BYTES, check_memory, flight_within
+from weft.engine.crawls.memory import LEAST_BYTES, PAGE_BYTES, check_memory, most_in_flight_within
 from weft.errors import BadInput
 
 
@@ -25,7 +25,7 @@ from weft.errors import BadInput
 def test_urls_and_pages_share_a_crawls_memory(
     memory: int | None, in_flight: int | None, urls: int, flight: int | None
 ) -> None:
-    assert flight_within(memory, in_flight, urls) == flight
+    assert most_in_flight_within(memory, in_flight, urls) == flight
 
 
 @pytest.mark.parametrize("given", [0, -1, LEAST_BYTES - 1, True, 1e9, "much"])

@@ -32,14 +32,14 @@ def test_counts_of_pods_and_pressure_go_on_after_a_restart(tmp_path: Path) -> No
     progress = CrawlProgress(tmp_path / "status.json", 1)
     for _ in range(2):
         metrics = EngineMetrics(Metrics(tmp_path, SLOT), 10)
-        metrics.crossed(30, 0.004)
-        metrics.crossed(20, 0.2)
+        metrics.count_received_links(30, 0.004)
+        metrics.count_received_links(20, 0.2)
         events = {"soft": 2, "hard": 1}
-        metrics.before_save.append(partial(metrics.held_back, events))
-        metrics.waiting(6)
-        metrics.update(progress, STATS, 9)
+        metrics.before_save.append(partial(metrics.record_back_pressure, events))
+        metrics.record_outbox(6)
+        metrics.save_if_due(progress, STATS, 9)
         events["soft"] = 3
-        metrics.update(progress, STATS, 9, now=True)
+        metrics.save_if_due(progress, STATS, 9, now=True)
     figures = saved(tmp_path)
     assert figures["weft_cross_pod_writes_total",] == [4]
     assert figures["weft_cross_pod_links_total",] == [100]
@@ -56,12 +56,12 @@ def test_counts_of_names_and_bodies_go_on_after_a_restart(tmp_path: Path) -> Non
     progress = CrawlProgress(tmp_path / "status.json", 1)
     for _ in range(2):
         metrics, counts, spool = EngineMetrics(Metrics(tmp_path, SLOT), 10), NameCounts(), Spool(1 << 20)
-        metrics.before_save += [partial(metrics.names, counts), partial(metrics.bodies, spool)]
-        metrics.update(progress, None, 0)
+        metrics.before_save += [partial(metrics.record_lookups, counts), partial(metrics.record_body_memory, spool)]
+        metrics.save_if_due(progress, None, 0)
         counts.outcomes["timeout"] += 3
         counts.known, counts.seconds, counts.running, spool.files, spool.held = 5, 1.5, 2, 4, 77
-        metrics.update(progress, None, 0, now=True)
-        metrics.update(progress, None, 0, now=True)
+        metrics.save_if_due(progress, None, 0, now=True)
+        metrics.save_if_due(progress, None, 0, now=True)
     figures = saved(tmp_path)
     assert figures["weft_dns_lookups_total", "timeout"] == [6] and figures["weft_dns_lookups_total", "found"] == [0]
     assert (figures["weft_dns_cached_total",], figures["weft_dns_seconds_total",]) == ([10], [3.0])
@@ -72,7 +72,7 @@ def test_counts_of_names_and_bodies_go_on_after_a_restart(tmp_path: Path) -> Non
 def test_errors_of_one_kind_add_up_whatever_their_particulars(tmp_path: Path) -> None:
     progress = CrawlProgress(tmp_path / "status.json", 1)
     progress.errors.update({"robots: Disallow: /a (line 3)": 2, "robots: Disallow: /b (line 4)": 5, "timeout": 1})
-    EngineMetrics(Metrics(tmp_path, SLOT), 10).update(progress, None, 0)
+    EngineMetrics(Metrics(tmp_path, SLOT), 10).save_if_due(progress, None, 0)
     figures = saved(tmp_path)
     assert figures["weft_errors_total", "robots"] == [7]
     assert figures["weft_errors_total", "timeout"] == [1]
@@ -84,17 +84,17 @@ def test_nothing_is_saved_before_it_is_time(tmp_path: Path) -> None:
     metrics = EngineMetrics(Metrics(tmp_path, SLOT), 10, clock=lambda: now[0])
     for at, pages in ((0.0, 1), (9.9, 2), (10.0, 3)):
         now[0], progress.status.pages = at, pages
-        metrics.update(progress, STATS, 0)
+        metrics.save_if_due(progress, STATS, 0)
         assert saved(tmp_path)["weft_pages_total",] == [1 if at < 10 else 3]
 
 
 def test_transfers_are_timed_by_kind_and_pages_sized(tmp_path: Path) -> None:
     metrics = EngineMetrics(Metrics(tmp_path, SLOT), 10)
-    metrics.fetched(Purpose.PAGE, result(200, 5000, 0.2))
-    metrics.fetched(Purpose.PAGE, result(0, 0, 3.0))  # no answer has no size
-    metrics.fetched(Purpose.ROBOTS, result(200, 70, 0.5))
-    metrics.fetched(Purpose.SITEMAP, result(200, 900, 0.25))
-    metrics.update(CrawlProgress(tmp_path / "status.json", 1), STATS, 0)
+    metrics.count_transfer(Purpose.PAGE, result(200, 5000, 0.2))
+    metrics.count_transfer(Purpose.PAGE, result(0, 0, 3.0))  # no answer has no size
+    metrics.count_transfer(Purpose.ROBOTS, result(200, 70, 0.5))
+    metrics.count_transfer(Purpose.SITEMAP, result(200, 900, 0.25))
+    metrics.save_if_due(CrawlProgress(tmp_path / "status.json", 1), STATS, 0)
     figures = saved(tmp_path)
     times = {kind: figures["weft_fetch_seconds", kind] for kind in ("page", "robots", "sitemap")}
     assert {kind: (sum(values[:-1]), round(values[-1], 3)) for kind, values in times.items()} == {
@@ -106,7 +106,7 @@ def test_transfers_are_timed_by_kind_and_pages_sized(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_in_the_saved_numbers_costs_them_alone(tmp_path: Path) -> None:
-    EngineMetrics(Metrics(tmp_path, SLOT), 10).update(CrawlProgress(None, 1), STATS, 9, now=True)
+    EngineMetrics(Metrics(tmp_path, SLOT), 10).save_if_due(CrawlProgress(None, 1), STATS, 9, now=True)
     path = tmp_path / f"{SLOT.name}.metrics"
     whole = path.read_bytes()
     lost = 0

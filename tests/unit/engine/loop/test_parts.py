@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from weft.config import PolitenessSection
-from weft.engine.loop.fetcher.robots import MOST_TRIES, TRIES, is_worth_another, record_of
+from weft.engine.loop.fetcher.robots import MOST_ATTEMPTS, ROBOTS_ATTEMPTS, is_worth_another_attempt, record_of
 from weft.engine.loop.fetcher.verdict import VerdictKind, backoff_s, failure_of, kind_of, site_health
 from weft.engine.loop.parser.suspects import Heartbeat, Suspects, read_heartbeat
 from weft.engine.loop.progress import CrawlProgress, read_status
@@ -55,7 +55,7 @@ def tries(answer: FetchResult, *, known: bool = False, backoff_s: float = 1.0, p
     """How often a robots.txt is asked for that always answers so."""
     section = PolitenessSection(delay_s=1.0, places=1, retry_backoff_s=backoff_s, robots_patience_s=patience_s)
     attempt = 0
-    while is_worth_another(answer, attempt, section, known=known):
+    while is_worth_another_attempt(answer, attempt, section, known=known):
         attempt += 1
     return attempt + 1
 
@@ -64,12 +64,12 @@ def test_a_robots_txt_is_waited_for_where_somebody_answers() -> None:
     ill, dead = result(503), result(0, "timeout")
     assert tries(ill) == 8, "after waits of 1 + 2 + 4 + 8 + 16 + 32 + 60 seconds"
     assert tries(result(500)) == tries(result(429)) == 8
-    assert tries(ill, patience_s=0.0) == TRIES
+    assert tries(ill, patience_s=0.0) == ROBOTS_ATTEMPTS
     assert tries(ill, patience_s=20.0) == 6
     assert tries(ill, patience_s=600.0) > tries(ill)
-    assert tries(dead) == TRIES, "it is more likely dead than ill"
+    assert tries(dead) == ROBOTS_ATTEMPTS, "it is more likely dead than ill"
     assert tries(dead, known=True) == 8, "it was read before"
-    assert tries(ill, backoff_s=0.0) == MOST_TRIES + 1
+    assert tries(ill, backoff_s=0.0) == MOST_ATTEMPTS + 1
 
 
 def test_what_a_result_says_of_its_site() -> None:
@@ -132,8 +132,8 @@ def test_a_page_that_kills_its_parser_twice_is_poison(tmp_path: Path) -> None:
         suspects.close()
     again = Suspects(Heartbeat(tmp_path))
     assert (again.died_on, again.is_poison(42)) == (0, True), "it is remembered, and not counted twice"
-    again.parsing(7)
-    again.parsed()
+    again.mark_parsing(7)
+    again.clear_mark()
     before = read_heartbeat(tmp_path)
     again.send_heartbeat()
     assert read_heartbeat(tmp_path) == (before[0] + 1, 0)
@@ -161,7 +161,7 @@ def test_a_torn_pulse_file_is_as_none(tmp_path: Path) -> None:
 def test_progress_goes_on_from_an_earlier_run(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
     progress = CrawlProgress(path, 1)
-    progress.page("http://a/1", 100)
+    progress.count_page("http://a/1", 100)
     progress.refused["scope"] += 3
     progress.errors["timeout"] += 1
     progress.write("running")

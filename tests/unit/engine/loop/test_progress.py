@@ -50,7 +50,7 @@ def test_a_row_is_a_failure_or_a_refusal_or_neither() -> None:
 def test_a_process_that_was_killed_takes_up_what_its_store_holds(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
     first = CrawlProgress(path, 1, "run 1")
-    first.page("http://a/", 100)
+    first.count_page("http://a/", 100)
     first.statuses["200"] += 1
     first.refused.update({"robots": 9, "duplicate": 70})
     first.write("running")  # and more was committed before it died
@@ -76,7 +76,7 @@ def test_a_process_that_was_killed_takes_up_what_its_store_holds(tmp_path: Path)
 def test_a_row_that_is_dropped_is_not_counted(tmp_path: Path, kind: tuple[int, str]) -> None:
     progress = CrawlProgress(tmp_path / "status.json", 1)
     progress.restore(HELD)
-    progress.dropped(row(*kind))
+    progress.uncount_row(row(*kind))
     fewer = {key: rows - (key == kind) for key, rows in KINDS.items()}
     is_page = kind == (200, "")
     held = Stats(18, 5 - is_page, 0, 0, 0.0, 0.0, {}, {}, {}, {}, [], fewer, 800 - 10 * is_page)
@@ -90,7 +90,7 @@ def test_at_the_end_what_did_not_come_home_is_queued(tmp_path: Path) -> None:
     progress = CrawlProgress(tmp_path / "status.json", 1)
     progress.note_frontier(FrontierStats(10, 3, 50, 4, 50, 37, 30), 3)
     assert (progress.status.queued, progress.status.in_flight) == (10, 3)
-    progress.ends(FrontierStats(10, 2, 50, 4, 50, 37, 30, to_parse=1))
+    progress.record_final_stats(FrontierStats(10, 2, 50, 4, 50, 37, 30, to_parse=1))
     status = progress.status
     assert (status.queued, status.in_flight) == (13, 0)
     assert status.admitted == status.finished + status.queued

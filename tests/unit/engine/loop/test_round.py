@@ -16,7 +16,7 @@ from weft.engine.loop.fetcher.answer import EndedTransfer
 from weft.engine.loop.parser.discovered_links import DiscoveredLinks
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.round import Round
-from weft.engine.loop.rows import Rows
+from weft.engine.loop.rows import RowMaker
 from weft.frontier.contract import Admission, CrawlLimits, EndedLease, PageLinks, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease
@@ -74,7 +74,7 @@ class Parts:
         )  # fmt: skip
         self.discovered_links = DiscoveredLinks(self.frontier, self.store)
         self.round = Round(self.frontier, self.store, {number: self.crawl}, self.discovered_links)
-        self.rows = Rows(self.store, self.round)
+        self.rows = RowMaker(self.store, self.round)
         for site in SITES:
             self.frontier.sites.robots_known(site[:-1], RobotsRecord("allow", b"", 9e12), None)
 
@@ -95,7 +95,7 @@ class Parts:
         self.store.write()
         self.frontier.durability.commit()
         self.store.commit()
-        self.round.committed()
+        self.round.note_commit()
         return [row.url for row in self.store.rows()]
 
     def close(self) -> None:
@@ -113,9 +113,9 @@ def parts(tmp_path: Path) -> Iterable[Parts]:
 def test_a_round_is_one_call_of_each_kind_and_links_come_before_ends(parts: Parts) -> None:
     leases = parts.claimed([Found(site, 0) for site in SITES])
     for lease in leases:
-        parts.round.cool(TransferEnd(lease, parts.frontier.now()))
-        parts.round.links(parts.crawl, lease, [f"{lease.url}own", "http://shared.test/"])
-        parts.rows.record(parts.answer(lease), error="")
+        parts.round.add_cooled(TransferEnd(lease, parts.frontier.now()))
+        parts.round.add_links(parts.crawl, lease, [f"{lease.url}own", "http://shared.test/"])
+        parts.rows.make_row(parts.answer(lease), error="")
     assert parts.frontier.told == [], "nothing is told before the round is over"
     parts.round.flush()
     assert parts.frontier.told == ["cool 3", "links 4", "finish 3 1"]
@@ -134,20 +134,20 @@ def test_the_row_of_an_item_that_was_leased_again_stays_when_both_answers_come_i
     (again,) = parts.frontier.leases.claim("other", 10)
     assert again.item == late.item
     for lease in (late, again):
-        parts.rows.record(parts.answer(lease), error="")
+        parts.rows.make_row(parts.answer(lease), error="")
     parts.round.flush()
     assert parts.committed() == [late.url]
 
 
 def test_an_end_that_comes_too_late_leaves_no_row(parts: Parts) -> None:
     leases = parts.claimed([Found(SITES[0], 0), Found(SITES[1], 0)])
-    parts.rows.record(parts.answer(leases[0]), error="")
+    parts.rows.make_row(parts.answer(leases[0]), error="")
     parts.round.flush()
     parts.frontier.time += 1000.0
     assert parts.frontier.leases.claim("other", 10) == [], "given back, its site waits the full delay"
     parts.frontier.time += 1.0
     assert [lease.item for lease in parts.frontier.leases.claim("other", 10)] == [leases[1].item]
-    parts.rows.record(parts.answer(leases[1]), error="")
+    parts.rows.make_row(parts.answer(leases[1]), error="")
     parts.round.flush()
     assert parts.progress.status.pages == 1
     assert parts.committed() == [SITES[0]]
@@ -159,9 +159,9 @@ def test_pages_of_one_round_that_bring_each_other_nearer_are_expanded(tmp_path: 
     parts = Parts(tmp_path, max_depth=2)
     deep, shallow = parts.claimed([Found(SITES[0], 2), Found(SITES[1], 0)])
     for lease, link in ((deep, "http://below.test/"), (shallow, deep.url)):
-        near = parts.discovered_links.near(lease, [link])
-        parts.round.links(parts.crawl, near, [link])
-        parts.rows.record(parts.answer(lease), error="")
+        near = parts.discovered_links.record_links(lease, [link])
+        parts.round.add_links(parts.crawl, near, [link])
+        parts.rows.make_row(parts.answer(lease), error="")
     parts.round.flush()
     queued = {item.url: item.depth for item in parts.frontier.queue.items(parts.crawl.number)}
     assert queued == {"http://below.test/": 2}, "its page was fetched at depth 2, and lies at depth 1"
@@ -172,12 +172,12 @@ def test_what_another_process_has_not_committed_yet_is_expanded_when_it_has(tmp_
     parts = Parts(tmp_path, max_depth=2)
     (deep,) = parts.claimed([Found(SITES[0], 2)])
     parts.round.expand(parts.crawl, [(deep.item, deep.url, 1)])
-    parts.round.committed()
+    parts.round.note_commit()
     assert list(parts.frontier.queue.items(parts.crawl.number)) == []
     body = b'<a href="http://below.test/">'
     answer = parts.answer(deep)
     answer.result = msgspec.structs.replace(answer.result, body=body)
-    parts.rows.record(answer, error="")
+    parts.rows.make_row(answer, error="")
     parts.committed()
     assert [(item.url, item.depth) for item in parts.frontier.queue.items(parts.crawl.number)] == [
         ("http://below.test/", 2)

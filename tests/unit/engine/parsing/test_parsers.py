@@ -17,7 +17,7 @@ from pace import patience
 
 from weft.engine.parsing import parsers
 from weft.engine.parsing.extracted import NAMES, Asked, Extracted, PageFormats, Reply, framed, reply_of
-from weft.engine.parsing.parsers import Parsers, Pending
+from weft.engine.parsing.parsers import Parsers, PendingPage
 from weft.errors import Missing, Unparsed, WeftError
 from weft.extract.formats import Shape, render
 from weft.extract.kind import BodyKind
@@ -55,14 +55,14 @@ def _marks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_TEST_ENDLESS_MARK", "holds-parsers")
 
 
-def text_of(pages: Parsers, pending: Pending) -> str:
+def text_of(pages: Parsers, pending: PendingPage) -> str:
     try:
         return pages.result(pending).text
     except Unparsed as error:
         return error.kind
 
 
-def submit(pages: Parsers, text: str) -> Pending:
+def submit(pages: Parsers, text: str) -> PendingPage:
     return pages.submit(f"<p>{text}".encode(), f"http://a.test/{text}", "text/html", ["text"])
 
 
@@ -176,7 +176,7 @@ def test_large_pages_both_ways_do_not_block_each_other() -> None:
 
 
 def test_on_done_gets_each_page_once() -> None:
-    done: list[Pending] = []
+    done: list[PendingPage] = []
     with Parsers(limit_s=patience(0.3)) as pages:
         pages.on_done = done.append
         pending = [submit(pages, text) for text in ("a", "kills-parsers", "b", "holds-parsers", "c")]

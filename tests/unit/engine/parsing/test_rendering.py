@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from weft.engine.parsing.parsers import Parsers
-from weft.engine.parsing.rendering import Renderer, order_of
+from weft.engine.parsing.rendering import FormatReader, page_formats_of
 from weft.engine.stored.stored_page import CrawledPage
 from weft.errors import Unparsed
 from weft.extract.rules.field_rules import BadRules
@@ -24,10 +24,10 @@ def page(body: str) -> CrawledPage:
 
 def test_pages_are_rendered_by_one_order_and_one_that_kills_costs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_TEST_DEADLY_MARK", "kills-parsers")
-    order = order_of(["markdown", "links"], only_main_content=False, exclude_tags=[".ad"])
+    order = page_formats_of(["markdown", "links"], only_main_content=False, exclude_tags=[".ad"])
     bodies = ["<h1>A</h1><a href=x>y</a><p class=ad>no", "kills-parsers", "<h1>B</h1>"]
     with Parsers() as parsers:
-        renderer = Renderer(parsers, order)
+        renderer = FormatReader(parsers, order)
         first, second, third = [renderer(page(body)) for body in bodies]
         assert first() == {"markdown": "# A\n\n[y](http://a.test/dir/x)", "links": ["http://a.test/dir/x"]}
         with pytest.raises(Unparsed):
@@ -41,7 +41,9 @@ def test_pages_are_rendered_by_one_order_and_one_that_kills_costs_itself(monkeyp
 @pytest.mark.parametrize("shape", [{}, {"only_main_content": False}, {"exclude_tags": [".ad"]}])
 def test_links_in_markdown_are_kept_or_not(links: str, says: str, shape: dict[str, Any]) -> None:
     with Parsers() as parsers:
-        found = Renderer(parsers, order_of(["markdown"], links=links, **shape))(page("<p>See <a href=x>y</a></p>"))()
+        found = FormatReader(parsers, page_formats_of(["markdown"], links=links, **shape))(
+            page("<p>See <a href=x>y</a></p>")
+        )()
     assert found == {"markdown": says}
 
 
@@ -60,5 +62,5 @@ def test_the_same_in_process() -> None:
 )
 def test_what_cannot_be_rendered_is_refused_by_name(formats: list[str], options: dict[str, Any], path: str) -> None:
     with pytest.raises(BadRules) as caught:
-        order_of(formats, **options)
+        page_formats_of(formats, **options)
     assert [at for at, _ in caught.value.found] == [path]

@@ -16,7 +16,7 @@ import pytest
 from pace import patience
 
 from weft.engine.process import channel
-from weft.engine.process.channel import ChannelServer, Connection, Gone, Peer, socket_path
+from weft.engine.process.channel import ChannelServer, Connection, EngineGone, Peer, socket_path
 from weft.errors import BadInput, Busy, DiskFull, Missing, WeftError
 from weft.frontier.redis.connection import Unreachable
 
@@ -70,8 +70,8 @@ def connect(tmp_path: Path) -> Iterator[Callable[[], socket.socket]]:
 
 
 def committed(server: ChannelServer) -> None:
-    server.seal()
-    server.reply()
+    server.seal_replies()
+    server.send_sealed_replies()
 
 
 def received(peer: socket.socket) -> list[Any]:
@@ -89,8 +89,8 @@ def test_a_request_may_come_in_any_pieces(
         assert not server.turn() and not echo.heard
         peer.sendall(bytes([byte]))
     assert server.turn(), "a reply waits"
-    server.answer()
-    server.reply()
+    server.reply_to_reads()
+    server.send_sealed_replies()
     peer.setblocking(False)
     with pytest.raises(BlockingIOError):
         peer.recv(1)  # not before what it promises is kept
@@ -104,7 +104,7 @@ def test_questions_are_answered_without_a_commit(server: ChannelServer, connect:
     server.turn()
     peer.sendall(framed([1, "ask", {}]))
     assert not server.turn(), "nothing must be committed for it"
-    server.answer()
+    server.reply_to_reads()
     assert received(peer) == [1, "ok", {}]
 
 
@@ -127,7 +127,7 @@ def test_an_error_goes_out_under_a_name_that_the_other_side_knows() -> None:
         (Missing.said("x"), "Missing"),
         (DiskFull(Path("x")), "WeftError"),
     ):
-        assert channel.kind_of(error) == kind and channel.ERRORS[kind]("x").exit_code == error.exit_code
+        assert channel.error_name(error) == kind and channel.ERRORS[kind]("x").exit_code == error.exit_code
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_reader_that_does_not_read_keeps_the_last_notice_alone(
     server.turn()
     peer.sendall(framed([1, "subscribe", {}]))
     server.turn()
-    server.answer()
+    server.reply_to_reads()
     (reader,) = server.subscribers
     for number in range(5000):
         server.notify(reader, [number, "x" * 1000])
@@ -199,7 +199,7 @@ def test_a_connection_waits_for_its_reply_and_raises_what_was_raised(server: Cha
         while not over.wait(0.005):
             server.turn()
             committed(server)
-            server.answer()
+            server.reply_to_reads()
             for peer in server.subscribers:
                 server.notify(peer, "news")
 
@@ -225,9 +225,9 @@ def test_a_connection_waits_for_its_reply_and_raises_what_was_raised(server: Cha
 
 
 def test_nobody_listens(tmp_path: Path) -> None:
-    with pytest.raises(Gone, match="no engine listens"):
+    with pytest.raises(EngineGone, match="no engine listens"):
         Connection(tmp_path / "nobody.sock")
-    with pytest.raises(Gone):
+    with pytest.raises(EngineGone):
         Connection(tmp_path / ("x" * 200))
 
 

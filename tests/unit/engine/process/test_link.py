@@ -9,7 +9,7 @@ import pytest
 import uvloop
 from pace import patience
 
-from weft.engine.process.channel import Gone, socket_path
+from weft.engine.process.channel import EngineGone, socket_path
 from weft.engine.process.link import EngineLink
 
 
@@ -18,7 +18,7 @@ def test_who_has_less_patience_does_not_wait_for_who_has_more(tmp_path: Path) ->
         link = EngineLink(tmp_path)
         patient = asyncio.create_task(link.call("standings", patience(60)))
         await asyncio.sleep(0.01)  # it connects, for all
-        with pytest.raises(Gone):
+        with pytest.raises(EngineGone):
             await link.call("standings", 0.05)
         assert not patient.done()
         patient.cancel()
@@ -34,9 +34,9 @@ def test_a_connection_that_is_closed_before_its_end_was_read_is_gone(tmp_path: P
         path.parent.mkdir(parents=True, exist_ok=True)
         server = await asyncio.start_unix_server(lambda _reader, _writer: None, path)
         link = EngineLink(tmp_path)
-        wire = await link._connected(float("inf"))
+        wire = await link._connect_until(float("inf"))
         wire._writer.transport.abort()  # as after a kill: nothing has run yet that could have heard of it
-        with pytest.raises(Gone):
+        with pytest.raises(EngineGone):
             await asyncio.wait_for(wire.call("standings", {}), patience(10))
         server.close()
         await link.close()

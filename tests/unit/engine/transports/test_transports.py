@@ -106,7 +106,7 @@ def test_a_way_is_closed_with_its_last_user_but_one_stays(transports: Transports
     transports.close(plain)
     assert not made[0].is_closed, "it is there for the next crawl"
     assert transports.open(plain) is made[0]
-    transports.shut()
+    transports.close_all()
     assert made[0].is_closed
 
 
@@ -114,7 +114,7 @@ def test_slots_are_counted_over_all_of_them(transports: Transports, made: list[R
     transports.open(FetchSection()), transports.open(FetchSection(allow_private=True))
     for at, transport in enumerate(made):
         transport.submit("", (), at)
-    assert (transports.in_flight, transports.free) == (2, 2)
+    assert (transports.in_flight, transports.free_slots) == (2, 2)
 
 
 def test_what_was_aborted_for_a_closed_way_is_told_all_the_same(transports: Transports, made: list[Recorder]) -> None:
@@ -139,6 +139,6 @@ def test_a_result_or_a_watched_descriptor_ends_the_wait(transports: Transports, 
     assert transports.poll(patience(10)) == [] and heard == ["c"]
     assert time.monotonic() - began < patience(10), "it waited to the end"
     assert transports.poll(0.01) == []
-    transports.shut()
+    transports.close_all()
     os.close(readable)
     os.close(ring)

@@ -62,7 +62,7 @@ def test_a_packed_map_does_what_a_dict_does(monkeypatch: pytest.MonkeyPatch, ent
 
 
 def test_a_set_of_names_is_the_same_when_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "_FEW", 10)
+    monkeypatch.setattr(names, "_MOST_PLAIN_NAMES", 10)
     found = names.NameSet(f"host{number}" for number in range(9))
     assert [found.add("host8"), found.add("host9"), found.add("host10"), found.add("host10")] == [
         False,

@@ -17,7 +17,7 @@ from weft.frontier.contract import SitesPart
 from weft.records import Lease
 
 MAX_SHARED_BYTES = 64 * 1024  # of one site's cookies: more than this is not shared with other processes
-_KEPT = 50_000
+_MOST_SITES = 50_000
 
 
 class CookieShare:
@@ -27,19 +27,19 @@ class CookieShare:
         self._crawl = crawl
         self.jar = jar
         self._suffix = f" {name}" if name else ""
-        self._sites = sites
-        self._loaded: dict[str, int] = {}  # by site: the version of the copy in the jar
+        self._cookies_by_site = sites
+        self._loaded_versions: dict[str, int] = {}  # by site: the version of the copy in the jar
 
-    def catch_up(self, lease: Lease) -> None:
+    def load_shared_cookies(self, lease: Lease) -> None:
         """Loads the cookies that other processes got from the lease's site."""
         if self._suffix:
             lease = msgspec.structs.replace(lease, key=lease.key + self._suffix)
-        copy = self._sites.cookies_of(lease)
-        if copy is not None and self._loaded.get(lease.key) != copy[0]:
+        copy = self._cookies_by_site.cookies_of(lease)
+        if copy is not None and self._loaded_versions.get(lease.key) != copy[0]:
             self.jar.load(copy[1])
-            self._remember(lease.key, copy[0])
+            self._keep_copy(lease.key, copy[0])
 
-    def store(self, url: str, path: str, values: Sequence[str], now: float) -> None:
+    def store_cookies(self, url: str, path: str, values: Sequence[str], now: float) -> None:
         """Stores the cookies that a response set, and shares them if names or values have changed."""
         host = urls.host_of(url)
         base = urls.domain(host)
@@ -49,10 +49,10 @@ class CookieShare:
             return
         data = self.jar.dump(base)
         if len(data) <= MAX_SHARED_BYTES:
-            key = self._sites.key_of(url) + self._suffix
-            self._remember(key, self._sites.keep_cookies(self._crawl, key, data))
+            key = self._cookies_by_site.key_of(url) + self._suffix
+            self._keep_copy(key, self._cookies_by_site.keep_cookies(self._crawl, key, data))
 
-    def _remember(self, key: str, copy: int) -> None:
-        if len(self._loaded) >= _KEPT:
-            self._loaded.clear()
-        self._loaded[key] = copy
+    def _keep_copy(self, key: str, copy: int) -> None:
+        if len(self._loaded_versions) >= _MOST_SITES:
+            self._loaded_versions.clear()
+        self._loaded_versions[key] = copy

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weft.engine.crawls.running_crawl import RunningCrawl
 
 
-class Earlier(NamedTuple):
+class EarlierVisit(NamedTuple):
     """A page as an earlier visit found it: the row of that visit, and its validators."""
 
     row: Row
@@ -30,10 +30,10 @@ class Earlier(NamedTuple):
     last_modified: str | None
 
 
-class Visits(Protocol):
+class VisitSource(Protocol):
     """A source of earlier visits, by URL."""
 
-    def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, Earlier]:
+    def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, EarlierVisit]:
         """The earlier visits of those URLs at which there was a whole page."""
 
 
@@ -43,10 +43,10 @@ class StoredVisits:
     def __init__(self, store: PageStore) -> None:
         self._pages = store.known()
 
-    def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, Earlier]:
+    def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, EarlierVisit]:
         """The earlier visits of those URLs at which there was a whole page."""
         heads = ((url, page.row, Head(page.head)) for url, page in self._pages.find(urls, crawl).items())
-        return {url: Earlier(row, head.etag, head.last_modified) for url, row, head in heads}
+        return {url: EarlierVisit(row, head.etag, head.last_modified) for url, row, head in heads}
 
 
 class GivenVisits:
@@ -55,53 +55,53 @@ class GivenVisits:
     def __init__(self, store: PageStore) -> None:
         self._store = store
 
-    def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, Earlier]:
+    def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, EarlierVisit]:
         """The earlier visits of those URLs at which there was a whole page."""
         found = self._store.visited(crawl, urls).items()
-        return {url: Earlier(_row(visit, crawl), visit.etag, visit.last_modified) for url, visit in found}
+        return {url: EarlierVisit(_row_of_visit(visit, crawl), visit.etag, visit.last_modified) for url, visit in found}
 
 
-def _row(visit: PastVisit, crawl: int) -> Row:
+def _row_of_visit(visit: PastVisit, crawl: int) -> Row:
     return Row(0, crawl, visit.url, visit.url, 200, visit.at, "", "", "", "", 0, 0, visit.digest, 0, "")
 
 
 class Revisits:
     """The earlier visits of the pages that are in flight."""
 
-    def __init__(self, visits: Visits) -> None:
+    def __init__(self, visits: VisitSource) -> None:
         self._visits = visits
-        self._foreseen: dict[int, Earlier | None] = {}
-        self._known: dict[int, Row] = {}
+        self._looked_up: dict[int, EarlierVisit | None] = {}
+        self._rows_read: dict[int, Row] = {}
 
-    def foresee(self, leases: Sequence[Lease]) -> None:
+    def look_up_visits(self, leases: Sequence[Lease]) -> None:
         """Looks up the earlier visits that `conditions` will be asked for."""
         pages = [lease for lease in leases if lease.purpose is Purpose.PAGE]
         if not pages:
             return
         found = self._visits.find([lease.url for lease in pages], pages[0].crawl)
-        self._foreseen = {lease.item: found.get(lease.url) for lease in pages}
+        self._looked_up = {lease.item: found.get(lease.url) for lease in pages}
 
     def conditions(self, lease: Lease) -> list[tuple[str, str]]:
         """Headers that let the server answer \"not modified\"; none for a page that is not known, or not whole."""
-        if lease.item not in self._foreseen:
-            self.foresee([lease])
-        known = self._foreseen.pop(lease.item)
+        if lease.item not in self._looked_up:
+            self.look_up_visits([lease])
+        known = self._looked_up.pop(lease.item)
         if known is None:
             return []
-        self._known[lease.item] = known.row
+        self._rows_read[lease.item] = known.row
         headers = [("If-None-Match", known.etag), ("If-Modified-Since", known.last_modified)]
         return [(name, value) for name, value in headers if value]
 
-    def known(self, lease: Lease) -> Row | None:
+    def earlier_row(self, lease: Lease) -> Row | None:
         """The row of a page's last visit; read once, when the result has arrived."""
-        return self._known.pop(lease.item, None)
+        return self._rows_read.pop(lease.item, None)
 
 
-def foresee(crawls: Mapping[int, RunningCrawl], leases: Sequence[Lease]) -> None:
+def look_up_earlier_visits(crawls: Mapping[int, RunningCrawl], leases: Sequence[Lease]) -> None:
     """Looks up earlier visits for the leases of a claim, of crawls that visit pages again."""
     for number in {lease.crawl for lease in leases}:
         if (revisits := crawls[number].revisits) is not None:
-            revisits.foresee([lease for lease in leases if lease.crawl == number])
+            revisits.look_up_visits([lease for lease in leases if lease.crawl == number])
 
 
 def is_unchanged(before: Row, result: FetchResult) -> bool:

@@ -22,12 +22,12 @@ from weft.frontier.contract import RobotsRecord, SitesPart
 from weft.records import FetchResult, Reason
 
 ROBOTS_BYTES = MAX_BODY_BYTES + 1  # one more than `Robots.parse` reads: so it sees that the file was cut
-TRIES = 3  # at least; no more than these if nothing answers
-MOST_TRIES = 50  # the most, however short the waits are
-MAX_HOPS = 5
-ASK_AGAIN_S = 600.0  # an unreachable robots.txt is requested again after this
-SEED_AGAIN_S = 5.0  # ... or after this if a user gives a seed there: the site may have recovered
-_KEPT = 10_000
+ROBOTS_ATTEMPTS = 3  # at least; no more than these if nothing answers
+MOST_ATTEMPTS = 50  # the most, however short the waits are
+MAX_ROBOTS_REDIRECTS = 5
+REPEAT_AFTER_S = 600.0  # an unreachable robots.txt is requested again after this
+REPEAT_FOR_SEED_S = 5.0  # ... or after this if a user gives a seed there: the site may have recovered
+_MOST_PARSED = 10_000
 
 
 class RobotsBook:
@@ -44,7 +44,7 @@ class RobotsBook:
         self.agent = product_token(user_agent)
         self._parsed: OrderedDict[str, tuple[RobotsRecord, Robots]] = OrderedDict()
 
-    def of(self, origin: str) -> tuple[RobotsRecord, Robots]:
+    def rules_of_origin(self, origin: str) -> tuple[RobotsRecord, Robots]:
         """The origin's record and its rules; the frontier has the record, or would not have leased a page."""
         entry = self._parsed.get(origin)
         record = self._sites.robots(self._trust + origin)
@@ -52,16 +52,16 @@ class RobotsBook:
             return UNREACHABLE, Robots.DISALLOW_ALL
         if entry is None or entry[0] is not record:
             entry = self._parsed[origin] = (record, rules_of(record))
-            if len(self._parsed) > _KEPT:
+            if len(self._parsed) > _MOST_PARSED:
                 self._parsed.popitem(last=False)
         return entry
 
     def is_known(self, origin: str, wall: float) -> bool:
         """Whether there is a valid record for an origin: `of` can answer without a request."""
-        record = self._sites.robots(self.about(origin))
+        record = self._sites.robots(self.trusted_name(origin))
         return record is not None and record.expires > wall
 
-    def about(self, origin: str) -> str:
+    def trusted_name(self, origin: str) -> str:
         """An origin as `learn` and leases name it: prefixed with the trust of the crawls that share its robots.txt."""
         return self._trust + origin
 
@@ -70,10 +70,14 @@ class RobotsBook:
         record = self._sites.robots(about)
         return record is not None and record.status in ("ok", "allow")
 
-    def may_be_well_again(self, origin: str, wall: float) -> bool:
+    def may_be_reachable_again(self, origin: str, wall: float) -> bool:
         """Whether an origin's robots.txt was unreachable, and long enough ago to request it once more for a seed."""
         record = self._sites.robots(self._trust + origin)
-        return record is not None and record.status in REFUSALS and wall >= record.expires - ASK_AGAIN_S + SEED_AGAIN_S
+        return (
+            record is not None
+            and record.status in REASON_BY_ROBOTS_STATE
+            and wall >= record.expires - REPEAT_AFTER_S + REPEAT_FOR_SEED_S
+        )
 
     def rule_against(self, url: str, robots: Robots) -> str:
         """The rule that forbids a URL, with its line; empty if it is allowed."""
@@ -82,7 +86,7 @@ class RobotsBook:
         verdict = robots.verdict(self.agent, url)
         return f"{verdict.rule} (line {verdict.line})"
 
-    def forbids(self, record: RobotsRecord, origin: str, found: Sequence[str]) -> dict[str, str]:
+    def forbidden_urls(self, record: RobotsRecord, origin: str, found: Sequence[str]) -> dict[str, str]:
         """The rules that forbid newly found URLs, if the origin's rules are cached; others are checked at the claim."""
         entry = self._parsed.get(origin)
         if entry is None or entry[0] is not record or record.status != "ok":
@@ -90,7 +94,7 @@ class RobotsBook:
         forbidden = entry[1].for_agent(self.agent).forbidden(origin, found)
         return {url: self.rule_against(url, entry[1]) for url in forbidden}
 
-    def learn(self, origin: str, record: RobotsRecord) -> Robots:
+    def store_record(self, origin: str, record: RobotsRecord) -> Robots:
         """Reports the record and its Crawl-delay to the frontier; `origin` with its trust prefix, as in the lease."""
         rules = rules_of(record)
         self._sites.robots_known(origin, record, self.crawl_delay_s(origin.removeprefix(self._trust), rules))
@@ -107,7 +111,7 @@ class RobotsBook:
 def record_of(result: FetchResult, wall: float, ttl_s: float) -> RobotsRecord | None:
     """The record that a result makes, or None if the request should be tried again."""
     if result.error == "address":
-        return RobotsRecord("address", b"", wall + ASK_AGAIN_S, result.detail)
+        return RobotsRecord("address", b"", wall + REPEAT_AFTER_S, result.detail)
     endless = result.error == "too_large" and result.body
     if (result.error and not endless) or result.status >= 500 or result.status == 429:
         return None
@@ -119,25 +123,25 @@ def record_of(result: FetchResult, wall: float, ttl_s: float) -> RobotsRecord | 
     return RobotsRecord("allow", b"", wall + ttl_s, f"HTTP {result.status}")
 
 
-def is_worth_another(result: FetchResult, attempt: int, section: PolitenessSection, *, known: bool) -> bool:
+def is_worth_another_attempt(result: FetchResult, attempt: int, section: PolitenessSection, *, known: bool) -> bool:
     """Whether a robots.txt request that failed is tried again.
 
     A server that answers with an error is likely to recover, and so is one whose file was read before: these are tried
     for as long as the retry settings allow. A site that has never answered is more likely dead.
     """
-    if attempt + 1 < TRIES:
+    if attempt + 1 < ROBOTS_ATTEMPTS:
         return True
     waited_s = sum(min(LONGEST_BACKOFF_S, section.retry_backoff_s * 2**one) for one in range(min(attempt, 64)))
-    return (bool(result.status) or known) and waited_s < section.robots_patience_s and attempt < MOST_TRIES
+    return (bool(result.status) or known) and waited_s < section.robots_patience_s and attempt < MOST_ATTEMPTS
 
 
-def unreachable(result: FetchResult, wall: float) -> RobotsRecord:
+def unreachable_record(result: FetchResult, wall: float) -> RobotsRecord:
     """The record of an origin whose robots.txt is unreachable."""
     detail = f"{result.error}: {result.detail}" if result.error else f"HTTP {result.status}"
     if result.error and result.body:
         # The part received reveals nothing of the rest, which may forbid everything (RFC 9309 §2.3.1.4).
         detail += f", after {len(result.body)} bytes"
-    return RobotsRecord("unreachable", b"", wall + ASK_AGAIN_S, detail)
+    return RobotsRecord("unreachable", b"", wall + REPEAT_AFTER_S, detail)
 
 
 def rules_of(record: RobotsRecord) -> Robots:
@@ -148,4 +152,4 @@ def rules_of(record: RobotsRecord) -> Robots:
 
 UNREACHABLE = RobotsRecord("unreachable", b"", 0.0, "not asked")
 # Reasons for refusing pages of an origin whose robots.txt was never read.
-REFUSALS = {"unreachable": Reason.ROBOTS_UNREACHABLE, "address": Reason.ADDRESS}
+REASON_BY_ROBOTS_STATE = {"unreachable": Reason.ROBOTS_UNREACHABLE, "address": Reason.ADDRESS}

@@ -7,7 +7,7 @@ from enum import StrEnum
 from weft.records import RETRYABLE, FetchResult, Reason
 
 # What ends before the site was asked: a kept connection had ended, a proxy does not work, no worker could be asked.
-UNASKED = frozenset({"stale", "bad_proxy", "unasked"})
+UNREQUESTED_ERRORS = frozenset({"stale", "bad_proxy", "unasked"})
 # What says something about the site, not about one page of it.
 SITE_FAILURES = frozenset({"timeout", "connect", "dns", "reset", "tls"})
 _REASONS = frozenset(Reason)
@@ -29,7 +29,7 @@ class VerdictKind(StrEnum):
 
 def kind_of(result: FetchResult) -> VerdictKind:
     """The kind of a result."""
-    if result.error in UNASKED:
+    if result.error in UNREQUESTED_ERRORS:
         return VerdictKind.AGAIN
     if result.error:
         return VerdictKind.RETRY if result.error in RETRYABLE else VerdictKind.FAILED

@@ -12,7 +12,7 @@ from pathlib import Path
 from weft.bodies import FileBody
 from weft.engine.loop.fetcher.answer import EndedTransfer
 from weft.engine.loop.parser.pressure import Pressure
-from weft.engine.loop.parser.spool import SpoolWriter, spooled
+from weft.engine.loop.parser.spool import SpoolWriter, spool_answer
 from weft.frontier.contract import HandedTransfer, ParseQueuePart, SharedFrontier
 from weft.telemetry import Log, Slot
 
@@ -36,9 +36,9 @@ class Handoff:
         self._spool = spool
         self._pressure = pressure
         self._step = step
-        self._handed: list[HandedTransfer] = []
+        self._answers: list[HandedTransfer] = []
 
-    def put(self, answers: Iterable[EndedTransfer]) -> None:
+    def add_answers(self, answers: Iterable[EndedTransfer]) -> None:
         """Adds answers together with the ends of their transfers: a site's slot is free when the page is handed
         over.
         """
@@ -46,25 +46,25 @@ class Handoff:
             assert answer.ended is not None
             body = answer.result.body
             large = body if isinstance(body, FileBody) else None
-            reference = self._spool.add(answer.lease.item, spooled(answer.result, answer.asked_at), large)
-            self._handed.append(HandedTransfer(answer.ended, reference))
+            reference = self._spool.add(answer.lease.item, spool_answer(answer.result, answer.asked_at), large)
+            self._answers.append(HandedTransfer(answer.ended, reference))
             answer.handed = True
 
     def flush(self) -> None:
         """Writes the bytes first, then hands over the references. After an error, call it again."""
-        if not self._handed:
+        if not self._answers:
             return
         self._spool.flush()
         self._step("spooled")
-        valid = self._queue.fetched(self._handed)
-        self._handed.clear()
-        self._spool.referenced()
-        self._pressure.grew(len(valid))
+        valid = self._queue.fetched(self._answers)
+        self._answers.clear()
+        self._spool.note_references()
+        self._pressure.add_pages(len(valid))
         if not all(valid):
             log.warning("leases were over, their pages are dropped", items=valid.count(False))
 
 
-class Outlet:
+class HandoffParts:
     """What a fetcher that does not parse needs in addition."""
 
     def __init__(

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.fetcher.answer import EndedTransfer
-from weft.engine.loop.fetcher.fetch_loop import COMMIT_EVERY_S, COMMIT_WHEN_IDLE_S, DRAIN_S, PROGRESS_EVERY_S
+from weft.engine.loop.fetcher.fetch_loop import COMMIT_EVERY_S, COMMIT_WHEN_IDLE_S, LONGEST_DRAIN_S, PROGRESS_EVERY_S
 from weft.engine.loop.metrics import EngineMetrics
-from weft.engine.loop.parser.parsing import AT_ONCE, Parsing
+from weft.engine.loop.parser.parsing import MOST_PAGES_TOGETHER, Parsing
 from weft.engine.loop.parser.spool import SpoolReader, UnreadableEntry
 from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.progress import CrawlProgress
@@ -26,7 +26,7 @@ from weft.frontier.contract import End, FrontierStats, LeasedPage, SharedFrontie
 from weft.telemetry import Log
 
 CLAIM_EVERY_S = 0.02  # while fewer than a batch wait: one round trip per page would cost more than parsing it
-IDLE_S = 0.05
+LONGEST_IDLE_S = 0.05
 log = Log("weft.engine.loop.parser.parser_loop")
 
 
@@ -70,12 +70,12 @@ class ParserLoop:
         self._blocked: WeftError | None = None
         self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)
         self._parsing_now = 0  # pages leased in this round
-        self._debugs = log.debugs
+        self._logs_debug = log.debugs
 
     def drain(self) -> None:
         """Ends the loop when nothing waits any more, or DRAIN_S seconds are over."""
         if self._drain_until is None:
-            self._drain_until = self._clock() + DRAIN_S
+            self._drain_until = self._clock() + LONGEST_DRAIN_S
 
     def run(self) -> None:
         """Runs until `drain` ends it."""
@@ -83,95 +83,95 @@ class ParserLoop:
             now = self._clock()
             self._suspects.send_heartbeat()
             self._run_periodic_tasks(now)
-            taken = self._claim() if self._blocked is None else []
+            taken = self._claim_pages() if self._blocked is None else []
             self._parsing_now = len(taken)
-            for at in range(0, len(taken), AT_ONCE):
-                self._parse(taken[at : at + AT_ONCE])
-            self._flush()
-            self._keep(busy=bool(taken))
+            for at in range(0, len(taken), MOST_PAGES_TOGETHER):
+                self._parse_pages(taken[at : at + MOST_PAGES_TOGETHER])
+            self._flush_round()
+            self._commit_and_report_if_due(busy=bool(taken))
             if self._drain_until is not None and (not taken or self._clock() >= self._drain_until):
                 break
             if len(taken) < self._at_a_time:
-                self._rest(now, busy=bool(taken))
-        self._commit()
+                self._sleep_when_idle(now, busy=bool(taken))
+        self._commit_rows()
 
     def _run_periodic_tasks(self, now: float) -> None:
         try:
             for periodic_task in self._periodic_tasks:
                 periodic_task(now)
         except BLOCKING as why:
-            self._pause(why)
+            self._pause_until_unblocked(why)
 
-    def _claim(self) -> list[LeasedPage]:
+    def _claim_pages(self) -> list[LeasedPage]:
         try:
             return self._queue.claim(self._at_a_time)
         except BLOCKING as why:
-            self._pause(why)
+            self._pause_until_unblocked(why)
             return []
 
-    def _parse(self, pages: list[LeasedPage]) -> None:
+    def _parse_pages(self, pages: list[LeasedPage]) -> None:
         self._suspects.send_heartbeat()
-        answers = [answer for page in pages if (answer := self._answer(page)) is not None]
+        answers = [answer for page in pages if (answer := self._read_from_spool(page)) is not None]
         self._parsing.handle(answers)
         self._parsing.finish_all(self._suspects.send_heartbeat)
         for answer in answers:
-            self._suspects.forget(answer.lease.item)
-        if self._debugs:
+            self._suspects.forget_page(answer.lease.item)
+        if self._logs_debug:
             for answer in answers:
                 log.debug("parsed", url=answer.lease.url, bytes=len(answer.result.body), depth=answer.lease.depth)
 
-    def _answer(self, page: LeasedPage) -> EndedTransfer | None:
+    def _read_from_spool(self, page: LeasedPage) -> EndedTransfer | None:
         lease = page.lease
         try:
             entry = self._spool.read(page.reference, lease.item)
-            large = self._spool.large(page.reference, entry)
+            large = self._spool.read_large_body(page.reference, entry)
         except UnreadableEntry as why:
             log.warning("fetched again", url=lease.url, why=why)
-            self._round.end(lease, End.RETRY)
+            self._round.end_lease(lease, End.RETRY)
             return None
         self._step("taken")
         self._suspects.set_deaths(lease.item, page.deaths)
         return EndedTransfer(self._crawls[lease.crawl], lease, entry.result(lease.url, large), entry.asked_at)
 
-    def _rest(self, began: float, *, busy: bool) -> None:
-        self._sleep(max(0.0, (began + CLAIM_EVERY_S - self._clock()) if busy else IDLE_S))
+    def _sleep_when_idle(self, began: float, *, busy: bool) -> None:
+        self._sleep(max(0.0, (began + CLAIM_EVERY_S - self._clock()) if busy else LONGEST_IDLE_S))
 
-    def _flush(self) -> None:
+    def _flush_round(self) -> None:
         if self._blocked is None:
             try:
                 self._round.flush()
             except BLOCKING as why:
-                self._pause(why)
+                self._pause_until_unblocked(why)
 
-    def _keep(self, *, busy: bool) -> None:
+    def _commit_and_report_if_due(self, *, busy: bool) -> None:
         """Commits and reports when it is time."""
         now = self._clock()
         if now >= self._next_commit or (not busy and now >= self._next_commit - COMMIT_EVERY_S + COMMIT_WHEN_IDLE_S):
-            self._commit()
+            self._commit_rows()
         if now >= self._next_progress:
-            self._report("draining" if self._drain_until is not None else "running")
+            self._report_progress("draining" if self._drain_until is not None else "running")
 
-    def _commit(self) -> None:
+    def _commit_rows(self) -> None:
         try:
             self._round.flush()
             self._committer.commit()
         except BLOCKING as why:
-            self._pause(why)
+            self._pause_until_unblocked(why)
             return
-        self._round.committed()
+        self._round.note_commit()
         if self._blocked is not None:
             log.info("going on", after=self._blocked)
             self._blocked = None
         self._next_commit = self._clock() + COMMIT_EVERY_S
 
-    def _pause(self, why: WeftError) -> None:
+    def _pause_until_unblocked(self, why: WeftError) -> None:
         if self._blocked is None:
             log.error("paused", why=why)
         self._blocked = why
         self._next_commit = self._clock() + 0.5
-        self._report("paused")
+        self._report_progress("paused")
 
-    def _report(self, state: str) -> None:
+    def _report_progress(self, state: str) -> None:
         try:
             self._stats = self._status.stats()
             self._progress.status.reported_at = time.monotonic()
@@ -183,5 +183,5 @@ class ParserLoop:
             state = "paused"
         self._progress.write(state, str(self._blocked or ""))
         if self._blocked is None:
-            self._metrics.update(self._progress, stats, self._parsing_now)
+            self._metrics.save_if_due(self._progress, stats, self._parsing_now)
         self._next_progress = self._clock() + PROGRESS_EVERY_S

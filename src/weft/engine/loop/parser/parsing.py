@@ -19,18 +19,18 @@ from msgspec import UnsetType
 from weft import urls
 from weft.bodies import Body, FileBody, first_of
 from weft.engine.crawls.running_crawl import RunningCrawl
-from weft.engine.login.pages import selects as has_match
+from weft.engine.login.pages import matches_selector as has_match
 from weft.engine.loop.fetcher.answer import EndedTransfer
 from weft.engine.loop.fetcher.verdict import VerdictKind
 from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.parser.discovered_links import DiscoveredLinks
 from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.round import Round
-from weft.engine.loop.rows import Rows
+from weft.engine.loop.rows import RowMaker
 from weft.engine.loop.stop import CALLBACK_ERROR
 from weft.engine.parsing.extracted import Extracted
 from weft.engine.parsing.parser_child import FaultMarks
-from weft.engine.parsing.parsers import CRASH, POLL_EVERY_S, Parsers, Pending
+from weft.engine.parsing.parsers import CRASH, POLL_EVERY_S, Parsers, PendingPage
 from weft.engine.user_code import calls
 from weft.engine.user_code.calls import CallResult
 from weft.engine.user_code.running import DrawnPage
@@ -46,13 +46,13 @@ from weft.records import TOO_MANY_REDIRECTS, Lease, Purpose, Reason, RowOutput
 from weft.telemetry import Log
 
 SITEMAP_NESTING = 3  # sitemaps.org has one index above the files; one more, and a redirect, are put up with
-AT_ONCE = 8  # answers that `take` should be given at a time, at least
+MOST_PAGES_TOGETHER = 8  # answers that `take` should be given at a time, at least
 MOST_LOGGED = 4000  # characters of what a user's code prints for one page
 log = Log("weft.engine.loop.parser.parsing")
 MOST_SENT, MOST_SENT_BYTES = 64, 8 << 20  # pages at parser children that are not returned yet
 
 
-class _Read(NamedTuple):
+class _ReadPage(NamedTuple):
     """A page that was read, and the work left on it."""
 
     answer: EndedTransfer
@@ -61,10 +61,10 @@ class _Read(NamedTuple):
     noindex: bool
     nofollow: bool
     fields: str
-    called: CallResult | None = None  # the result of the user's code
+    call_result: CallResult | None = None  # the result of the user's code
 
 
-class _Sent(NamedTuple):
+class _PageAtChild(NamedTuple):
     """A page that is with a parser child."""
 
     answer: EndedTransfer
@@ -72,7 +72,7 @@ class _Sent(NamedTuple):
     body_bytes: int
 
 
-class _Failure(NamedTuple):
+class _FailedRequest(NamedTuple):
     """A failure for which the user's code is called before it is recorded."""
 
     crawl: RunningCrawl
@@ -90,7 +90,7 @@ class Parsing:
     def __init__(
         self,
         round_: Round,
-        rows: Rows,
+        rows: RowMaker,
         discovered_links: DiscoveredLinks,
         suspects: Suspects,
         metrics: EngineMetrics,
@@ -108,14 +108,14 @@ class Parsing:
         self._suspects = suspects
         self._metrics = metrics
         self._keeps_text = keeps_text
-        self._marks = FaultMarks()
+        self._fault_marks = FaultMarks()
         self._parsers = parsers
         self._sends_all = sends_all
-        self._sent: dict[int, _Sent | _Failure] = {}  # by request number
+        self._pages_at_children: dict[int, _PageAtChild | _FailedRequest] = {}  # by request number
         self._calls: dict[int, Ended] = {}  # of the user's code, without a page
         self._sent_bytes = 0
-        self._came: list[Pending] = []
-        parsers.on_done = self._came.append
+        self._returned: list[PendingPage] = []
+        parsers.on_done = self._returned.append
 
     def handle(self, answers: Iterable[EndedTransfer]) -> None:
         """Pages, redirects, and any answers for sitemaps.
@@ -124,7 +124,7 @@ class Parsing:
         its code and data in the processor's caches, which is faster than all steps for each page in turn (6 % of a page
         with eight, 4 % more with 32).
         """
-        pages = list[_Read]()
+        pages = list[_ReadPage]()
         for answer in answers:
             if answer.lease.purpose is Purpose.SITEMAP:
                 self._handle_sitemap(answer)
@@ -132,35 +132,35 @@ class Parsing:
                 self._handle_redirect(answer)
             elif (read := self._read_page(answer)) is not None:
                 pages.append(read)
-        self._finish(pages)
+        self._finish_pages(pages)
 
-    def _finish(self, pages: list[_Read]) -> None:
+    def _finish_pages(self, pages: list[_ReadPage]) -> None:
         for read in pages:
             if read.page.hrefs and not read.nofollow and read.answer.crawl.follows_links:
-                self._follow(read.answer, read.page)
-            if read.called is not None:
-                self._request(read.answer.crawl, read.answer.lease, read.called)
+                self._follow_links(read.answer, read.page)
+            if read.call_result is not None:
+                self._queue_requests(read.answer.crawl, read.answer.lease, read.call_result)
         for read in pages:
-            self._record(read)
+            self._record_page(read)
 
-    def document_of(self, answer: EndedTransfer) -> ParsedPage | None:
+    def parse_here(self, answer: EndedTransfer) -> ParsedPage | None:
         """The page of an answer, parsed here; None if its body cannot be decoded."""
-        decoded = _decoded(answer.result.body, answer.head.content_encoding, answer.crawl.fetch.max_body_bytes)
+        decoded = _decode_body(answer.result.body, answer.head.content_encoding, answer.crawl.fetch.max_body_bytes)
         if decoded.error or (decoded.truncated and not decoded.body):
             return None
         return extract(decoded.body, answer.lease.url, answer.head.get("content-type"), references=False)
 
-    def selects(self, answer: EndedTransfer, css: str) -> bool:
+    def has_match(self, answer: EndedTransfer, css: str) -> bool:
         """Whether an element of a page matches the selector. The page is guarded like any other: parsing it may kill
         the process.
         """
         item = answer.lease.item
         if self._suspects.is_poison(item):
             return False
-        self._suspects.parsing(item)
-        page = self.document_of(answer)
+        self._suspects.mark_parsing(item)
+        page = self.parse_here(answer)
         matches = page is not None and has_match(page, css)
-        self._suspects.parsed()
+        self._suspects.clear_mark()
         return matches
 
     # ── parser children ────────────────────────────────────────────────────────────────────────────────────────────
@@ -168,17 +168,17 @@ class Parsing:
     @property
     def sent(self) -> int:
         """The number of pages that are at parser children, or returned and not finished."""
-        return len(self._sent)
+        return len(self._pages_at_children)
 
     @property
     def has_room(self) -> bool:
         """Whether `handle` may be called; always True if pages are parsed here."""
-        return len(self._sent) < MOST_SENT and self._sent_bytes < MOST_SENT_BYTES
+        return len(self._pages_at_children) < MOST_SENT and self._sent_bytes < MOST_SENT_BYTES
 
     @property
-    def has_come(self) -> bool:
+    def has_returned(self) -> bool:
         """Whether `finish` has something to do."""
-        return bool(self._came)
+        return bool(self._returned)
 
     def fileno(self) -> int:
         """Readable when `poll` has something to do."""
@@ -186,22 +186,22 @@ class Parsing:
 
     def poll(self) -> None:
         """Sends and receives what can be; also called periodically, so that a page that takes too long is noticed."""
-        if self._sent or self._calls:
+        if self._pages_at_children or self._calls:
             self._parsers.turn()
 
-    def finish(self) -> None:
+    def finish_returned(self) -> None:
         """Continues with the pages that parser children have returned."""
-        came, pages = self._came.copy(), list[_Read]()
-        self._came.clear()
+        came, pages = self._returned.copy(), list[_ReadPage]()
+        self._returned.clear()
         for pending in came:
             if (ended := self._calls.pop(pending.position, None)) is not None:
                 ended(_result_of(pending))
                 continue
-            sent = self._sent.pop(pending.position, None)
+            sent = self._pages_at_children.pop(pending.position, None)
             if sent is None:
                 continue  # its crawl has been dropped
             self._sent_bytes -= sent.body_bytes
-            if isinstance(sent, _Failure):
+            if isinstance(sent, _FailedRequest):
                 self._end_failure(sent, _result_of(pending))
             elif pending.page is None:
                 kind = pending.error.kind if isinstance(pending.error, Unparsed) else CRASH
@@ -210,27 +210,27 @@ class Parsing:
                 self._metrics.parse_s.observe(pending.spent_s)
                 fields = pending.page.asked.fields
                 known = "" if isinstance(fields, UnsetType) else fields
-                called = self._called(sent.answer, pending) if sent.answer.crawl.spider is not None else None
-                pages.append(self._judged(sent.answer, pending.page, sent.error, known, called))
-        self._finish(pages)
+                called = self._call_result_of(sent.answer, pending) if sent.answer.crawl.spider is not None else None
+                pages.append(self._judge_page(sent.answer, pending.page, sent.error, known, called))
+        self._finish_pages(pages)
 
     def finish_all(self, alive: Callable[[], None]) -> None:
         """Waits for the pages at parser children, and finishes them."""
-        while self._sent:
+        while self._pages_at_children:
             alive()
             self._parsers.turn(POLL_EVERY_S)
-            self.finish()
+            self.finish_returned()
 
     def wait(self) -> None:
         """Waits until a page is returned, or a moment has passed; finishes it."""
         self._parsers.turn(POLL_EVERY_S)
-        self.finish()
+        self.finish_returned()
 
-    def drop(self, crawl: int) -> list[Lease]:
+    def drop_crawl(self, crawl: int) -> list[Lease]:
         """Forgets the pages of a crawl that are at parser children; returns their leases."""
-        dropped = {number: sent for number, sent in self._sent.items() if _lease_of(sent).crawl == crawl}
+        dropped = {number: sent for number, sent in self._pages_at_children.items() if _lease_of(sent).crawl == crawl}
         for number, sent in dropped.items():
-            del self._sent[number]
+            del self._pages_at_children[number]
             self._sent_bytes -= sent.body_bytes
         return [_lease_of(sent) for sent in dropped.values()]
 
@@ -238,7 +238,7 @@ class Parsing:
         """Ends the parser children."""
         self._parsers.close()
 
-    def _send(
+    def _send_to_child(
         self, answer: EndedTransfer, body: bytes, content_type: str | None, error: str, drawn: DrawnPage | None
     ) -> None:
         lease = answer.lease
@@ -253,21 +253,21 @@ class Parsing:
                 calls.PAGE, lease, result.status, result.head, answer.asked_at, drawn=drawn, address=result.ip
             )
         pending = self._parsers.submit(body, lease.url, content_type, wanted, rules=rules, call=call)
-        self._sent[pending.position] = _Sent(answer, error, len(body))
+        self._pages_at_children[pending.position] = _PageAtChild(answer, error, len(body))
         self._sent_bytes += len(body)
 
     # ── the user's code ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def call(self, message: bytes, ended: Ended) -> None:
+    def call_code(self, message: bytes, ended: Ended) -> None:
         """Calls the user's code without a page; `ended` gets the result in `finish`."""
         pending = self._parsers.submit(b"", "", None, (), call=message)
         self._calls[pending.position] = ended
 
-    def fail(self, answer: EndedTransfer, error: str, *, stored: bool) -> None:
+    def fail_request(self, answer: EndedTransfer, error: str, *, stored: bool) -> None:
         """Calls the user's code for a failed request, with or without an answer, and then records the failure."""
         spider, result, lease = answer.crawl.spider, answer.result, answer.lease
         assert spider is not None
-        body = _decoded(result.body, answer.head.content_encoding, answer.crawl.fetch.max_body_bytes).body
+        body = _decode_body(result.body, answer.head.content_encoding, answer.crawl.fetch.max_body_bytes).body
         name = error or result.error or ""
         message = spider.call(
             calls.FAILURE, lease, result.status, result.head, answer.asked_at, name, result.detail, address=result.ip
@@ -276,12 +276,14 @@ class Parsing:
 
         def record(output: RowOutput, failed: str) -> None:
             why = f"{name}: {failed}" if name and failed else name or failed
-            self._rows.record(answer, error=why, stored=stored, output=output)
+            self._rows.make_row(answer, error=why, stored=stored, output=output)
 
-        self._sent[pending.position] = _Failure(answer.crawl, lease, record, len(body))
+        self._pages_at_children[pending.position] = _FailedRequest(answer.crawl, lease, record, len(body))
         self._sent_bytes += len(body)
 
-    def refuse(self, crawl: RunningCrawl, lease: Lease, reason: Reason, detail: str, ended: Callable[[], None]) -> None:
+    def refuse_request(
+        self, crawl: RunningCrawl, lease: Lease, reason: Reason, detail: str, ended: Callable[[], None]
+    ) -> None:
         """Calls the user's code for a URL that was refused before the request, and then records it; `ended` ends its
         lease.
         """
@@ -292,20 +294,20 @@ class Parsing:
 
         def record(output: RowOutput, failed: str) -> None:
             request, why = spider.request_of(lease), "; ".join(filter(None, (detail, failed)))
-            self._rows.refused(lease, lease.crawl, reason, why, request=request, output=output)
+            self._rows.make_refused_row(lease, lease.crawl, reason, why, request=request, output=output)
             ended()
 
-        self._sent[pending.position] = _Failure(crawl, lease, record)
+        self._pages_at_children[pending.position] = _FailedRequest(crawl, lease, record)
 
-    def _end_failure(self, failure: _Failure, result: CallResult) -> None:
+    def _end_failure(self, failure: _FailedRequest, result: CallResult) -> None:
         spider = failure.crawl.spider
         assert spider is not None
         self._handle_result(failure.crawl, failure.lease, result)
-        self._request(failure.crawl, failure.lease, result)
+        self._queue_requests(failure.crawl, failure.lease, result)
         failed = f"{CALLBACK_ERROR}: {result.error}" if result.error else ""
-        failure.record(spider.output(failure.lease, result), failed)
+        failure.record(spider.output_for_row(failure.lease, result), failed)
 
-    def _called(self, answer: EndedTransfer, pending: Pending) -> CallResult:
+    def _call_result_of(self, answer: EndedTransfer, pending: PendingPage) -> CallResult:
         result = _result_of(pending)
         self._handle_result(answer.crawl, answer.lease, result)
         return result
@@ -321,22 +323,22 @@ class Parsing:
         if result.error:
             log.warning("the callback failed", url=lease.url, error=result.error)
 
-    def _request(self, crawl: RunningCrawl, lease: Lease, result: CallResult) -> None:
+    def _queue_requests(self, crawl: RunningCrawl, lease: Lease, result: CallResult) -> None:
         """Queues the requests of a call."""
         assert crawl.spider is not None
         if result.requests:
             refuse = partial(crawl.refused_request, parent=lease.item)
-            self._round.found(crawl, crawl.spider.found(lease, result.requests, refuse))
+            self._round.add_urls(crawl, crawl.spider.requests_of_page(lease, result.requests, refuse))
 
     # ── pages ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _read_page(self, answer: EndedTransfer) -> _Read | None:
+    def _read_page(self, answer: EndedTransfer) -> _ReadPage | None:
         """The page, without its tree; None if it has ended here, or was sent to a parser child."""
         crawl, lease, head = answer.crawl, answer.lease, answer.head
         most = MAX_BYTES + 1 if crawl.spider is None else crawl.fetch.max_body_bytes  # the user's code has all of it
-        decoded = _decoded(answer.result.body, head.content_encoding, crawl.fetch.max_body_bytes, most)
+        decoded = _decode_body(answer.result.body, head.content_encoding, crawl.fetch.max_body_bytes, most)
         if decoded.truncated and decoded.error is None:
-            self._rows.record(answer, error="too_large", stored=False)
+            self._rows.make_row(answer, error="too_large", stored=False)
             return None
         body, error = decoded.body, "wrong_length" if answer.result.surplus else ""
         error = "decode" if decoded.error else error
@@ -353,22 +355,22 @@ class Parsing:
             self._end_unparsed(answer, CRASH)
             return None
         if self._sends_all or crawl.extraction is not None or crawl.spider is not None:
-            self._send(answer, body, content_type, error, drawn)
+            self._send_to_child(answer, body, content_type, error, drawn)
             return None
-        return self._judged(answer, self._parse(lease, body, content_type), error, "")
+        return self._judge_page(answer, self._parse_body(lease, body, content_type), error, "")
 
     def _end_unparsed(self, answer: EndedTransfer, kind: str) -> None:
         answer.crawl.progress.status.poisoned.append(answer.lease.url)
-        self._rows.record(answer, error=kind)
+        self._rows.make_row(answer, error=kind)
 
-    def _judged(
+    def _judge_page(
         self,
         answer: EndedTransfer,
         page: ParsedPage | Extracted,
         error: str,
         fields: str,
         called: CallResult | None = None,
-    ) -> _Read:
+    ) -> _ReadPage:
         """Decides the work left on a parsed page."""
         crawl, lease, head = answer.crawl, answer.lease, answer.head
         noindex, nofollow = page.noindex, page.nofollow
@@ -377,42 +379,42 @@ class Parsing:
             is_drawn = not answer.result.rendered.error
             crawl.progress.status.shells += crawl.shells is not None
             if crawl.shells is not None and is_drawn:
-                crawl.shells.rendered(lease.url, gained=bool(page.hrefs) or not _is_still_shell(page))
+                crawl.shells.record_rendering(lease.url, gained=bool(page.hrefs) or not _is_still_shell(page))
         elif page.is_shell if isinstance(page, Extracted) else may_be_shell(page):
             crawl.progress.status.shells += 1
         if tags := head.get_all("x-robots-tag"):
             by_header = robots_tag(tags, crawl.agent)
             noindex, nofollow = noindex or by_header[0], nofollow or by_header[1]
         if page.title is not None and lease.depth:
-            crawl.rules.sameness.observe(lease.url, page.title, len(page.hrefs), lease.depth, lambda: _words(page))
+            crawl.rules.sameness.observe(lease.url, page.title, len(page.hrefs), lease.depth, lambda: _words_of(page))
         if isinstance(page, ParsedPage):
             page.let_go()
-        return _Read(answer, page, error, noindex, nofollow, fields, called)
+        return _ReadPage(answer, page, error, noindex, nofollow, fields, called)
 
-    def _record(self, read: _Read) -> None:
+    def _record_page(self, read: _ReadPage) -> None:
         spider, error, output = read.answer.crawl.spider, read.error, None
-        if spider is not None and read.called is not None:
-            output = spider.output(read.answer.lease, read.called)
-            if read.called.error:
-                error = f"{CALLBACK_ERROR}: {read.called.error}"
+        if spider is not None and read.call_result is not None:
+            output = spider.output_for_row(read.answer.lease, read.call_result)
+            if read.call_result.error:
+                error = f"{CALLBACK_ERROR}: {read.call_result.error}"
         if read.noindex:
-            self._discovered_links.unkept(read.answer.lease.item)
-            self._rows.record(read.answer, error="noindex", stored=False, output=output)
+            self._discovered_links.keep_in_memory(read.answer.lease.item)
+            self._rows.make_row(read.answer, error="noindex", stored=False, output=output)
         else:
-            self._rows.record(read.answer, error=error, page=read.page, fields=read.fields, output=output)
+            self._rows.make_row(read.answer, error=error, page=read.page, fields=read.fields, output=output)
 
-    def _parse(self, lease: Lease, body: bytes, content_type: str | None) -> ParsedPage:
-        self._suspects.parsing(lease.item)
-        self._marks.obey(body)
+    def _parse_body(self, lease: Lease, body: bytes, content_type: str | None) -> ParsedPage:
+        self._suspects.mark_parsing(lease.item)
+        self._fault_marks.trigger_fault(body)
         began = time.perf_counter()
         page = extract(body, lease.url, content_type)
         if self._keeps_text:
             _ = page.text  # computed here, where a crash is attributed to this page
         self._metrics.parse_s.observe(time.perf_counter() - began)
-        self._suspects.parsed()
+        self._suspects.clear_mark()
         return page
 
-    def _follow(self, answer: EndedTransfer, page: ParsedPage | Extracted) -> None:
+    def _follow_links(self, answer: EndedTransfer, page: ParsedPage | Extracted) -> None:
         crawl, lease = answer.crawl, answer.lease
         refused = crawl.progress.refused
 
@@ -423,39 +425,39 @@ class Parsing:
             crawl.learn_scope()
         hrefs = page.hrefs
         if crawl.recent_links is not None and page.charset == "utf-8":  # of others the query's bytes depend on the page
-            hrefs = crawl.recent_links.fresh(page.base, hrefs)
+            hrefs = crawl.recent_links.select_unseen_links(page.base, hrefs)
         links = crawl.rules.candidates(page.base, hrefs, page.charset, count)
-        near = self._discovered_links.near(lease, links) if crawl.finds_depth else lease
-        self._round.links(crawl, near, links)
+        near = self._discovered_links.record_links(lease, links) if crawl.finds_depth else lease
+        self._round.add_links(crawl, near, links)
 
     def _handle_redirect(self, answer: EndedTransfer) -> None:
         crawl, lease = answer.crawl, answer.lease
         if crawl.spider is not None and not crawl.spider.spec_of(lease).redirects:
-            self.fail(answer, "", stored=True)
+            self.fail_request(answer, "", stored=True)
             return
         crawl.progress.status.redirects += 1
         try:
             target = urls.join(lease.url, answer.head.location or "")
         except BadUrl as bad:
             crawl.progress.refused[bad.reason] += 1
-            self._rows.record(answer, error=f"redirect to {bad.reason}")
+            self._rows.make_row(answer, error=f"redirect to {bad.reason}")
             return
         if lease.hops >= crawl.fetch.max_redirects:
-            self._rows.record(answer, error=TOO_MANY_REDIRECTS, final_url=target)
+            self._rows.make_row(answer, error=TOO_MANY_REDIRECTS, final_url=target)
             return
-        near = self._discovered_links.near(lease, [], target) if crawl.finds_depth else lease
-        found = crawl.redirect(near, target)
+        near = self._discovered_links.record_links(lease, [], target) if crawl.finds_depth else lease
+        found = crawl.judge_redirect(near, target)
         if isinstance(found, Reason):
-            self._rows.record(answer, error=f"redirect to {found}", final_url=target)
+            self._rows.make_row(answer, error=f"redirect to {found}", final_url=target)
             return
         if crawl.spider is not None:
-            with_request = crawl.spider.redirected(lease, answer.result.status, found)
+            with_request = crawl.spider.redirect_request(lease, answer.result.status, found)
             if with_request is None:
-                self._rows.record(answer, error="redirect of a body to another origin", final_url=target)
+                self._rows.make_row(answer, error="redirect of a body to another origin", final_url=target)
                 return
             found = with_request
-        self._round.found(crawl, [found])
-        self._rows.record(answer, error="", final_url=target)
+        self._round.add_urls(crawl, [found])
+        self._rows.make_row(answer, error="", final_url=target)
 
     # ── sitemaps ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -466,14 +468,16 @@ class Parsing:
             nested = [head.location]
         elif answer.kind is VerdictKind.PAGE:
             listed = self._parse_sitemap(answer)
-            self._round.found(crawl, crawl.listed(lease, urls.join_all(lease.url, [url for url, _ in listed.urls])))
+            self._round.add_urls(
+                crawl, crawl.admit_sitemap_entries(lease, urls.join_all(lease.url, [url for url, _ in listed.urls]))
+            )
             nested = listed.sitemaps
-        deeper = crawl.nested(lease.depth, urls.join_all(lease.url, nested), lease.about, lease.hops + 1)
+        deeper = crawl.admit_nested_sitemaps(lease.depth, urls.join_all(lease.url, nested), lease.about, lease.hops + 1)
         if lease.hops < SITEMAP_NESTING:
-            self._round.robots_and_sitemaps(crawl, deeper)
+            self._round.add_robots_and_sitemaps(crawl, deeper)
         else:
-            crawl.too_many(deeper)
-        self._round.end(lease, End.OTHER)
+            crawl.refuse_as_too_many(deeper)
+        self._round.end_lease(lease, End.OTHER)
 
     def _parse_sitemap(self, answer: EndedTransfer) -> sitemaps.Sitemap:
         """The parsed sitemap; an empty one if reading it has killed a process before."""
@@ -481,9 +485,9 @@ class Parsing:
         body = first_of(answer.result.body, sitemaps.MAX_BYTES)
         if self._suspects.is_poison(item):
             return sitemaps.parse(b"")
-        self._suspects.parsing(item)
+        self._suspects.mark_parsing(item)
         listed = sitemaps.parse(decode(body, encoding, sitemaps.MAX_BYTES).body if encoding else body)
-        self._suspects.parsed()
+        self._suspects.clear_mark()
         return listed
 
 
@@ -492,11 +496,11 @@ def _is_still_shell(page: ParsedPage | Extracted) -> bool:
     return isinstance(page, ParsedPage) and is_shell(page)
 
 
-def _lease_of(sent: _Sent | _Failure) -> Lease:
-    return sent.lease if isinstance(sent, _Failure) else sent.answer.lease
+def _lease_of(sent: _PageAtChild | _FailedRequest) -> Lease:
+    return sent.lease if isinstance(sent, _FailedRequest) else sent.answer.lease
 
 
-def _result_of(pending: Pending) -> CallResult:
+def _result_of(pending: PendingPage) -> CallResult:
     """The result of a call; an error if it was not answered."""
     if pending.page is not None and not isinstance(called := pending.page.asked.called, UnsetType):
         return calls.decode_result(called)
@@ -504,14 +508,14 @@ def _result_of(pending: Pending) -> CallResult:
     return CallResult(error=error, traceback=pending.code_output)
 
 
-def _decoded(body: Body, encoding: str, limit: int, most: int = MAX_BYTES + 1) -> DecodedBody:
+def _decode_body(body: Body, encoding: str, limit: int, most: int = MAX_BYTES + 1) -> DecodedBody:
     """A body without its content codings; of one in a file, no more than is needed."""
     if isinstance(body, FileBody):
         return decode_file(body, encoding, limit, most)
     return decode(body, encoding, limit) if encoding else DecodedBody(body)
 
 
-def _words(page: ParsedPage | Extracted) -> frozenset[str]:
+def _words_of(page: ParsedPage | Extracted) -> frozenset[str]:
     """The words of a page without numbers: they distinguish it from similar pages.
 
     Empty for a page that was sent to a parser child before similar pages were known: it resembles none of them.

@@ -12,11 +12,13 @@ from enum import StrEnum
 from weft.telemetry import Log
 
 POLL_EVERY_S = 0.1
-CALM_S = 5.0  # the level must have been lower for this long before that is logged: a queue may oscillate around it
+CALM_BEFORE_LOWER_S = (
+    5.0  # the level must have been lower for this long before that is logged: a queue may oscillate around it
+)
 log = Log("weft.engine.loop.parser.pressure")
 
 
-class Level(StrEnum):
+class PressureLevel(StrEnum):
     """The level of back-pressure."""
 
     NONE = "none"
@@ -24,7 +26,7 @@ class Level(StrEnum):
     HARD = "hard"
 
 
-_RANK = {Level.NONE: 0, Level.SOFT: 1, Level.HARD: 2}
+_SEVERITY = {PressureLevel.NONE: 0, PressureLevel.SOFT: 1, PressureLevel.HARD: 2}
 
 
 class Pressure:
@@ -36,48 +38,52 @@ class Pressure:
         self._hard = hard
         self._every_s = every_s
         self._next = 0.0
-        self._estimate = 0
+        self._estimated_pages = 0
         self._share = 1.0
-        self.level = Level.NONE
-        self._logged = Level.NONE  # the level that was logged last
+        self.level = PressureLevel.NONE
+        self._logged_level = PressureLevel.NONE  # the level that was logged last
         self._calm_since: float | None = None
-        self.events: dict[str, int] = {Level.SOFT: 0, Level.HARD: 0}  # how often each level was reached
+        self.events: dict[str, int] = {PressureLevel.SOFT: 0, PressureLevel.HARD: 0}  # how often each level was reached
 
-    def share(self, now: float) -> float:
+    def transfer_share(self, now: float) -> float:
         """The share of its transfers that a fetcher may have in flight now, between none and all."""
         if now >= self._next:
             self._next = now + self._every_s
-            self._measure(self._waiting())
+            self._level_of(self._waiting())
             self._log_change(now)
         return self._share
 
-    def grew(self, pages: int) -> None:
+    def add_pages(self, pages: int) -> None:
         """Adds pages that this process has handed over; what the parsers have leased is read at the next check."""
-        self._measure(self._estimate + pages)
+        self._level_of(self._estimated_pages + pages)
 
     def _log_change(self, now: float) -> None:
         """Logs a higher level at once, a lower one when it has lasted."""
-        if _RANK[self.level] >= _RANK[self._logged]:
+        if _SEVERITY[self.level] >= _SEVERITY[self._logged_level]:
             self._calm_since = None
         elif self._calm_since is None:
             self._calm_since = now
-        if _RANK[self.level] > _RANK[self._logged]:
+        if _SEVERITY[self.level] > _SEVERITY[self._logged_level]:
             log.info(
-                "back-pressure entered", level=self.level, waiting=self._estimate, soft=self._soft, hard=self._hard
+                "back-pressure entered",
+                level=self.level,
+                waiting=self._estimated_pages,
+                soft=self._soft,
+                hard=self._hard,
             )
-        elif self._calm_since is None or now - self._calm_since < CALM_S:
+        elif self._calm_since is None or now - self._calm_since < CALM_BEFORE_LOWER_S:
             return
         else:
-            log.info("back-pressure left", level=self._logged, now=self.level, waiting=self._estimate)
-        self._logged, self._calm_since = self.level, None
+            log.info("back-pressure left", level=self._logged_level, now=self.level, waiting=self._estimated_pages)
+        self._logged_level, self._calm_since = self.level, None
 
-    def _measure(self, waiting: int) -> None:
-        self._estimate, before = waiting, self.level
+    def _level_of(self, waiting: int) -> None:
+        self._estimated_pages, before = waiting, self.level
         if waiting < self._soft:
-            self.level, self._share = Level.NONE, 1.0
-        elif waiting >= self._hard or before is Level.HARD:
-            self.level, self._share = Level.HARD, 0.0
+            self.level, self._share = PressureLevel.NONE, 1.0
+        elif waiting >= self._hard or before is PressureLevel.HARD:
+            self.level, self._share = PressureLevel.HARD, 0.0
         else:
-            self.level, self._share = Level.SOFT, (self._hard - waiting) / (self._hard - self._soft)
-        if self.level is not before and self.level is not Level.NONE:
+            self.level, self._share = PressureLevel.SOFT, (self._hard - waiting) / (self._hard - self._soft)
+        if self.level is not before and self.level is not PressureLevel.NONE:
             self.events[self.level] += 1

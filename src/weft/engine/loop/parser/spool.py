@@ -34,16 +34,16 @@ from weft.records import FetchResult, Rendered
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 SWEEP_EVERY_S = 2.0
-ASKED_AT_A_TIME = 500
+ITEMS_PER_QUERY = 500
 OPEN_SEGMENTS = 64
-_HEAD = struct.Struct("<IQq")  # length of the rest, its checksum, the item
+_ENTRY_HEAD = struct.Struct("<IQq")  # length of the rest, its checksum, the item
 
 
 class UnreadableEntry(Exception):
     """An entry that differs from what was written: its page must be fetched again."""
 
 
-class Spooled(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class SpooledAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An answer as it is spooled: what a `FetchResult` has beyond its lease's URL."""
 
     asked_at: float
@@ -69,11 +69,11 @@ class Spooled(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )  # fmt: skip
 
 
-def spooled(result: FetchResult, asked_at: float) -> Spooled:
+def spool_answer(result: FetchResult, asked_at: float) -> SpooledAnswer:
     """Prepares a result for the spool; a body in a file is spooled beside it."""
     large = result.body if isinstance(result.body, FileBody) else None
     body = b"" if isinstance(result.body, FileBody) else result.body
-    return Spooled(
+    return SpooledAnswer(
         asked_at, result.status, result.head, body, result.error, result.detail, result.ended - result.started,
         result.ip, result.request_head, result.surplus, len(large) if large else 0, _checksum(large) if large else 0,
         result.rendered,
@@ -104,13 +104,13 @@ class SpoolWriter:
         self._waiting: list[Body] = []
         self._is_referenced = True  # the frontier has the references of all entries
 
-    def add(self, item: int, entry: Spooled, large: FileBody | None = None) -> bytes:
+    def add(self, item: int, entry: SpooledAnswer, large: FileBody | None = None) -> bytes:
         """Adds an entry and its large body; its reference may be handed over after the next `flush`."""
         if self._fd < 0 or (self._size >= self._segment_bytes and self._is_referenced):
             self._next_segment()
         self._is_referenced = False
         data = self._encoder.encode(entry)
-        head = _HEAD.pack(len(data) + entry.large_bytes, xxh3_64_intdigest(data), item)
+        head = _ENTRY_HEAD.pack(len(data) + entry.large_bytes, xxh3_64_intdigest(data), item)
         reference = f"{self._name} {self._end} {len(head) + len(data)}".encode()
         self._waiting += (head, data) if large is None else (head, data, large)
         self._end += len(head) + len(data) + entry.large_bytes
@@ -122,7 +122,7 @@ class SpoolWriter:
             return
         with writing(self._folder / self._name):
             try:
-                for data in _together(self._waiting):
+                for data in _join_unwritten(self._waiting):
                     if os.write(self._fd, data) < len(data):
                         raise OSError(errno.ENOSPC, "short write")
             except OSError:
@@ -131,7 +131,7 @@ class SpoolWriter:
         self._size = self._end
         self._waiting.clear()
 
-    def referenced(self) -> None:
+    def note_references(self) -> None:
         """The frontier has the reference of every entry: a full segment may be closed, and swept by other processes."""
         self._is_referenced = not self._waiting
 
@@ -163,7 +163,7 @@ class SpoolWriter:
         self._name, self._size, self._end = name, 0, 0
 
 
-def _together(parts: list[Body]) -> Iterator[bytes]:
+def _join_unwritten(parts: list[Body]) -> Iterator[bytes]:
     """The unwritten data in pieces; a large body comes in chunks."""
     waiting: list[bytes] = []
     for part in parts:
@@ -181,18 +181,18 @@ class SpoolReader:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._open: OrderedDict[str, int] = OrderedDict()
-        self._decoder = msgspec.msgpack.Decoder(Spooled)
+        self._open_segments: OrderedDict[str, int] = OrderedDict()
+        self._decoder = msgspec.msgpack.Decoder(SpooledAnswer)
 
-    def read(self, reference: bytes, item: int) -> Spooled:
+    def read(self, reference: bytes, item: int) -> SpooledAnswer:
         """The entry of a reference, if it is whole and belongs to the item."""
         try:
             name, offset, length = reference.decode().split(" ")
-            data = os.pread(self._fd(name), int(length), int(offset))
-            size, checksum, owner = _HEAD.unpack_from(data)
+            data = os.pread(self._open_segment(name), int(length), int(offset))
+            size, checksum, owner = _ENTRY_HEAD.unpack_from(data)
         except (OSError, ValueError, struct.error) as error:
             raise UnreadableEntry(f"{reference!r}: {error}") from None
-        entry = memoryview(data)[_HEAD.size :]
+        entry = memoryview(data)[_ENTRY_HEAD.size :]
         if owner != item or size < len(entry) or xxh3_64_intdigest(entry) != checksum:
             raise UnreadableEntry(f"{reference!r}: torn")
         found = self._decoder.decode(entry)
@@ -200,13 +200,13 @@ class SpoolReader:
             raise UnreadableEntry(f"{reference!r}: torn")
         return found
 
-    def large(self, reference: bytes, entry: Spooled) -> FileBody | None:
+    def read_large_body(self, reference: bytes, entry: SpooledAnswer) -> FileBody | None:
         """The large body behind an entry, if it has one and that is whole."""
         if not entry.large_bytes:
             return None
         name, offset, length = reference.decode().split(" ")
         try:
-            body = FileBody(os.dup(self._fd(name)), int(offset) + int(length), entry.large_bytes)
+            body = FileBody(os.dup(self._open_segment(name)), int(offset) + int(length), entry.large_bytes)
             is_whole = _checksum(body) == entry.large_checksum
         except OSError as error:
             raise UnreadableEntry(f"{reference!r}: {error}") from None
@@ -216,19 +216,19 @@ class SpoolReader:
 
     def close(self) -> None:
         """Closes the segments."""
-        while self._open:
-            os.close(self._open.popitem()[1])
+        while self._open_segments:
+            os.close(self._open_segments.popitem()[1])
 
-    def _fd(self, name: str) -> int:
-        fd = self._open.get(name)
+    def _open_segment(self, name: str) -> int:
+        fd = self._open_segments.get(name)
         if fd is None:
-            fd = self._open[name] = os.open(self._folder / Path(name).name, os.O_RDONLY | os.O_CLOEXEC)
-            if len(self._open) > OPEN_SEGMENTS:
-                os.close(self._open.popitem(last=False)[1])
+            fd = self._open_segments[name] = os.open(self._folder / Path(name).name, os.O_RDONLY | os.O_CLOEXEC)
+            if len(self._open_segments) > OPEN_SEGMENTS:
+                os.close(self._open_segments.popitem(last=False)[1])
         return fd
 
 
-class Sweeper:
+class SegmentSweeper:
     """Deletes segments that have been read. `awaited` returns for each of some items whether the frontier waits for its
     parsing.
     """
@@ -241,7 +241,7 @@ class Sweeper:
         every_s: float = SWEEP_EVERY_S,
     ) -> None:
         self._folder = folder
-        self._awaited = awaited
+        self._are_awaited = awaited
         self._every_s = every_s
         self._next = 0.0
 
@@ -255,20 +255,20 @@ class Sweeper:
         """Checks all segments, the oldest first; returns how many it deleted."""
         gone = 0
         for path in sorted(self._folder.glob("*.spool"), key=lambda path: path.name.rpartition("-")[2]):
-            gone += self._try(path)
+            gone += self._delete_if_read(path)
         return gone
 
-    def _try(self, path: Path) -> bool:
+    def _delete_if_read(self, path: Path) -> bool:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            items = list(_items(fd))
+            items = list(_items_of_segment(fd))
             # The last entries are read last, so one question is usually enough.
-            for end in range(len(items), 0, -ASKED_AT_A_TIME):
-                if any(self._awaited(items[max(0, end - ASKED_AT_A_TIME) : end])):
+            for end in range(len(items), 0, -ITEMS_PER_QUERY):
+                if any(self._are_awaited(items[max(0, end - ITEMS_PER_QUERY) : end])):
                     return False
             path.unlink(missing_ok=True)
         except BlockingIOError:
@@ -278,10 +278,10 @@ class Sweeper:
         return True
 
 
-def _items(fd: int) -> Iterator[int]:
+def _items_of_segment(fd: int) -> Iterator[int]:
     """The items of a segment's entries."""
     at, end = 0, os.fstat(fd).st_size
-    while at + _HEAD.size <= end:
-        length, _, item = _HEAD.unpack(os.pread(fd, _HEAD.size, at))
+    while at + _ENTRY_HEAD.size <= end:
+        length, _, item = _ENTRY_HEAD.unpack(os.pread(fd, _ENTRY_HEAD.size, at))
         yield item
-        at += _HEAD.size + length
+        at += _ENTRY_HEAD.size + length

@@ -17,7 +17,9 @@ from pathlib import Path
 from weft.files import replace_file
 
 MAX_DEATHS = 2
-_LAYOUT = struct.Struct("<QQQ")  # heartbeats, the item being parsed (0: none), steps of long work since the start
+_HEARTBEAT_LAYOUT = struct.Struct(
+    "<QQQ"
+)  # heartbeats, the item being parsed (0: none), steps of long work since the start
 _COUNT, _ITEM, _STEPS = 0, 8, 16  # offsets
 _put, _get = struct.Struct("<Q").pack_into, struct.Struct("<Q").unpack_from
 
@@ -30,11 +32,11 @@ class Heartbeat:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "pulse"
         size = path.stat().st_size if path.exists() else 0
-        if size < _LAYOUT.size:  # a new file, or its maker died while creating it
+        if size < _HEARTBEAT_LAYOUT.size:  # a new file, or its maker died while creating it
             with path.open("ab") as file:
-                file.write(bytes(_LAYOUT.size - size))
+                file.write(bytes(_HEARTBEAT_LAYOUT.size - size))
         with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
+            self._map = mmap.mmap(file.fileno(), _HEARTBEAT_LAYOUT.size)
 
     @property
     def item(self) -> int:
@@ -75,7 +77,7 @@ class Suspects:
         """
         self._heartbeat = heartbeat
         self._deaths_path = heartbeat.folder / "deaths.json"
-        self._deaths: dict[str, float] = _read_json(self._deaths_path)
+        self._deaths: dict[str, float] = _read_deaths(self._deaths_path)
         self.died_on = heartbeat.item
         if self.died_on:
             weight = 0.5 if died_with_its_starter else 1.0
@@ -92,16 +94,16 @@ class Suspects:
         if deaths:
             self._deaths[str(item)] = deaths
 
-    def forget(self, item: int) -> None:
+    def forget_page(self, item: int) -> None:
         """Forgets a page that has ended."""
         if self._deaths:
             self._deaths.pop(str(item), None)
 
-    def parsing(self, item: int) -> None:
+    def mark_parsing(self, item: int) -> None:
         """Marks a page as being parsed."""
         self._heartbeat.mark(item)
 
-    def parsed(self) -> None:
+    def clear_mark(self) -> None:
         """Clears the mark: the parser has survived the page."""
         self._heartbeat.mark(0)
 
@@ -116,19 +118,21 @@ class Suspects:
 
 def read_heartbeat(folder: Path) -> tuple[int, int]:
     """The heartbeat count and the suspect page in the file, for the supervising process."""
-    heartbeats, item, _ = _read(folder)
+    heartbeats, item, _ = _read_heartbeat_file(folder)
     return heartbeats, item
 
 
 def steps_of(folder: Path) -> int:
     """A counter that changes while a process that was asked to stop makes progress."""
-    return _read(folder)[2]
+    return _read_heartbeat_file(folder)[2]
 
 
-def _read(folder: Path) -> tuple[int, int, int]:
+def _read_heartbeat_file(folder: Path) -> tuple[int, int, int]:
     try:
         data = (folder / "pulse").read_bytes()
-        heartbeats, item, steps = _LAYOUT.unpack_from(data.ljust(_LAYOUT.size, b"\0") if len(data) >= _STEPS else data)
+        heartbeats, item, steps = _HEARTBEAT_LAYOUT.unpack_from(
+            data.ljust(_HEARTBEAT_LAYOUT.size, b"\0") if len(data) >= _STEPS else data
+        )
     except (OSError, struct.error):
         return 0, 0, 0
     return heartbeats, item, steps
@@ -147,7 +151,7 @@ def pop_suspect(folder: Path) -> int:
     return int(item)
 
 
-def _read_json(path: Path) -> dict[str, float]:
+def _read_deaths(path: Path) -> dict[str, float]:
     try:
         return {str(item): float(count) for item, count in json.loads(path.read_text()).items()}
     except (OSError, ValueError, AttributeError):

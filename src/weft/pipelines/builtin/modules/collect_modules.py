@@ -22,7 +22,7 @@ OK = "ok"
 
 
 def collect(results: Iterator[ItemResult], context: CollectContext) -> Iterator[Mapping[str, Any]]:
-    """The rows, in the order of the list; writes the catalogue and the report when all are there."""
+    """Yields the rows in the order of the list, then writes the catalogue and the report."""
     given = context.settings.get("today")
     today = date.fromisoformat(str(given)) if given else datetime.now(UTC).date()
     page = report_page.ReportPage(str(context.settings.get("title") or "Modules"), today)
@@ -39,7 +39,7 @@ def collect(results: Iterator[ItemResult], context: CollectContext) -> Iterator[
 
 
 def row_of(result: ItemResult, today: date) -> dict[str, Any]:
-    """One repository of the catalogue. What a stage has not reached is None."""
+    """The catalogue's row of one repository; values of stages that it has not reached are None."""
     clone, enrich, analyse, outdated = (result.values.get(name) for name in ("clone", "enrich", "analyse", "outdated"))
     skipped = result.stages.get("outdated")
     is_ok = result.status in (OK, "skipped")  # skipped: nothing had to be done, and what is known is still so
@@ -71,7 +71,7 @@ def _picture(row: Mapping[str, Any], context: CollectContext) -> bytes | None:
 
 
 def _drop_old_answers(folder: Path) -> None:
-    """Keeps what registries have answered in the newest period alone."""
+    """Deletes cached answers of registries, except those of the newest period."""
     periods = sorted((int(path.name), path) for path in folder.glob("*") if path.name.isdigit())
     for _, path in periods[:-1]:
         shutil.rmtree(path, ignore_errors=True)

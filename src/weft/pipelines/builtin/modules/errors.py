@@ -11,11 +11,11 @@ from weft.errors import WeftError
 
 
 class RefusedRepository(WeftError):
-    """A repository that is refused, and why."""
+    """A repository was refused; the message has the reason."""
 
 
 class GitFailed(WeftError):
-    """Git ended with an error. `kind` is a word to count by."""
+    """Git ended with an error. Failures are counted by `kind`."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)

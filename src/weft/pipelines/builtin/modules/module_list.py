@@ -21,12 +21,12 @@ _BROUGHT = {"PIL": "Pillow", "packaging": "packaging", "tree_sitter": "tree-sitt
 
 
 def items(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The repositories of the list, in its order. A list, whose length says how much is left to do."""
+    """The repositories of the list, in its order, as a list, so that their number is known."""
     return [item_of(entry) for entry in read(Path(str(settings.get("list") or "modules.json")))]
 
 
 def read(file: Path) -> list[Any]:
-    """The entries of a list: a JSON array, or an object with one under `modules`."""
+    """Reads the entries of a list: a JSON array, or an object with one under `modules`."""
     hint = 'a JSON list like [{"name": "clock", "maintainer": "ada", "url": "https://host/ada/clock"}]'
     try:
         document = json.loads(file.read_bytes())
@@ -42,7 +42,9 @@ def read(file: Path) -> list[Any]:
 
 
 def item_of(entry: Any) -> Mapping[str, Any]:
-    """One entry as an item: its id, else NAME-----MAINTAINER. Without either it has none, and fails as it arrives."""
+    """Converts an entry into an item. Its id is the entry's, else NAME-----MAINTAINER; an item without an id fails at
+    once.
+    """
     if not isinstance(entry, dict):
         return {"entry": str(entry)[:200]}
     item = {name: entry[name] for name in _FIELDS if isinstance(entry.get(name), str | int)}

@@ -18,7 +18,7 @@ _TEMPLATE = "report.html.j2"
 
 
 class ReportPage:
-    """Gathers what the page needs of each row, and makes the page."""
+    """Collects what the page needs of each row, and renders the page."""
 
     def __init__(self, title: str, today: date) -> None:
         self._title = title
@@ -28,15 +28,15 @@ class ReportPage:
 
     @property
     def total(self) -> int:
-        """How many rows were added."""
+        """The number of rows that were added."""
         return len(self._cards)
 
     def add(self, row: Mapping[str, Any], picture: bytes | None) -> None:
-        """Takes a row of the catalogue, and its thumbnail."""
+        """Adds a row of the catalogue, with its thumbnail."""
         self._cards.append(_card(row) | {"picture": self._source(row, picture)})
 
     def html(self) -> str:
-        """The page."""
+        """Renders the page."""
         import jinja2
 
         environment = jinja2.Environment(
@@ -71,7 +71,7 @@ class ReportPage:
 
 
 def _bars(counts: Counter[str]) -> list[tuple[str, int, float]]:
-    """Name, count and share of the largest, the most frequent first."""
+    """The bars of a chart: name, count, and share of the largest count; the most frequent first."""
     ranked = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     return [(name, count, round(100 * count / ranked[0][1], 1)) for name, count in ranked]
 
@@ -107,7 +107,7 @@ def _card(row: Mapping[str, Any]) -> dict[str, Any]:
 def _problems(
     row: Mapping[str, Any], analysis: Mapping[str, Any], repository: Mapping[str, Any], licence: Mapping[str, Any]
 ) -> list[str]:
-    """What a reader should know of a repository that was analysed, in words."""
+    """Descriptions of what is wrong with an analysed repository, for readers of the report."""
     if not analysis:
         return []
     readme = analysis["readme"]

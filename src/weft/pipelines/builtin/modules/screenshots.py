@@ -30,7 +30,9 @@ _FOLDERS = re.compile(r"(?:^|/)(?:screenshots?|images?|img|docs?|assets|media|\.
 
 
 def ranked(sizes: Mapping[str, int], mentioned: Iterable[str]) -> list[str]:
-    """The paths that may be screenshots, the likeliest first; `mentioned`: the images of the README, in their order."""
+    """Ranks the paths that may be screenshots, the likeliest first; `mentioned`: the images of the README, in their
+    order.
+    """
     named = {path: number for number, path in enumerate(filter(None, map(_path_of, mentioned)))}
     candidates = [
         path
@@ -41,7 +43,7 @@ def ranked(sizes: Mapping[str, int], mentioned: Iterable[str]) -> list[str]:
 
 
 def thumbnail(data: bytes, width: int, height: int) -> bytes | None:
-    """A WebP that fits into width x height; None if these bytes are no displayable picture."""
+    """Converts a picture into a WebP that fits into width x height; None if the bytes are not a usable picture."""
     from PIL import Image, ImageOps
 
     try:
@@ -82,7 +84,9 @@ def _score(path: str, named: Mapping[str, int]) -> int:
 
 
 def _path_of(mention: str) -> str | None:
-    """The file in the repository that an image of a README is; addresses elsewhere are not fetched."""
+    """The path in the repository of an image that a README mentions; None for images elsewhere, which are not
+    fetched.
+    """
     parts = urlsplit(mention.strip()[:2_000]) if "[" not in mention else urlsplit("")
     if parts.scheme or parts.netloc or not parts.path:
         return None

@@ -35,7 +35,7 @@ class Card:
         self._sample: list[Mapping[str, Any]] = []
 
     def not_read(self, result: ItemResult) -> None:
-        """An item that no text came of."""
+        """Counts an item that gave no text."""
         if result.status in ("ok", "skipped"):
             reasons = (outcome.reason for outcome in result.stages.values() if outcome.reason)
             self._count(self._skipped, next(reasons, "skipped"))
@@ -45,11 +45,11 @@ class Card:
             self._errors.append(f"{result.id}: {result.error}"[:ERROR_CHARS])
 
     def remove(self, reason: str) -> None:
-        """A page that was removed."""
+        """Counts a removed page."""
         self._removed[reason] += 1
 
     def keep(self, row: Mapping[str, Any], position: int) -> None:
-        """A page that is kept. The sample is spread evenly over the source."""
+        """Counts a kept page, and may add it to the sample, which is spread evenly over the source."""
         self._kept += 1
         self._words += row["words"]
         self._chars += len(row["text"])
@@ -65,7 +65,7 @@ class Card:
             )
 
     def markdown(self) -> str:
-        """The card."""
+        """The card as Markdown."""
         read = self._kept + self._removed.total()
         parts = [
             "# Pages",

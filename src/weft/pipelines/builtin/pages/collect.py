@@ -24,7 +24,7 @@ EXACT, NEAR = "exact_duplicate", "near_duplicate"
 
 
 def check(settings: Mapping[str, Mapping[str, Any]]) -> None:
-    """BadInput for settings that cannot be used, before anything is begun."""
+    """Raises BadInput for settings that cannot be used."""
     from weft.extract.text import arrays  # noqa: F401 - raises Missing, here instead of in every worker
 
     check_paths(paths_of(settings["items"]))
@@ -32,7 +32,7 @@ def check(settings: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def collect(results: Iterator[ItemResult], context: CollectContext) -> Iterator[Mapping[str, Any]]:
-    """The pages that are kept, in the order of the source."""
+    """Yields the rows of the kept pages, in the order of the source."""
     folder = context.files.path(CARD).parent
     folder.mkdir(parents=True, exist_ok=True)
     card = Card(context.total, context.settings)
@@ -57,7 +57,7 @@ def collect(results: Iterator[ItemResult], context: CollectContext) -> Iterator[
 def _reason(
     name: str, page: Mapping[str, Any], measured: Mapping[str, Any], kept: Duplicates, settings: Mapping[str, Any]
 ) -> tuple[Removal | None, Match | None]:
-    """Why a page is removed, if it is; one that is kept is remembered for those that follow."""
+    """Why a page is removed, None if it is kept; a kept page is remembered, to find its duplicates."""
     why = removal(page, measured["signals"], settings)
     if why is not None or measured["digest"] is None:
         return why, None
@@ -70,7 +70,7 @@ def _reason(
 
 
 def row_of(result: ItemResult, page: Mapping[str, Any], signals: Mapping[str, Any]) -> dict[str, Any]:
-    """A kept page as a row."""
+    """The output row of a kept page."""
     return {"id": str(result.id), **page, **signals}
 
 

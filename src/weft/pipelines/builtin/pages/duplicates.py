@@ -31,7 +31,7 @@ _LOW = (1 << 32) - 1
 
 
 class Match(NamedTuple):
-    """A kept text, and how similar it is."""
+    """A kept text that is similar, and how similar it is."""
 
     id: str
     similarity: float
@@ -39,7 +39,7 @@ class Match(NamedTuple):
 
 
 class Duplicates:
-    """The texts that were kept. `near`: the least similarity of a near duplicate; None: only exact ones are found."""
+    """The index of kept texts. `near`: the least similarity of a near duplicate; None: only exact ones are found."""
 
     def __init__(self, folder: Path, near: float | None) -> None:
         self._near = near
@@ -69,7 +69,7 @@ class Duplicates:
         return Match(self._id(self._records.read(best[1] * _RECORD, _RECORD)), best[0], False)
 
     def add(self, sketch: Sketch, name: str) -> None:
-        """Keeps a text under its id."""
+        """Adds a kept text under its id."""
         encoded = name.encode("utf-8", "surrogatepass")
         place = self._ids.append(encoded).to_bytes(8, "little") + len(encoded).to_bytes(4, "little")
         self._records.append(sketch.digest + sketch.minima + place)
@@ -93,7 +93,7 @@ class Duplicates:
 
 
 class _Appended:
-    """A temporary file that is appended to and read anywhere; its end waits in memory."""
+    """A temporary file for appending and random reads; the last pieces are buffered in memory."""
 
     def __init__(self, folder: Path, tail_bytes: int) -> None:
         self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - closed with this object
@@ -102,7 +102,7 @@ class _Appended:
         self._written = 0
 
     def append(self, data: bytes) -> int:
-        """Returns where it begins. A piece is never cut by the end that waits in memory."""
+        """Appends a piece and returns its offset. A piece is either in the file or in the buffer, never in both."""
         begin = self._written + len(self._tail)
         self._tail += data
         if len(self._tail) >= self._most:
@@ -170,7 +170,7 @@ class _Table:
         self._mask = count - 1
 
     def _grow(self) -> None:
-        """Twice as many slots: what is there moves, in the order of the old slots, some at a time."""
+        """Doubles the number of slots; moves the entries in the order of the old slots, some at a time."""
         old_map, old_slots = self._map, self._slots
         old_slots.release()
         count = self._mask + 1

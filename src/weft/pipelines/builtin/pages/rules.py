@@ -18,7 +18,7 @@ ENGLISH = ("en", None)  # or unknown: Gopher's list of words is English
 
 
 class SignalRule(NamedTuple):
-    """A limit of a signal: `min_words` of `words`."""
+    """A limit for a quality signal: `min_words` limits `words`."""
 
     name: str
     signal: str
@@ -55,7 +55,7 @@ _OTHERS = ("languages", "require_ai_training", "near_duplicates", "exact_duplica
 
 
 def removal(page: Mapping[str, Any], signals: Mapping[str, Any], settings: Mapping[str, Any]) -> Removal | None:
-    """Why a page is removed; None if it is kept."""
+    """The first rule that removes a page; None if it is kept."""
     languages = settings.get("languages")
     if languages and page["language"] not in languages:
         return Removal("language", page["language"], languages)
@@ -71,7 +71,7 @@ def removal(page: Mapping[str, Any], signals: Mapping[str, Any], settings: Mappi
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """BadConfig with everything that is wrong with the collector's settings."""
+    """Raises BadConfig, which lists everything that is wrong with the collector's settings."""
     problems = [problem for key, value in settings.items() if (problem := _problem(key, value))]
     if problems:
         raise BadConfig([f"collect.{problem}" for problem in problems])

@@ -34,20 +34,20 @@ _STATUS = re.compile(rb"HTTP/\d(?:\.\d)? +(\d{3})")
 
 
 class _Identity(msgspec.Struct):
-    """What is needed of an engine.json."""
+    """The field that is read from an engine.json."""
 
     data_dirs: int = 1
 
 
 def items(settings: Mapping[str, Any]) -> Iterator[Item]:
-    """The pages that are stored in the paths under `from`, in the order of the paths and of their records."""
+    """Yields the stored pages of the paths under `from`, in the order of the paths and of their records."""
     paths = paths_of(settings)
     check_paths(paths)
     return _items(paths)
 
 
 def paths_of(settings: Mapping[str, Any]) -> list[Path]:
-    """The paths under `from`: one, or a list."""
+    """The paths in the setting `from`: one, or a list."""
     given = settings.get("from")
     several = [given] if isinstance(given, str) else given
     if not isinstance(several, list) or not several or not all(isinstance(path, str) and path for path in several):
@@ -59,7 +59,7 @@ def paths_of(settings: Mapping[str, Any]) -> list[Path]:
 
 
 def check_paths(paths: Iterable[Path]) -> None:
-    """BadInput for a path that is not there, is a file that cannot hold pages, or a folder that holds none."""
+    """Raises BadInput for a missing path, a file that cannot hold pages, or a folder that holds none."""
     for path in paths:
         if not path.exists():
             raise BadInput(f"{path} is not there: name a crawl's data dir, a WARC file or a folder of them")
@@ -78,7 +78,7 @@ def _check_file(path: Path) -> None:
 
 
 def is_data_dir(path: Path) -> bool:
-    """Whether pages of a Weft crawl are there, with their index."""
+    """Whether a folder is a data dir of a Weft crawl, with its index."""
     return path.is_dir() and ((path / "engine.json").exists() or any(path.glob("index-*.db")))
 
 
@@ -148,7 +148,7 @@ def _rendering(row: Row) -> Item:
 
 
 def _of_file(path: Path, name: str) -> Iterator[Item]:
-    """The pages of a file. One that cannot be read at all is an item, too: it must not end a run over many others."""
+    """The pages of a WARC file. A file that cannot be read is an item, too: it must not end a run over many others."""
     try:
         yield from _of_records(path, name)
     except (BadInput, StoreError) as error:

@@ -30,7 +30,7 @@ _PLAIN = ("", "text/plain", "text/markdown")
 
 
 def text(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
-    """What a page says, as plain text and Markdown, with what is known about it."""
+    """Extracts a page's main text, as plain text and Markdown, with its title, language and other metadata."""
     if item.get("damage"):
         raise UnreadableData(Path(item["path"]), str(item["damage"]))
     place = ContentPosition(item["offset"], item["inside"])
@@ -84,14 +84,14 @@ def _reader() -> RecordReader:
 
 
 def _message(record: WarcRecord) -> Http:
-    """A response; of other records, the block with the content type that the record has."""
+    """The HTTP response in a record; for other records, their block with the record's content type."""
     if record.kind == "response":
         return record.http()
     return Http("", 200, (("Content-Type", record.headers.get("content-type", "")),), record.block)
 
 
 def _body(http: Http) -> bytes:
-    """The body without its codings, as much of it as is checked."""
+    """The decoded body, up to the length that is checked."""
     body = http.body
     if "chunked" in (http.get("transfer-encoding") or "").lower():
         # Most tools store what came out of the chunks and keep the header; then the body does not begin with one.

@@ -47,7 +47,7 @@ class EarlierResults:
         self.done = new_ids()
 
     def refuse_if_any(self) -> None:
-        """For a run that is meant to be new."""
+        """Refuses a directory with results of an earlier run, for a run that must be new."""
         if not self._journal.empty:
             raise BadInput(
                 f"{self._directory.path} holds the results of a run already: resume it, or choose another directory"
@@ -56,7 +56,7 @@ class EarlierResults:
             path.unlink()  # of a run that was killed before it had a result
 
     def replay(self) -> Iterator[Result]:
-        """Every result of the earlier run, as it came."""
+        """Yields every result of the earlier run, in the order in which they were journalled."""
         for block in self._journal.read():
             yield from (to_result(record, block.pid or None) for record in block.records if self._is_done(record))
         for path in sorted(self._directory.slots.iterdir()):
@@ -72,7 +72,7 @@ class EarlierResults:
             )
 
     def index(self) -> None:
-        """For results in the order of the items: where each one is. Costs about 150 bytes an item."""
+        """Indexes the results by item, to return them in the order of the items. Costs about 150 bytes an item."""
         for _ in self.replay():
             pass
         for block in self._journal.read():
@@ -86,11 +86,11 @@ class EarlierResults:
         return to_result(block[0].records[location[1]], block[0].pid or None) if location and block else None
 
     def _rescue(self, path: Path) -> Iterator[Result]:
-        """What a worker had finished when its parent was killed, and the parent had not yet read."""
+        """The results in a worker's slot that the killed parent had not read yet."""
         return self._keep(_left_in(path))
 
     def _keep(self, found: list[ResultRecord]) -> Iterator[Result]:
-        """Journals those that were not, before the only other copy of them is deleted."""
+        """Journals rescued results before the slot, their only other copy, is deleted."""
         records = [record for record in found if record.status < STARTED and self._is_done(record)]
         if records:
             if self._values is not None:

@@ -44,10 +44,10 @@ class Block(NamedTuple):
 
 
 class ResultJournal:
-    """One run's journal. Read to the end first (`read`), then append."""
+    """The journal of one run. Call `read` to its end first, then append."""
 
     def __init__(self, path: Path, *, read_only: bool = False, before_sync: Callable[[], None] | None = None) -> None:
-        """`before_sync` makes durable what the records name."""
+        """`before_sync`: called before the journal is synced, to sync the values that its records refer to."""
         self.path = path
         self._read_only = read_only
         self._before_sync = before_sync
@@ -79,12 +79,12 @@ class ResultJournal:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size of the file in bytes."""
         return os.fstat(self._fd).st_size
 
     @property
     def empty(self) -> bool:
-        """Nothing was ever put into it, whole or not."""
+        """Whether nothing was ever written to it."""
         return self.size <= len(_MAGIC)
 
     def read(self) -> Iterator[Block]:
@@ -116,7 +116,7 @@ class ResultJournal:
             )
 
     def block(self, at: int) -> tuple[Block, int] | None:
-        """The block that begins here and where it ends; None when there is no whole one."""
+        """The block at an offset and the offset of its end; None if there is no complete block."""
         head = os.pread(self._fd, _HEAD_BYTES, at)
         length = int.from_bytes(head[:4], "little")
         if len(head) < _HEAD_BYTES or at + _HEAD_BYTES + length > self.size:
@@ -142,7 +142,7 @@ class ResultJournal:
         return None
 
     def append(self, pid: int, data: bytes) -> None:
-        """Records as one msgpack array; in the file after the next flush."""
+        """Appends records, encoded as one msgpack array; they are in the file after the next `flush`."""
         head = len(data).to_bytes(4, "little") + crc32(data).to_bytes(4, "little") + pid.to_bytes(4, "little")
         self._waiting += (head, data)
 

@@ -39,7 +39,7 @@ _held: set[int] = set()
 
 
 def _forget_locks() -> None:
-    """In a process that the user forked: it is no part of the run, and may outlive it."""
+    """Closes the locks in a process that the user's code has forked: it is not part of the run, and may outlive it."""
     while _held:
         os.close(_held.pop())
 
@@ -60,7 +60,7 @@ class Quarantined(msgspec.Struct, frozen=True):
     """msgpack; in JSON it is base64."""
 
     def decoded(self) -> dict[str, Any]:
-        """The item as it came in."""
+        """The decoded item."""
         return msgspec.msgpack.decode(self.item, type=dict[str, Any])
 
 
@@ -104,7 +104,7 @@ class RunDirectory:
 
     @property
     def run_id(self) -> str:
-        """Its name."""
+        """The run's id: the name of its directory."""
         return self.path.name
 
     def hold(self, owner: Owner | None = None) -> int:
@@ -126,11 +126,11 @@ class RunDirectory:
         return self._lock_fd
 
     def _locked(self, patience_s: float) -> bool:
-        """A killed run's workers need a moment to go."""
+        """Locks the run; waits a moment, since the workers of a killed run need time to end."""
         return try_lock(self._lock_fd, patience_s)
 
     def _locked_after_sweep(self) -> bool:
-        """Locks after ending what a dead owner left running."""
+        """Ends the processes that a dead owner has left, then locks the run."""
         last = owner_of(self._lock_fd)
         if last is None or last.alive or not (ended := sweep(last.mark)):
             return False
@@ -147,7 +147,7 @@ class RunDirectory:
         )
 
     def is_running(self) -> bool:
-        """Whether a process has it now."""
+        """Whether a process holds the lock now."""
         return is_locked(self.path / "lock")
 
     def release(self) -> None:

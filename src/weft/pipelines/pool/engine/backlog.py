@@ -13,7 +13,7 @@ from weft.pipelines.pool.engine.task import PoolTask
 
 
 class WorkQueue:
-    """Work that is at no worker: batches, suspects, and suspects that must run with nothing else in the pool."""
+    """The tasks that no worker has: batches, suspects, and suspects that must run with nothing else in the pool."""
 
     def __init__(self, batch_size: int) -> None:
         self._batch_size = batch_size
@@ -44,5 +44,5 @@ class WorkQueue:
         self.put_back(tasks[:half])
 
     def tasks(self) -> int:
-        """How many tasks wait."""
+        """The number of waiting tasks."""
         return sum(map(len, self.batches)) + len(self.suspects) + len(self.exclusive)

@@ -53,7 +53,7 @@ class CrashAnalysis:
         progress: PoolProgress,
         log_directory: Path | None,
     ) -> None:
-        """`log_directory`: where items have logs, if they have any."""
+        """`log_directory`: the folder of the items' logs; None if they have none."""
         self._settings = settings
         self._queue = queue
         self._verdicts = verdicts
@@ -62,7 +62,7 @@ class CrashAnalysis:
         self._log_directory = str(log_directory) if log_directory is not None else None
 
     def examine(self, ended: WorkerDeath[PoolSlot]) -> None:
-        """The worker is dead and its results were read; its worker is still there."""
+        """Handles the death of a worker whose results were read, and which is not closed yet."""
         pool_slot = ended.slot
         scene = _scene(pool_slot)
         tasks = pool_slot.clear()
@@ -110,7 +110,7 @@ class CrashAnalysis:
             self._again(scene, why)
 
     def _blame_batch(self, ended: WorkerDeath[PoolSlot], tasks: list[PoolTask]) -> None:
-        """The worker died with nothing begun and nothing finished: an item of the batch may be the cause."""
+        """Handles a worker that died before it had begun any item: an item of the batch may be the cause."""
         if len(tasks) > 1:
             self._queue.bisect(tasks)
             self._progress.tell(events.BATCH_REQUEUED, pid=ended.slot.child.pid, text=f"{len(tasks)} items, halved")

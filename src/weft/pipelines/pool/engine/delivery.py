@@ -20,17 +20,17 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Journal(Protocol):
-    """What has every result before the user has it."""
+    """A journal, which has every result before the user gets it."""
 
     def append(self, pid: int, data: bytes) -> None:
-        """Records of one worker, as one msgpack array."""
+        """Appends the records of one worker, encoded as one msgpack array."""
 
     def flush(self) -> None:
-        """What was appended survives this process."""
+        """Writes the records to the operating system, so that they survive this process."""
 
 
 class ResultDelivery:
-    """Results between the workers and the user."""
+    """Passes results from the workers to the user."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ResultDelivery:
     def _stored(
         self, values: ValueStore, pid: int, records: list[tuple[int, ResultRecord]]
     ) -> tuple[bytes, list[tuple[int, Result]]]:
-        """The records without the values that are stored now, and the results with them."""
+        """Stores the values of some records; returns the records without these values, and the results with them."""
         results = []
         for position, record in records:
             record.value, value = values.store(record.value)
@@ -92,7 +92,7 @@ class ResultDelivery:
         self.staged += results
 
     def known(self, position: int, key: str) -> None:
-        """The item at this position was done in an earlier run; in ordered mode its result is due here."""
+        """Records that the item at this position was done in an earlier run; in ordered mode its result is due here."""
         if self.ordered and self._history is not None:
             result = self._history.find(key)
             if result is not None:
@@ -100,7 +100,7 @@ class ResultDelivery:
             self._early[position] = result
 
     def resumed(self, result: Result) -> None:
-        """A result of an earlier run, when order does not matter."""
+        """Adds a result of an earlier run, if results need not be in order."""
         self._progress.count_resumed(result)
         self.ready.append(result)
 

@@ -31,7 +31,7 @@ class _Revocation(NamedTuple):
 
 
 class WorkDispatcher:
-    """Decides, each time round the loop."""
+    """Decides in each turn of the loop which worker gets which tasks."""
 
     def __init__(
         self,
@@ -54,19 +54,19 @@ class WorkDispatcher:
 
     @property
     def finished(self) -> bool:
-        """Nothing is left to do."""
+        """Whether nothing is left to do."""
         return self._intake.exhausted and not self._queue and not self.outstanding()
 
     def outstanding(self) -> int:
-        """Tasks at the workers."""
+        """The number of tasks that workers have."""
         return sum(len(pool_slot.outstanding) for pool_slot in self._pool.slots)
 
     def wake_s(self) -> float | None:
-        """When something is due that no event announces."""
+        """The time at which timed work is due; None if there is none."""
         return min((revocation.due_s for revocation in self._revocations), default=None)
 
     def run(self) -> None:
-        """One round."""
+        """Assigns what can be assigned now."""
         self.hurry = False
         self._settle()
         pool_slots = self._pool.slots
@@ -81,7 +81,7 @@ class WorkDispatcher:
             self._steal()
 
     def stop(self) -> None:
-        """Nothing new is begun; what is begun may end."""
+        """Assigns no more tasks; those that have begun may finish."""
         self.stopping = True
         self._revocations.clear()  # stolen tasks are given to no worker; the victims are revoked completely below
         for pool_slot in self._pool.slots:
@@ -109,7 +109,7 @@ class WorkDispatcher:
         return got and self._within_life(pool_slot, got)
 
     def _within_life(self, pool_slot: PoolSlot, got: tuple[list[PoolTask], bool]) -> tuple[list[PoolTask], bool] | None:
-        """No more than the worker may still do before it is replaced."""
+        """Cuts a batch to the number of items that the worker may still do before it is replaced."""
         if self._settings.recycle_after is None:
             return got
         batch, alone = got
@@ -119,7 +119,7 @@ class WorkDispatcher:
         return batch[:left], alone
 
     def _plan(self) -> bool:
-        """Makes one batch out of the source's next items."""
+        """Queues one batch of the source's next items; False if the source gave none."""
         if self._intake.exhausted:
             return False
         batch, self.hurry = plan_batch(self._intake, self._delivery, self._settings.batch_size)
@@ -128,7 +128,7 @@ class WorkDispatcher:
         return bool(batch)
 
     def _start(self) -> None:
-        """As many workers as there is work for, and a fresh one for every suspect."""
+        """Starts as many workers as there is work for, and a fresh one for every suspect."""
         alive = [pool_slot for pool_slot in self._pool.slots if pool_slot.child.alive and not pool_slot.retiring]
         if not alive and not self._queue:
             self._plan()  # three items do not need eight workers
@@ -161,7 +161,7 @@ class WorkDispatcher:
             self._revoke(pool_slot, len(pool_slot.outstanding))
 
     def _steal(self) -> None:
-        """Idle workers take from the ones that have most left to begin."""
+        """Moves tasks to idle workers from those that have most left to begin."""
         if self._queue or self.hurry:
             return
         thieves = sum(pool_slot.idle and not pool_slot.worn for pool_slot in self._pool.slots) - len(self._revocations)
@@ -191,8 +191,9 @@ class WorkDispatcher:
 
 
 def plan_batch(intake: TaskSource, delivery: ResultDelivery, size: int) -> tuple[list[PoolTask], bool]:
-    """One batch out of the source's next items; and whether the source has more right now, so that nothing should wait.
-    What is refused on arrival, or is known, is delivered."""
+    """Reads one batch of the source's next items; also returns whether the source has more at once. Items that are
+    refused, or were done before, are delivered.
+    """
     begin = intake.position
     intaken = intake.take(delivery.room(begin, _LOOKS_PER_PLAN), size)
     delivery.add(intaken.refused)

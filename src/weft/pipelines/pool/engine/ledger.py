@@ -28,7 +28,7 @@ _log = Log("weft.pipelines")
 
 
 class RunLedger:
-    """The run's own side of an engine."""
+    """The source, journal and results of one run, for any engine."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class RunLedger:
         listeners: list[events.Listener],
         elsewhere: LeftElsewhere | None = None,
     ) -> None:
-        """`elsewhere`: results of an earlier try that lie neither in the journal nor in slots."""
+        """`elsewhere`: results of an earlier attempt that are neither in the journal nor in slots."""
         self.request = request
         self._elsewhere = elsewhere
         self.progress = PoolProgress(listeners, request.total)
@@ -87,7 +87,7 @@ class RunLedger:
 
     @property
     def ready(self) -> deque[Result]:
-        """Results for the user."""
+        """The results that the user may get."""
         return self.delivery.ready
 
     @property
@@ -101,7 +101,7 @@ class RunLedger:
         return self._replay is not None
 
     def replay_some(self) -> None:
-        """Some results of an earlier run."""
+        """Delivers some more results of an earlier run."""
         assert self._replay is not None
         for _ in range(_REPLAY_AT_ONCE):
             result = next(self._replay, None)
@@ -111,23 +111,23 @@ class RunLedger:
             self.delivery.resumed(result)
 
     def stop_replay(self) -> None:
-        """The run stops: the rest of the earlier results is not given."""
+        """Delivers no more results of an earlier run, because the run stops."""
         self._replay = None
 
     @property
     def shares_logs(self) -> bool:
-        """Whether a worker has one log for all of its items: as asked for, or because there are many."""
+        """Whether each worker has one log for all of its items: by the settings, or because there are many items."""
         if self.request.logs != "auto":
             return self.request.logs == "worker"
         return (self.request.total or 0) > AUTO_EACH or self.intake.position > AUTO_EACH
 
     def sum_up(self) -> None:
-        """When the source is exhausted the total is known."""
+        """Sets the total number of items once the source is exhausted."""
         if self.intake.exhausted:
             # a source may leave out items that are done: their results are counted all the same
             left_out = self.progress.resumed - self.intake.known
             self.progress.total = self.intake.position + max(0, left_out)
 
     def close(self) -> None:
-        """Journal and lock."""
+        """Closes the journal, and releases the lock."""
         self._closing.close()

@@ -120,7 +120,7 @@ class LocalWorkers:
         pool_slot.enqueue(assignment_frame(assignment))
 
     def _share_logs(self) -> None:
-        """The source has turned out to be long: from here on a worker has one log for all of its items."""
+        """Switches to one log for each worker, because the source has many items."""
         self._shares_logs = True
         for pool_slot in self._pool.slots:
             if pool_slot.worker is not None:
@@ -128,20 +128,22 @@ class LocalWorkers:
 
     @property
     def finished(self) -> bool:
-        """Nothing is left to do."""
+        """Whether nothing is left to do."""
         return self._dispatcher.finished and not self._verdicts.undecided
 
     @property
     def outstanding(self) -> int:
-        """Tasks at the workers."""
+        """The number of tasks that workers have."""
         return self._dispatcher.outstanding()
 
     def fileno(self) -> int:
-        """Readable when there is something to do, for an event loop."""
+        """A descriptor that is readable when `turn` has something to do."""
         return self._pool.fileno()
 
     def turn(self, timeout_s: float) -> None:
-        """Does what there is to do; if there is nothing, waits for an event, up to a tick or the given time."""
+        """Does all work that is due; if there is none, waits for an event, at most until the next check or the given
+        time.
+        """
         self._dispatcher.run()
         if not self._shares_logs and self._wants_shared_logs():
             self._share_logs()
@@ -156,7 +158,7 @@ class LocalWorkers:
         self.flush()
 
     def wait_s(self) -> float:
-        """How long until something is due."""
+        """The seconds until timed work is due."""
         if self._delivery.ready or self._delivery.staged or self._dispatcher.hurry or self.finished:
             return 0.0
         now_s = time.monotonic()
@@ -165,7 +167,7 @@ class LocalWorkers:
         return max(0.0, (due_s if wake_s is None else min(due_s, wake_s)) - now_s)
 
     def _read_slot(self, pool_slot: PoolSlot) -> None:
-        """Reads what a worker has put into its slot."""
+        """Reads the new results in a worker's slot."""
         if pool_slot.worker is None:
             return
         if pool_slot.child.state is ChildState.STARTING:
@@ -234,13 +236,13 @@ class LocalWorkers:
             raise PoolBroken(f"every worker dies at its start: {self._start_error}")
 
     def _start_text(self, ended: WorkerDeath[PoolSlot]) -> str:
-        """How it ended, and its last output."""
+        """Describes how a worker ended, with its last output."""
         assert ended.slot.worker is not None
         printed = ended.slot.worker.stderr_tail()
         return f"{ended}\n{printed}" if printed else str(ended)
 
     def _tick(self) -> None:
-        """The checks that are made at every tick."""
+        """Makes the regular checks of all workers."""
         now_s = time.monotonic()
         since_s = now_s - self._ticked_s
         if since_s < _TICK_S:
@@ -276,7 +278,7 @@ class LocalWorkers:
         self._drained.clear()
 
     def stop(self, grace_s: float) -> None:
-        """Nothing new is begun; what is begun may end within the grace."""
+        """Starts no more items; those that run may finish within `grace_s`."""
         self._dispatcher.stop()
         until_s = time.monotonic() + grace_s
         while self._dispatcher.outstanding() and time.monotonic() < until_s:
@@ -284,19 +286,19 @@ class LocalWorkers:
 
     @property
     def paused(self) -> bool:
-        """Nothing new is begun."""
+        """Whether it is paused."""
         return self._dispatcher.stopping
 
     def pause(self) -> None:
-        """Nothing new is begun; what was not begun comes back into the queue."""
+        """Starts no more items; tasks that were not begun return to the queue."""
         self._dispatcher.stop()
 
     def resume(self) -> None:
-        """After a pause."""
+        """Continues after a pause."""
         self._dispatcher.stopping = False
 
     def end(self) -> None:
-        """Asks, waits, kills: the pool's patience is the settings' grace."""
+        """Ends all workers: asks them, waits for `stop_grace`, then kills them."""
         self._dispatcher.stopping = True
         for pool_slot in self._pool.slots:
             if pool_slot.outstanding:
@@ -307,11 +309,11 @@ class LocalWorkers:
             self.turn(0.02)
 
     def close(self) -> None:
-        """No process is left."""
+        """Ends all processes at once."""
         self._pool.close()
 
     def view(self) -> list[WorkerView]:
-        """The workers as they are now."""
+        """The current state of the workers."""
         return [self._view_of(pool_slot) for pool_slot in self._pool.slots]
 
     def _view_of(self, pool_slot: PoolSlot) -> WorkerView:
@@ -326,7 +328,7 @@ class LocalWorkers:
 
 
 def tell_starts(progress: PoolProgress, records: list[ResultRecord], pid: int) -> None:
-    """The events of items and stages that have begun."""
+    """Sends the events of items and stages that have begun."""
     for record in records:
         if record.status >= STARTED:
             kind = events.STAGE if record.status == STAGE else events.STARTED
@@ -334,6 +336,6 @@ def tell_starts(progress: PoolProgress, records: list[ResultRecord], pid: int) -
 
 
 def _was_asked_to_end(ended: WorkerDeath[PoolSlot]) -> bool:
-    """Whether a worker has only done what it was asked to: at the end of the run, or because it was worn."""
+    """Whether a worker ended because it was asked to: at the end of the run, or to be replaced."""
     kill = ended.slot.kill
     return ended.slot.retiring and (kill.reason is KillReason.STOP if kill is not None else ended.how.code == 0)

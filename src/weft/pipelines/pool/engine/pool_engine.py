@@ -24,7 +24,7 @@ from weft.supervise.pool.suspects import CrashRules
 
 
 class PoolEngine:
-    """One run."""
+    """A run on the workers of this machine."""
 
     def __init__(self, request: RunRequest, items: Iterator[Any], listeners: list[events.Listener]) -> None:
         process.open_standard_descriptors()
@@ -47,31 +47,33 @@ class PoolEngine:
 
     @property
     def ready(self) -> deque[Result]:
-        """Results for the user."""
+        """The results that the user may get."""
         return self._ledger.ready
 
     @property
     def finished(self) -> bool:
-        """Everything is done and handed out."""
+        """Whether all items are done, and all results handed out."""
         return not self._ledger.replaying and self._workers.finished and not self._ledger.waiting
 
     def fileno(self) -> int:
-        """Readable when there is something to do, for an event loop."""
+        """A descriptor that is readable when `step` has something to do."""
         return self._workers.fileno()
 
     def step(self, timeout_s: float) -> None:
-        """Does what there is to do; if there is nothing, waits for an event, up to a tick or the given time."""
+        """Does all work that is due; if there is none, waits for an event, at most until the next check or the given
+        time.
+        """
         if self._ledger.replaying:
             return self._ledger.replay_some()
         self._workers.turn(timeout_s)
         return self._ledger.sum_up()
 
     def wait_s(self) -> float:
-        """How long until something is due."""
+        """The seconds until timed work is due."""
         return self._workers.wait_s()
 
     def stop(self, grace_s: float) -> None:
-        """Nothing new is begun; what is begun may end within the grace; then all workers end."""
+        """Starts no more items; those that run may finish within `grace_s`, then all workers end."""
         if self.closed:
             return
         self._ledger.stop_replay()
@@ -79,7 +81,7 @@ class PoolEngine:
         self._workers.end()
 
     def finish(self) -> None:
-        """Everything was done: the workers end, the last event goes out."""
+        """Ends the workers and sends the last event, after all items are done."""
         self._workers.end()
         self.progress.tell(events.DONE)
         self.close()
@@ -95,5 +97,5 @@ class PoolEngine:
             self._ledger.close()
 
     def view(self) -> list[WorkerView]:
-        """The workers as they are now."""
+        """The current state of the workers."""
         return self._workers.view()

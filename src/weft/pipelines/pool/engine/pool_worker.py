@@ -36,8 +36,9 @@ _BACKLOG_BYTES = 128 * 1024
 
 
 class PoolWorker(WorkerProcess):
-    """What belongs to one worker process: beside the socket its shared memory, in a file where results must outlive the
-    parent."""
+    """The resources of one worker process: its socket, and its shared memory, which is a file if results must outlive
+    the parent.
+    """
 
     def __init__(self, connection: socket.socket, slot_fd: int, output_fd: int, slot_path: Path | None) -> None:
         super().__init__(connection, output_fd)
@@ -47,7 +48,7 @@ class PoolWorker(WorkerProcess):
 
     @classmethod
     def create(cls, connection: socket.socket, folder: Path | None, name: str) -> PoolWorker:
-        """With new files in the folder, if there is one; PoolBroken where they cannot be made."""
+        """Creates the resources, with files in the folder if one is given; raises PoolBroken if that fails."""
         path = None if folder is None else folder / f"{name}.slot"
         try:
             slot_fd = slots.create(None if path is None else str(path))
@@ -58,7 +59,7 @@ class PoolWorker(WorkerProcess):
         return cls(connection, slot_fd, output_fd, path)
 
     def sent(self) -> list[int]:
-        """Shared memory and output."""
+        """The descriptors to send to the process: shared memory and output."""
         return [self._slot_fd, self.output_fd]
 
     def close(self) -> None:
@@ -71,14 +72,14 @@ class PoolWorker(WorkerProcess):
 
 
 def _nameless(path: Path) -> int:
-    """A file without a name, on the disk beside the run; all writers append."""
+    """Creates an unnamed file on the disk of the run, opened for appending."""
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     path.unlink()
     return fd
 
 
 class PoolSlot(WorkerSlot[PoolWorker]):
-    """One slot of the pool."""
+    """A slot of the pool, with the tasks of its current worker."""
 
     def __init__(self, number: int, child: Child, settings: PoolSettings) -> None:
         # batches at a worker at a time, so that the next is there when one ends; more if they are small
@@ -99,23 +100,23 @@ class PoolSlot(WorkerSlot[PoolWorker]):
         self.worn = False
 
     def attach(self, worker: PoolWorker) -> None:
-        """A new worker takes the slot."""
+        """Puts a new worker into the slot."""
         super().attach(worker)
         worker.slot.words[LIMIT] = NO_LIMIT
 
     @property
     def fresh(self) -> bool:
-        """It has not been given anything yet."""
+        """Whether the worker has not been given anything yet."""
         return self.given == 0
 
     @property
     def idle(self) -> bool:
-        """It can work and has nothing to do."""
+        """Whether the worker is ready and has nothing to do."""
         return self.running and not self.outstanding and not self._frames and not self.retiring
 
     @property
     def open(self) -> bool:
-        """It can be given one more batch."""
+        """Whether the worker can be given another batch."""
         return (
             self.running
             and len(self._frames) < self._depth
@@ -156,15 +157,15 @@ class PoolSlot(WorkerSlot[PoolWorker]):
 
     @property
     def current_ticket(self) -> int:
-        """The item it has announced; -1 for none."""
+        """The ticket of the item that the worker has announced; -1 if there is none."""
         return self.worker.slot.words[CURRENT] - 1 if self.worker is not None else -1
 
     def current(self) -> PoolTask | None:
-        """The task it holds, as far as its results have been read."""
+        """The task that the worker holds, as far as its results have been read."""
         return self.outstanding.get(self.current_ticket)
 
     def unstarted(self) -> int:
-        """How many tasks it has not announced."""
+        """The number of tasks that the worker has not announced."""
         current = self.current_ticket
         return sum(ticket > current for ticket in self.outstanding)
 
@@ -180,34 +181,34 @@ class PoolSlot(WorkerSlot[PoolWorker]):
         return left[0]
 
     def settle(self, limit: int) -> list[PoolTask]:
-        """A moment after `revoke`: the tasks at or beyond the limit that it has not announced are free."""
+        """Returns the revoked tasks that the worker has not announced; call it a moment after `revoke`."""
         current = self.current_ticket
         tickets = [ticket for ticket in self.outstanding if ticket >= limit and ticket > current]
         return [self.outstanding.pop(ticket) for ticket in tickets]
 
     @property
     def held(self) -> int | None:
-        """The ticket of the task it holds."""
+        """The ticket of the task that the worker holds."""
         return ticket if (ticket := self.current_ticket) in self.outstanding else None
 
     @property
     def is_busy(self) -> bool:
-        """It has tasks."""
+        """Whether the worker has tasks."""
         return bool(self.outstanding)
 
     @property
     def is_between_items(self) -> bool:
-        """No item is running."""
+        """Whether no item is running."""
         return self.worker is not None and self.worker.slot.words[START_NS] == 0
 
     def sign(self) -> tuple[int, int, int]:
-        """Changes whenever the worker makes progress."""
+        """Values that change whenever the worker makes progress."""
         assert self.worker is not None
         words = self.worker.slot.words
         return words[CURRENT], words[START_NS], words[FRAMES]
 
     def over_time(self, since_s: float) -> KillReason | None:
-        """By the clock: the worker writes when it begins."""
+        """Why the worker must be killed: the item or the batch runs for too long; None if not."""
         del since_s
         now_ns = time.monotonic_ns()
         if self._item_limit_ns is not None and self.item_ns(now_ns) > self._item_limit_ns:
@@ -217,11 +218,11 @@ class PoolSlot(WorkerSlot[PoolWorker]):
         return None
 
     def near_memory_limit(self) -> None:
-        """It is replaced after its item."""
+        """Marks the worker as near its memory limit: it is replaced after its current item."""
         self.worn = self.worn or not (self.fresh or self.alone)
 
     def item_ns(self, now_ns: int) -> int:
-        """How long the current item has been running."""
+        """How long the current item has been running, in nanoseconds."""
         assert self.worker is not None
         start_ns = self.worker.slot.words[START_NS]
         return now_ns - start_ns if start_ns and self.current() is not None else 0
@@ -232,15 +233,15 @@ class PoolSlot(WorkerSlot[PoolWorker]):
         return now_ns - start_ns if start_ns and self._frames and self.worker.slot.words[CURRENT] else 0
 
     def in_batch(self, ticket: int) -> int:
-        """How many items the batch of this ticket had."""
+        """The number of items in the batch of a ticket."""
         return next((end - first for first, end in self._frames if first <= ticket < end), 1)
 
     def ready_word(self) -> int:
-        """What the worker says about its start."""
+        """The worker's word about its start: starting, ready or failed."""
         return self.worker.slot.words[READY] if self.worker is not None else 0
 
     def clear(self) -> list[PoolTask]:
-        """After the death: all that is still outstanding, in its order."""
+        """Removes and returns all outstanding tasks after the worker's death, in order."""
         tasks = list(self.outstanding.values())
         self.outstanding = {}
         self._frames.clear()

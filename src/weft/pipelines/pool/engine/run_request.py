@@ -13,7 +13,7 @@ from weft.pipelines.pool.values import ValueStore
 
 
 class RunRequest(msgspec.Struct, frozen=True):
-    """What a run is asked to do."""
+    """The arguments of a run: function, settings, folders and options."""
 
     target: CallableTarget
     settings: PoolSettings
@@ -40,7 +40,7 @@ class RunRequest(msgspec.Struct, frozen=True):
 
 
 class WorkerView(NamedTuple):
-    """One worker, for a display."""
+    """The state of one worker, for a display."""
 
     number: int
     pid: int | None

@@ -25,7 +25,7 @@ _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
 
 
 class Pause(enum.Enum):
-    """A source without an item at the moment yields LATER, and is asked again."""
+    """What a source without an item at the moment yields: LATER; it is asked again."""
 
     LATER = "later"
 
@@ -38,7 +38,7 @@ class BadItem(msgspec.Struct, frozen=True):
 
 
 class PoolTask(msgspec.Struct):
-    """One item that is to be done. Changed only by the engine."""
+    """An item in the pool, with its attempts. Only the engine changes it."""
 
     position: int
     item_id: str | int
@@ -56,7 +56,9 @@ class PoolTask(msgspec.Struct):
 
 
 class Intaken(NamedTuple):
-    """What some items of the source became; the numbers are their positions in it."""
+    """The result of reading some items: new tasks, refused items, and items done before; numbers are positions in the
+    source.
+    """
 
     tasks: list[PoolTask]
     refused: list[tuple[int, Result]]
@@ -65,18 +67,18 @@ class Intaken(NamedTuple):
 
 
 class TaskSource(Protocol):
-    """Where workers get their tasks from."""
+    """A source of tasks for workers."""
 
     position: int
     """How many items it has given."""
     exhausted: bool
 
     def take(self, looks: int, wanted: int) -> Intaken:
-        """At most `wanted` tasks, for which it reads at most `looks` items."""
+        """Makes at most `wanted` tasks, and reads at most `looks` items for them."""
 
 
 class Intake:
-    """Turns what the source gives into tasks and failed results."""
+    """Converts the items of the source into tasks, or failed results."""
 
     def __init__(self, items: Iterator[Any], done: SeenSet | None) -> None:
         self._items = items
@@ -110,7 +112,7 @@ class Intake:
         return intaken
 
     def _judge(self, item: Any) -> PoolTask | Result | str:
-        """A task, a result that failed on arrival, or the key of an item that is done already."""
+        """Checks an item: returns a task, a failed result, or the key of an item that is done already."""
         position = self.position
         self.position = position + 1
         if type(item) is not dict:
@@ -162,7 +164,7 @@ def _no_item(position: int, thing: Any) -> Result:
 
 
 def id_problem(item_id: Any) -> str | None:
-    """What is wrong with an id; None when nothing is."""
+    """What is wrong with an id; None if nothing is."""
     if type(item_id) is str:
         return None if item_id.isascii() or _is_text(item_id) else f"the id {item_id!r} is no text: half a character"
     if type(item_id) is int:
@@ -173,7 +175,7 @@ def id_problem(item_id: Any) -> str | None:
 
 
 def _is_text(item_id: str) -> bool:
-    """Whether it can be written: a lone surrogate, which JSON may spell, cannot."""
+    """Whether an id can be written as UTF-8; a lone surrogate, which JSON can contain, cannot."""
     try:
         item_id.encode()
     except UnicodeEncodeError:

@@ -66,19 +66,19 @@ class Verdicts:
                 self.deliver(accused.task, accused.result)
 
     def retry(self, task: PoolTask, pid: int | None, phase: str | None, why: str) -> None:
-        """Once more, alone."""
+        """Queues a task once more, to run alone."""
         (self._queue.exclusive if task.secluded else self._queue.suspects).append(task)
         self._progress.tell(events.RETRIED, task.item_id, pid=pid, phase=phase, text=why)
 
     def accuse(self, task: PoolTask, result: Result) -> None:
-        """It is to blame; where that is doubtful, signs of a storm are waited for."""
+        """Blames a task for a death. If other causes are possible, waits for signs that many workers die."""
         if self.rules.doubtful(task):
             self._accused.append(_Accused(task, result, time.monotonic() + DOUBT_S))
         else:
             self.deliver(task, result)
 
     def deliver(self, task: PoolTask, result: Result) -> None:
-        """Its one result, which the parent makes."""
+        """Delivers the final result of a task, which the parent makes."""
         if result.status is Status.CRASHED and self._directory is not None:
             with contextlib.suppress(OSError):  # the result is delivered anyway, and a replay can use the items file
                 self._directory.quarantine_item(self._target, result, task.payload)

@@ -35,19 +35,20 @@ class OutputFile:
         self._kept = (os.dup(1), os.dup(2))
 
     def redirect(self) -> None:
-        """From now on all output of this process and its children goes to the file."""
+        """Redirects all output of this process and its children to the file."""
         for stream in (1, 2):
             os.dup2(self.fd, stream)
         faulthandler.enable(file=2, all_threads=True)
 
     def restore(self) -> None:
-        """Output goes where it went before."""
+        """Restores the original output."""
         for stream, kept in zip((1, 2), self._kept, strict=True):
             os.dup2(kept, stream)
 
     def collect(self) -> tuple[bytes, int]:
-        """The output since the last call, and how many bytes of it were dropped. The parent also truncates the file, to
-        bound a flood of output, which may leave a gap of NULs."""
+        """Returns the output since the last call, and how many bytes of it were dropped. The parent also truncates the
+        file, to bound a flood of output, which may leave a gap of NULs.
+        """
         try:
             status = os.fstat(self.fd)
             size = status.st_size
@@ -76,7 +77,7 @@ class PrintStream(io.TextIOBase):
         self.buffer = io.FileIO(fd, "wb", closefd=False)
 
     def write(self, text: str) -> int:
-        """Keeps an unfinished line until the rest of it comes."""
+        """Writes text; an unfinished line is kept until the rest of it comes."""
         pending = self._rest + text
         if "\n" in pending or len(pending) > _MAX_LINE_CHARS:
             *lines, pending = pending.split("\n") if "\n" in pending else (pending, "")
@@ -87,17 +88,17 @@ class PrintStream(io.TextIOBase):
         return len(text)
 
     def finish(self) -> None:
-        """The item has ended, and with it its last line."""
+        """Logs an unfinished line at the end of an item."""
         if self._rest:
             self._log.printed(self._rest)
             self._rest = ""
 
     def writable(self) -> bool:
-        """It is there to be written to."""
+        """Always True."""
         return True
 
     def fileno(self) -> int:
-        """For subprocesses that are given this stream."""
+        """The descriptor, for subprocesses that are given this stream."""
         return self._fd
 
 
@@ -129,12 +130,12 @@ class SignalGuard:
         self.remember()
 
     def remember(self) -> None:
-        """Takes the current handlers as those to restore."""
+        """Records the current signal handlers, which `restore` sets again."""
         self._before = {number: signal.getsignal(number) for number in signal.valid_signals()}
         self.changed = False
 
     def restore(self) -> None:
-        """No timer runs, and every handler is what it was."""
+        """Stops all timers, and restores every signal handler."""
         self.changed = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.set_wakeup_fd(-1)

@@ -14,7 +14,7 @@ Identity = tuple[int, int]
 
 
 def identity(fd: int) -> Identity | None:
-    """Device and inode of the file behind a descriptor; None if it is closed."""
+    """The device and inode of the file behind a descriptor; None if it is closed."""
     try:
         status = os.fstat(fd)
     except OSError:
@@ -23,7 +23,7 @@ def identity(fd: int) -> Identity | None:
 
 
 class Descriptors:
-    """Some descriptors of this process, as they were when this was made."""
+    """Remembers which files some descriptors of this process referred to at construction."""
 
     def __init__(self, fds: list[int]) -> None:
         self._fds = {fd: identity(fd) for fd in fds}
@@ -32,9 +32,9 @@ class Descriptors:
             self._poll.register(fd, 0)
 
     def intact(self) -> bool:
-        """Whether each is still the same file."""
+        """Whether each descriptor still refers to the same file."""
         return all(identity(fd) == before for fd, before in self._fds.items())
 
     def open(self) -> bool:
-        """Whether none was closed; one replaced at once is not noticed. One system call, made for every item."""
+        """Whether none was closed, by one cheap system call for every item; a replaced descriptor is not noticed."""
         return not self._poll.poll(0) or self.intact()

@@ -50,12 +50,12 @@ def safe_name(item_id: str | int) -> str:
 
 
 def log_path(directory: str, item_id: str | int, pid: int) -> str:
-    """Where the log of this item on this worker is."""
+    """The path of an item's log by a worker."""
     return f"{directory}/{safe_name(item_id)}.worker-{pid}.log"
 
 
 def shared_path(directory: str, pid: int) -> str:
-    """The log of all items of a worker."""
+    """The path of the log that all items of a worker share."""
     return f"{directory}/worker-{pid}.log"
 
 
@@ -65,7 +65,7 @@ def _second(now_s: int) -> str:
 
 
 def entry(level: str, phase: str, message: str, data: dict[str, Any] | None = None) -> bytes:
-    """One line of a log, its newline included."""
+    """Encodes one line of a log, with its newline."""
     now_s = time.time()
     stamp = f"{_second(int(now_s))}.{int(now_s % 1 * 1000):03d}Z"
     if len(message) > _MAX_MESSAGE_CHARS:
@@ -85,11 +85,11 @@ class _LogFile:
         self.bytes_before = status.st_size
 
     def write(self, data: bytes) -> None:
-        """OSError on a full disk."""
+        """Appends bytes; raises OSError on a full disk."""
         _write_all(self._own_fd(), data)
 
     def read_from(self, offset: int) -> bytes:
-        """Everything from there to the end; nothing if it is shorter."""
+        """Reads from an offset to the end; empty if the file is shorter."""
         fd = self._own_fd()
         size = os.fstat(fd).st_size
         return os.pread(fd, size - offset, offset) if offset < size else b""
@@ -108,7 +108,7 @@ class _LogFile:
 
 
 class ItemLog:
-    """What a stage logs with; also callable: `context.log("cloned", url=url)`."""
+    """The log that a stage writes to; also callable: `context.log("cloned", url=url)`."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class ItemLog:
         *,
         is_shared: bool = False,
     ) -> None:
-        """`is_shared`: all items in one file; the parent may ask for that later, too (SHARED_LOG)."""
+        """`is_shared`: all items have one file; the parent may also request that later (SHARED_LOG)."""
         self._buffer = LogBuffer(slot)
         self._slot = slot
         self._directory = directory
@@ -141,11 +141,11 @@ class ItemLog:
 
     @property
     def open(self) -> bool:
-        """Whether anything that is logged is kept."""
+        """Whether log entries are kept."""
         return self._file is not None
 
     def begin(self, item_id: str | int) -> None:
-        """A new item: a new file, or a new section of the worker's."""
+        """Starts the log of a new item: a new file, or a new section of the worker's file."""
         self._bytes = self._dropped = 0
         self.phase = "process"
         self.told = None
@@ -179,7 +179,9 @@ class ItemLog:
         self._write(entry("INFO", "begin", "Item", {"item": item_id}))
 
     def end(self, status: str, duration_ms: float, *, is_good: bool = True) -> None:
-        """The last line. After this an item's own file is complete; what lacks in a worker's is in the slot."""
+        """Writes the last line. An item's own file is complete then; the missing part of a shared file is in the
+        slot.
+        """
         if self._file is None:
             return
         with self._lock:
@@ -214,19 +216,19 @@ class ItemLog:
         self.add("INFO", message, data)
 
     def debug(self, message: str, **data: Any) -> None:
-        """A detail."""
+        """Logs a detail (DEBUG)."""
         self.add("DEBUG", message, data)
 
     def info(self, message: str, **data: Any) -> None:
-        """Something happened as it should."""
+        """Logs a normal event (INFO)."""
         self.add("INFO", message, data)
 
     def warning(self, message: str, **data: Any) -> None:
-        """Something is odd."""
+        """Logs something unusual (WARNING)."""
         self.add("WARNING", message, data)
 
     def error(self, message: str, **data: Any) -> None:
-        """Something went wrong; in the file before this returns."""
+        """Logs an error (ERROR), which is in the file when this returns."""
         self.add("ERROR", message, data)
 
     def add(self, level: str, message: str, data: dict[str, Any] | None = None, phase: str | None = None) -> None:
@@ -259,7 +261,7 @@ class ItemLog:
         return True
 
     def flush(self) -> None:
-        """Everything that waits goes to the file."""
+        """Writes all waiting lines to the file."""
         with self._lock:
             waiting = self._buffer.waiting()
             if waiting:
@@ -267,7 +269,7 @@ class ItemLog:
             self._entries = 0
 
     def forget(self) -> None:
-        """In a forked child of the item: this log belongs to the worker, which continues to write it."""
+        """Detaches from the log in a forked child of the item: the worker continues to write it."""
         self._file = self._shared = self._directory = None
         self._lock = threading.RLock()
 
@@ -312,7 +314,7 @@ class LogHandler(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One record, one entry; a traceback goes into its data."""
+        """Logs a record as one entry, with its traceback in the data."""
         try:
             data: dict[str, Any] = {"logger": record.name} if record.name != "root" else {}
             if record.exc_info:
@@ -323,7 +325,7 @@ class LogHandler(logging.Handler):
 
 
 class DeadWorkersLog:
-    """The log of a worker that has died, completed by the parent out of its slot."""
+    """The log of a dead worker, which the parent completes from the worker's slot."""
 
     def __init__(self, directory: str, pid: int, slot: SharedSlot) -> None:
         self._directory = directory
@@ -334,7 +336,7 @@ class DeadWorkersLog:
         """Where the held item's section begins in the worker's file; -1: items have files of their own."""
 
     def complete(self) -> None:
-        """Adds what waited in the slot, where no item was held."""
+        """Adds the lines that waited in the slot, if the worker held no item."""
         if self._section >= 0:
             self._extend(self._shared, b"")
 
@@ -361,12 +363,12 @@ class DeadWorkersLog:
 
 
 def index_path(shared: str) -> str:
-    """Where the items of a worker's log are listed."""
+    """The path of the index of a shared log, which lists its items."""
     return shared.removesuffix(".log") + ".index"
 
 
 def index_line(item_id: str | int, status: str, offset: int, length: int) -> bytes:
-    """Where the section of an item is in a worker's log."""
+    """Encodes an index line: the position of an item's section in a shared log."""
     return _encode_json({"item": item_id, "status": status, "offset": offset, "bytes": length}) + b"\n"
 
 
@@ -381,7 +383,7 @@ def append_to(path: str, data: bytes) -> int:
 
 
 def _ends_whole(path: str, size: int) -> bool:
-    """Whether its last line is complete; a power cut may have torn it."""
+    """Whether the last line of a log is complete; a power cut may have truncated it."""
     with open(path, "rb") as file:  # noqa: PTH123
         file.seek(size - 1)
         return file.read(1) == b"\n"
@@ -394,7 +396,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def one_line(text: str) -> str:
-    """The text with every control character written out: it can move no cursor and begin no second line."""
+    """Escapes every control character of a text, so that it stays on one line and cannot affect a terminal."""
     return _CONTROL.sub(_escaped, text) if _CONTROL.search(text) else text
 
 

@@ -50,20 +50,20 @@ _MAX_COUNT = _COUNT_MASK - 1
 
 
 class Chunk(NamedTuple):
-    """Records lying side by side: how many, and as one msgpack array."""
+    """Some adjacent records: their number, and their bytes as one msgpack array."""
 
     records: int
     data: bytes
 
 
 def stage_label(name: str | None) -> bytes:
-    """The name of a stage as the slot has it, its length first."""
+    """Encodes the name of a stage for the slot, with its length first."""
     text = (name or "").encode(errors="replace")[: _STAGE_BYTES - 1]
     return bytes([len(text)]) + text
 
 
 class SharedSlot:
-    """The mapping itself, either side."""
+    """The mapped memory, for worker and parent."""
 
     def __init__(self, fd: int) -> None:
         self.memory = mmap.mmap(fd, SLOT_BYTES)
@@ -76,7 +76,9 @@ class SharedSlot:
 
     @property
     def stage(self) -> str | None:
-        """The stage the worker is in. Read while it is being written it may be garbled, which only a display sees."""
+        """The name of the worker's current stage. It may be garbled while it is being written, which only affects a
+        display.
+        """
         length = self.memory[_STAGE_AT]
         return self.memory[_STAGE_AT + 1 : _STAGE_AT + 1 + length].decode(errors="replace") if length else None
 
@@ -85,12 +87,12 @@ class SharedSlot:
         self.set_label(stage_label(name))
 
     def set_label(self, label: bytes) -> None:
-        """The stage, for who enters it often (`stage_label`)."""
+        """Sets the stage by its encoded name (`stage_label`), for stages that are entered often."""
         self.memory[_STAGE_AT : _STAGE_AT + len(label)] = label
 
 
 def create(path: str | None) -> int:
-    """A new empty slot; returns its file descriptor. Without a path it lives in memory only."""
+    """Creates an empty slot; returns its file descriptor. Without a path it is in memory only."""
     if path is None:
         fd = os.memfd_create("weft-slot", os.MFD_CLOEXEC)
     else:
@@ -107,7 +109,7 @@ def create(path: str | None) -> int:
 
 
 class SlotWriter(SharedSlot):
-    """The worker's side."""
+    """The worker's side of the slot: commits records."""
 
     def __init__(self, fd: int, bell: Callable[[], None]) -> None:
         super().__init__(fd)
@@ -153,7 +155,7 @@ class SlotWriter(SharedSlot):
 
 
 class SlotReader(SharedSlot):
-    """The parent's side, and that of the next run."""
+    """The side of the parent, and of the next run: reads records."""
 
     def __init__(self, fd: int) -> None:
         super().__init__(fd)
@@ -163,11 +165,13 @@ class SlotReader(SharedSlot):
         self._last: tuple[int, int] | None = None
 
     def take(self) -> list[Chunk]:
-        """All records committed and not read yet, in order; ValueError when the commit words are corrupt."""
+        """Returns all committed records that were not read yet, in order; raises ValueError if a commit word is
+        corrupt.
+        """
         return list(self.chunks())
 
     def chunks(self) -> Iterator[Chunk]:
-        """As `take`, one after the other: chunks before a corrupt word are valid."""
+        """Like `read_all`, as a generator: chunks before a corrupt word are valid."""
         while True:
             # ACTIVE first: if the worker has left this bank, the commit word read after it is the last one
             active = self.words[ACTIVE]
@@ -197,7 +201,7 @@ class SlotReader(SharedSlot):
         return same and now != (self._sequence, self._seen)
 
     def release(self) -> None:
-        """What was read is journalled: the worker may overwrite it, and it is not read again."""
+        """Lets the worker overwrite what was read; call it when that is journalled."""
         self.words[READ] = self._sequence << _SEQ_SHIFT | self._seen
 
     @property
@@ -232,7 +236,7 @@ class LogBuffer:
         self._slot = slot
 
     def add(self, line: bytes) -> bool:
-        """Keeps a line; False when there is no room."""
+        """Adds a line; False if there is no room."""
         word = self._slot.words[LOG]
         length = word & 0xFFFFF
         if length + len(line) > LOG_BYTES:
@@ -244,18 +248,18 @@ class LogBuffer:
 
     @property
     def end(self) -> int:
-        """How long the file is when what waits has been written."""
+        """The length of the file once the waiting lines are written."""
         word = self._slot.words[LOG]
         return (word >> 20) + (word & 0xFFFFF)
 
     def waiting(self) -> bytes:
-        """What is not yet in the file, as the worker sees it."""
+        """The lines that are not yet in the file, for the worker."""
         return self._slot.memory[_LOG_AT : _LOG_AT + (self._slot.words[LOG] & 0xFFFFF)]
 
     def flushed(self, written: int) -> None:
-        """That many bytes more are in the file, and nothing waits."""
+        """Records that all waiting lines were written, as that many bytes."""
         self._slot.words[LOG] = ((self._slot.words[LOG] >> 20) + written) << 20
 
     def missing(self, file_bytes: int) -> bytes:
-        """What the file still lacks, for a parent that finds it with this size after a death."""
+        """The lines that a file of this size lacks, for the parent after a death."""
         return self.waiting()[max(0, file_bytes - (self._slot.words[LOG] >> 20)) :]

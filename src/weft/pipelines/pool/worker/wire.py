@@ -36,21 +36,21 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 def assignment_frame(assignment: Assignment) -> bytes:
-    """The first frame."""
+    """Encodes the first frame."""
     return framed(_encode(assignment))
 
 
 def batch_frame(ticket: int, attempt: int, ring: bool, payloads: Sequence[bytes]) -> bytes:
-    """A batch whose items are encoded already."""
+    """Encodes a batch whose items are encoded already."""
     head = b"\x94" + _encode(ticket) + _encode(attempt) + _encode(ring) + b"\xdd" + len(payloads).to_bytes(4, "big")
     return framed(head + b"".join(payloads))
 
 
 def decode_batch(frame: bytes) -> tuple[int, int, bool, list[Any]]:
-    """Ticket, attempt, ring and items."""
+    """Decodes a batch: ticket, attempt, ring and items."""
     return _decode_batch(frame)
 
 
 def decode_assignment(frame: bytes) -> Assignment:
-    """The first frame, at the worker."""
+    """Decodes the first frame."""
     return msgspec.msgpack.decode(frame, type=Assignment)

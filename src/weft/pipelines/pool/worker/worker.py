@@ -62,7 +62,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def main(connection_fd: int, slot_fd: int, output_fd: int) -> None:
-    """The whole life of a worker, from the fork to the exit."""
+    """Runs a worker from the fork to its exit; does not return."""
     connection = socket.socket(fileno=connection_fd)
     Worker(connection, slot_fd, output_fd).run()
     _leave()
@@ -84,7 +84,7 @@ class Worker:
         os.register_at_fork(after_in_child=self._in_forked_child)
 
     def run(self) -> None:
-        """Gets ready, then works until the parent closes the socket."""
+        """Prepares the worker, then runs batches until the parent closes the socket."""
         self._output.redirect()
         frame = self._frames.next()
         if frame is None or not self._prepare(frame):
@@ -241,8 +241,9 @@ class Worker:
         self._log.end(STATUSES[record[2]], record[4] / 1000, is_good=record[2] in (OK, SKIPPED))
 
     def _ring(self) -> None:
-        """Reports the parent to read the slot. A full socket has unread bells in it; a closed one has no parent. A file
-        that an item has put in its place gets none, and the parent sees the end of the worker instead."""
+        """Signals the parent to read the slot. A full socket has unread bells in it; a closed one has no parent. A file
+        that an item has put in its place gets none, and the parent sees the end of the worker instead.
+        """
         if not self._link.intact():
             self._broken = True
             return
@@ -261,7 +262,7 @@ class Worker:
 
 
 def _tail(context: Context, status: int, problem: BaseException) -> tuple[Any, ...]:
-    """Phase, error and traceback."""
+    """The phase, error and traceback of a failed item."""
     phase = context.failed_phase or context.phase or PROCESS
     if status == SKIPPED:
         return phase, message(problem), None
@@ -273,7 +274,7 @@ def _over_limit(context: Context, limit_s: float) -> tuple[str, str, None]:
 
 
 def _leave() -> None:
-    """Ends as Python would: runs exit functions, flushes open files; those of the fork server are not run."""
+    """Ends the process as Python would: runs exit functions (not those of the fork server), and flushes open files."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()

@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from weft.engine.loop.fetcher import flight
-from weft.engine.loop.fetcher.flight import POLL_EVERY_S, START, Flight, most_in_flight
+from weft.engine.loop.fetcher.flight import FIRST_TARGET, POLL_EVERY_S, FlightControl, most_in_flight
 
 
 class Thread:
@@ -26,7 +26,7 @@ class Thread:
 def looked(most: int, *looks: tuple[float, int]) -> list[int]:
     """The target after each look: the share of time that the loop was busy, and how many sites were due."""
     thread = Thread()
-    one = Flight(most, busy=lambda: thread.busy)
+    one = FlightControl(most, busy=lambda: thread.busy)
     one.poll(thread.now, 0, 0)
     targets = []
     for share, due in looks:
@@ -40,20 +40,20 @@ def test_it_grows_while_sites_wait_and_there_is_time() -> None:
 
 
 def test_it_does_not_grow_for_the_few_that_are_due_at_any_moment() -> None:
-    assert looked(5000, (0.1, 0), (0.1, 8), (0.1, START // 16)) == [START] * 3
+    assert looked(5000, (0.1, 0), (0.1, 8), (0.1, FIRST_TARGET // 16)) == [FIRST_TARGET] * 3
 
 
 def test_a_loop_without_time_takes_no_more_and_gives_back_down_to_the_start() -> None:
-    assert looked(5000, (0.93, 900)) == [START], "neither time to spare, nor none"
+    assert looked(5000, (0.93, 900)) == [FIRST_TARGET], "neither time to spare, nor none"
     targets = looked(5000, (0.1, 900), (0.1, 900), *([(1.0, 900)] * 40))
-    assert targets[1] == 4 * START > targets[2] > targets[5] > targets[-1] == START
+    assert targets[1] == 4 * FIRST_TARGET > targets[2] > targets[5] > targets[-1] == FIRST_TARGET
 
 
 def test_a_setting_is_the_most_and_every_class_has_a_part_of_it() -> None:
-    few = Flight(8)
+    few = FlightControl(8)
     assert (few.target, few.slots.unknown, few.slots.slow) == (8, 4, 2)
     assert (few.room(5), few.room(8), few.room(9)) == (3, 0, 0)
-    one = Flight(1)
+    one = FlightControl(1)
     assert (one.target, one.slots.unknown, one.slots.slow) == (1, 1, 1)
     assert looked(8, (0.1, 900), (0.1, 900)) == [8, 8]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from log_lines import log_lines
 
-from weft.engine.loop.parser.pressure import Level, Pressure
+from weft.engine.loop.parser.pressure import Pressure, PressureLevel
 
 
 class Queue:
@@ -18,7 +18,7 @@ class Queue:
     def share(self, length: int) -> float:
         self.length = length
         self.time += 1.0
-        return self.pressure.share(self.time)
+        return self.pressure.transfer_share(self.time)
 
 
 def test_between_the_limits_it_slows_down_in_proportion() -> None:
@@ -31,7 +31,7 @@ def test_between_the_limits_it_slows_down_in_proportion() -> None:
 def test_above_the_hard_limit_it_waits_until_it_is_below_the_soft_one() -> None:
     queue = Queue()
     assert [queue.share(length) for length in (300, 299, 150, 100, 99)] == [0.0, 0.0, 0.0, 0.0, 1.0]
-    assert queue.pressure.level is Level.NONE
+    assert queue.pressure.level is PressureLevel.NONE
     assert queue.share(400) == 0.0
     assert queue.pressure.events == {"soft": 0, "hard": 2}
 
@@ -39,10 +39,10 @@ def test_above_the_hard_limit_it_waits_until_it_is_below_the_soft_one() -> None:
 def test_what_it_has_handed_over_itself_counts_between_two_looks() -> None:
     queue = Queue()
     assert queue.share(90) == 1.0
-    queue.pressure.grew(60)
-    assert queue.pressure.share(queue.time) == 0.75
-    queue.pressure.grew(200)
-    assert queue.pressure.share(queue.time) == 0.0
+    queue.pressure.add_pages(60)
+    assert queue.pressure.transfer_share(queue.time) == 0.75
+    queue.pressure.add_pages(200)
+    assert queue.pressure.transfer_share(queue.time) == 0.0
 
 
 def test_the_log_is_told_when_it_begins_and_when_it_has_been_over_for_a_while() -> None:

@@ -14,16 +14,23 @@ from weft.bodies import FileBody, chunks_of
 from weft.engine.loop.fetcher.answer import EndedTransfer
 from weft.engine.loop.parser.handoff import Handoff
 from weft.engine.loop.parser.pressure import Pressure
-from weft.engine.loop.parser.spool import Spooled, SpoolReader, SpoolWriter, Sweeper, UnreadableEntry, spooled
+from weft.engine.loop.parser.spool import (
+    SegmentSweeper,
+    SpooledAnswer,
+    SpoolReader,
+    SpoolWriter,
+    UnreadableEntry,
+    spool_answer,
+)
 from weft.errors import DiskFull, ServerAway
 from weft.frontier.contract import HandedTransfer, TransferEnd
 from weft.records import FetchResult, Lease, Purpose
 
 
-def entry(n: int, size: int = 1000) -> Spooled:
+def entry(n: int, size: int = 1000) -> SpooledAnswer:
     body = bytes([n % 256]) * size
     result = FetchResult("http://a/", 200, b"HTTP/1.1 200 OK\r\n\r\n", body, None, "", 5.0, 5.5, "127.0.0.1", b"GET /")
-    return spooled(result, 1_700_000_000.0 + n)
+    return spool_answer(result, 1_700_000_000.0 + n)
 
 
 class Frontier:
@@ -44,7 +51,7 @@ def test_entries_come_back_as_they_were(tmp_path: Path) -> None:
     for n in range(20):
         references.append(writer.add(n, entry(n)))
         writer.flush()
-        writer.referenced()
+        writer.note_references()
     assert len(list(tmp_path.iterdir())) == 4, "five entries fill a segment"
     for n, reference in enumerate(references):
         read = reader.read(reference, n)
@@ -55,12 +62,12 @@ def test_entries_come_back_as_they_were(tmp_path: Path) -> None:
     writer.close()
 
 
-def large_entry(folder: Path, body: bytes) -> tuple[Spooled, FileBody]:
+def large_entry(folder: Path, body: bytes) -> tuple[SpooledAnswer, FileBody]:
     path = folder.with_name("large")
     path.write_bytes(body)
     large = FileBody(os.open(path, os.O_RDONLY), 0, len(body))
     result = FetchResult("http://a/", 200, b"HTTP/1.1 200 OK\r\n\r\n", large, None, "", 5.0, 5.5, "127.0.0.1", b"GET /")
-    return spooled(result, 1_700_000_000.0), large
+    return spool_answer(result, 1_700_000_000.0), large
 
 
 def test_a_large_body_is_copied_and_read_from_the_segment(tmp_path: Path) -> None:
@@ -69,13 +76,13 @@ def test_a_large_body_is_copied_and_read_from_the_segment(tmp_path: Path) -> Non
     references = [writer.add(1, entry(1)), writer.add(2, *large_entry(folder, body)), writer.add(3, entry(3))]
     writer.flush()
     read = reader.read(references[1], 2)
-    large = reader.large(references[1], read)
+    large = reader.read_large_body(references[1], read)
     assert read.body == b"" and large is not None
     assert b"".join(chunks_of(read.result("http://a/", large).body)) == body
-    assert reader.read(references[2], 3) == entry(3) and reader.large(references[0], entry(1)) is None
+    assert reader.read(references[2], 3) == entry(3) and reader.read_large_body(references[0], entry(1)) is None
     frontier = Frontier(2)
     writer.close()
-    sweeper = Sweeper(folder, frontier.awaited)
+    sweeper = SegmentSweeper(folder, frontier.awaited)
     assert sweeper.sweep() == 0
     frontier.waiting.clear()
     assert sweeper.sweep() == 1
@@ -93,7 +100,7 @@ def test_a_large_body_that_is_torn_is_told(tmp_path: Path) -> None:
     for broken in (whole[:-1], whole[:-9] + b"y" + whole[-8:]):
         segment.write_bytes(broken)
         with pytest.raises(UnreadableEntry):
-            reader.large(reference, reader.read(reference, 2))
+            reader.read_large_body(reference, reader.read(reference, 2))
     writer.close()
     reader.close()
 
@@ -136,12 +143,12 @@ def test_a_full_disk_loses_nothing_that_was_taken(tmp_path: Path, monkeypatch: p
 
 def test_a_segment_goes_when_nobody_writes_it_and_nobody_waits_for_it(tmp_path: Path) -> None:
     frontier = Frontier(2, 6)
-    sweeper = Sweeper(tmp_path, frontier.awaited)
+    sweeper = SegmentSweeper(tmp_path, frontier.awaited)
     writer = SpoolWriter(tmp_path, "fetcher0", segment_bytes=2500)
     for n in range(9):
         writer.add(n, entry(n))
         writer.flush()
-        writer.referenced()
+        writer.note_references()
     assert sweeper.sweep() == 1, "items 3 to 5 are read; 0 to 2 and 6 to 8 are not, and the last is being written"
     frontier.waiting.clear()
     assert sweeper.sweep() == 1
@@ -159,8 +166,8 @@ def test_what_a_killed_fetcher_left_is_swept_too(tmp_path: Path) -> None:
     os.close(writer._fd)  # as the kernel does
     segment = next(tmp_path.iterdir())
     segment.write_bytes(segment.read_bytes() + b"\1\2\3")
-    assert Sweeper(tmp_path, Frontier(1).awaited).sweep() == 0
-    assert Sweeper(tmp_path, Frontier().awaited).sweep() == 1
+    assert SegmentSweeper(tmp_path, Frontier(1).awaited).sweep() == 0
+    assert SegmentSweeper(tmp_path, Frontier().awaited).sweep() == 1
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -173,7 +180,7 @@ def test_a_segment_that_is_swept_before_it_is_locked_gets_no_entry(
     def late(fd: int, operation: int) -> None:
         if len(swept) < times:
             monkeypatch.setattr(fcntl, "flock", lock)
-            swept.append(Sweeper(tmp_path, Frontier().awaited).sweep())
+            swept.append(SegmentSweeper(tmp_path, Frontier().awaited).sweep())
             monkeypatch.setattr(fcntl, "flock", late)
         lock(fd, operation)
 
@@ -184,7 +191,7 @@ def test_a_segment_that_is_swept_before_it_is_locked_gets_no_entry(
     writer.flush()
     assert swept == [1] * times, "the sweeper has deleted the new file each time"
     assert reader.read(reference, 1) == entry(1)
-    assert Sweeper(tmp_path, Frontier().awaited).sweep() == 0, "it is locked"
+    assert SegmentSweeper(tmp_path, Frontier().awaited).sweep() == 0, "it is locked"
     writer.close()
     reader.close()
 
@@ -210,18 +217,18 @@ def test_a_full_segment_stays_until_the_frontier_has_its_references(tmp_path: Pa
     entries is awaited yet."""
     queue, writer = Queue(), SpoolWriter(tmp_path, "fetcher0", segment_bytes=1500)
     handoff = Handoff(cast(Any, queue), writer, Pressure(lambda: 0, 10, 10))
-    handoff.put([answer(1), answer(2)])
+    handoff.add_answers([answer(1), answer(2)])
     with pytest.raises(ServerAway):
         handoff.flush()
-    handoff.put([answer(3)])
-    assert Sweeper(tmp_path, Frontier().awaited).sweep() == 0
+    handoff.add_answers([answer(3)])
+    assert SegmentSweeper(tmp_path, Frontier().awaited).sweep() == 0
     handoff.flush()
     reader = SpoolReader(tmp_path)
     for n, one in enumerate(queue.handed, 1):
         assert reader.read(one.reference, n).body == bytes([n]) * 1000
-    handoff.put([answer(4)])
+    handoff.add_answers([answer(4)])
     handoff.flush()
-    assert Sweeper(tmp_path, Frontier(4).awaited).sweep() == 1, "the next segment has begun"
+    assert SegmentSweeper(tmp_path, Frontier(4).awaited).sweep() == 1, "the next segment has begun"
     reader.close()
     writer.close()
 

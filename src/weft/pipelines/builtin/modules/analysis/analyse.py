@@ -15,7 +15,7 @@ DEFAULTS: dict[str, Any] = {"eslint": "auto", "eslint_timeout_s": 120}
 
 
 def analyse(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
-    """Checks a tree; runs nothing of it."""
+    """Analyses the files of a repository's clone, without running any of its code."""
     settings = {**DEFAULTS, **context.settings}
     tree = Tree(tree_of(item["id"], context))
     javascript, python = dependencies.manifests(tree)
@@ -32,12 +32,12 @@ def analyse(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
 
 
 def tools(item: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:  # noqa: ARG001 - what a fingerprint is called with
-    """The fingerprint of `analyse`: the ESLint of this machine."""
+    """The fingerprint of `analyse`: which ESLint this machine has."""
     return eslint.fingerprint(settings.get("eslint", DEFAULTS["eslint"]))
 
 
 def _eslint(tree: Tree, javascript: Any, settings: Mapping[str, Any], context: StageContext) -> dict[str, Any] | None:
-    """None if there is no JavaScript to check."""
+    """The findings of ESLint; None if there is no JavaScript to check."""
     if not javascript or not javascript["files"]:
         return None
     timeout_s, left_s = float(settings["eslint_timeout_s"]), context.remaining_s()

@@ -83,7 +83,7 @@ def manifests(tree: Tree) -> tuple[ModuleManifest, ModuleManifest]:
 
 
 def _local_modules(files: Iterable[str]) -> set[str]:
-    """Names that an import in this repository may mean a file of its own by: of all folders and files with Python."""
+    """The names by which the repository may import its own modules: those of all folders and files with Python."""
     names = set()
     for path in files:
         parts = path.removesuffix(".py").split("/")
@@ -97,7 +97,9 @@ def _packages(modules: Iterable[str], local: Iterable[str], known: set[str]) -> 
 
 
 def _package(module: str, known: set[str]) -> str:
-    """The package that brings a module: a declared one that fits, else the one that is known for it, else its name."""
+    """The package that provides a module: a declared one that fits, else the one that is known for it,
+    else its name.
+    """
     parts = module.split(".")
     prefixes = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
     for prefix in prefixes:
@@ -125,7 +127,7 @@ def _plain(module: str) -> str:
 
 
 def _typed(name: str) -> str:
-    """`@types/react` → `react`, `@types/scope__name` → `@scope/name`."""
+    """The package that a package of types describes: `@types/react` → `react`, `@types/scope__name` → `@scope/name`."""
     if not name.startswith("@types/"):
         return name
     scope, _, rest = name.removeprefix("@types/").partition("__")
@@ -133,7 +135,7 @@ def _typed(name: str) -> str:
 
 
 def _in_scripts(name: str, scripts: Iterable[str]) -> bool:
-    """Whether a script of package.json calls it: its command is mostly called as the package is."""
+    """Whether a script of package.json calls the package: its command mostly has the name of the package."""
     words: Mapping[str, None] = dict.fromkeys(word for line in scripts for word in re.split(r"[\s&|;\"']+", line))
     command = name.rpartition("/")[2]
     return command in words or any(word.startswith(f"node_modules/{name}/") for word in words)

@@ -26,7 +26,7 @@ Setting = bool | str  # `auto`, `off` or a path; YAML reads `off` as false
 
 
 def found(setting: Setting) -> str | None:
-    """Where ESLint is, by the setting `analyse.eslint`."""
+    """The path of ESLint, by the setting `analyse.eslint`; None if it is not to be used or not installed."""
     if setting in (False, "off"):
         return None
     path = shutil.which("eslint" if setting in (True, "auto") else str(setting))
@@ -34,7 +34,7 @@ def found(setting: Setting) -> str | None:
 
 
 def fingerprint(setting: Setting) -> list[Any] | None:
-    """What distinguishes one ESLint from another without running it."""
+    """Values that differ between installations of ESLint, found without running it."""
     path = found(setting)
     if path is None:
         return None
@@ -43,7 +43,7 @@ def fingerprint(setting: Setting) -> list[Any] | None:
 
 
 def checked(tree: Path, setting: Setting, timeout_s: float) -> dict[str, Any]:
-    """What ESLint finds in a tree; `absent` says why it was not asked, or has not answered."""
+    """The findings of ESLint in a tree; `absent` has the reason if it was not run, or has not answered."""
     program = found(setting)
     if program is None:
         return {"absent": "it is switched off" if setting in (False, "off") else "there is no eslint on this machine"}
@@ -66,7 +66,7 @@ def checked(tree: Path, setting: Setting, timeout_s: float) -> dict[str, Any]:
 
 @cache
 def _version(program: str) -> str:
-    """Of the program; node takes a while to start, so it is asked once."""
+    """The version of ESLint, cached because node takes long to start."""
     return (
         _run([program, "--version"], Path("/"), VERSION_TIMEOUT_S).output.decode(errors="replace").strip().lstrip("v")
     )

@@ -39,7 +39,7 @@ class JavascriptImports:
 
 
 def read(source: bytes, suffix: str, into: JavascriptImports, max_s: float = MAX_S) -> None:
-    """Adds what one file imports; of one that takes too long, what is at its beginning."""
+    """Adds the imports of one file; of one that takes too long, only those at its beginning."""
     source = source[:MAX_BYTES]
     tree = _parser(_grammar_of(suffix)).parse(_TimedParser(source, max_s).read)
     into.unreadable += bool(tree.root_node.has_error)
@@ -49,7 +49,7 @@ def read(source: bytes, suffix: str, into: JavascriptImports, max_s: float = MAX
 
 
 class _TimedParser:
-    """Hands a text to the parser in pieces, and ends it where the parser is when the time is over.
+    """Passes a text to the parser in pieces, and ends the text early when the time limit is over.
 
     The end of the text is the one thing that stops a parser: its own time limits are gone, or crash. Pieces that were
     handed out stay as they were: it reads them again.
@@ -70,7 +70,7 @@ class _TimedParser:
 
 
 def package_of(specifier: str) -> str | None:
-    """The package that a specifier is of; None for files of the repository, addresses, and what node brings."""
+    """The package that an import specifier names; None for files of the repository, URLs, and node's own modules."""
     if specifier.startswith((".", "/", "#", "node:", "~/", "@/")) or ":" in specifier:
         return None
     match = _PACKAGE.fullmatch(specifier)
@@ -78,7 +78,7 @@ def package_of(specifier: str) -> str | None:
 
 
 def _texts(root: Any, source: bytes) -> list[tuple[str, bool]]:
-    """Every specifier, and whether it is within `try`. A stack, not recursion: code may be nested deeply."""
+    """Every import specifier, and whether it is within `try`. A stack, not recursion: code may be nested deeply."""
     texts, stack = [], [(root, False)]
     while stack:
         node, is_optional = stack.pop()
@@ -106,7 +106,7 @@ def _loads(function: Any, source: bytes) -> bool:
 
 
 def _plain(node: Any, source: bytes) -> str | None:
-    """The content of a text without escapes or placeholders."""
+    """The content of a string literal; None if it has escapes or placeholders."""
     if node is None or node.type not in ("string", "template_string"):
         return None
     if any(child.type not in ("string_fragment", "template_chars") for child in node.named_children):

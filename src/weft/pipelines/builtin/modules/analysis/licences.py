@@ -109,7 +109,7 @@ def spdx(said: Any) -> str | None:
 
 
 def stated(said: Any) -> str:
-    """What a manifest says, as one text: npm has had objects and lists of them, pyproject tables."""
+    """The licence that a manifest states, as one text: npm has had objects and lists of them, pyproject tables."""
     if isinstance(said, str):
         return " ".join(said.split())
     if isinstance(said, dict):
@@ -120,7 +120,7 @@ def stated(said: Any) -> str:
 
 
 def of_text(text: str) -> str | None:
-    """The licence that a LICENSE file holds; None if it is not one of those that are known by their text."""
+    """The SPDX identifier of the licence in a LICENSE file; None if its text is not recognised."""
     words = " ".join(re.sub(r"[*#>=_]+", " ", text[:20_000].lower()).replace(",", ", ").split())
     words = words.replace(" ,", ",").replace("license, version", "license version").replace("and/or", "and")
     head = words[:2_000]
@@ -136,19 +136,19 @@ def of_text(text: str) -> str | None:
 
 
 def judged(expression: str | None) -> str:
-    """What kind of licence an SPDX expression is: the strictest part of what must be kept, the freest of a choice."""
+    """The kind of licence of an SPDX expression: the strictest of parts joined by AND, the freest of a choice."""
     if not expression:
         return UNKNOWN
     return _either(re.findall(r"[()]|[^\s()]+", expression))
 
 
 def is_owned(said: str) -> bool:
-    """Whether a manifest says that no one is given a licence: npm's UNLICENSED and its like."""
+    """Whether a manifest states that all rights are reserved, as npm's UNLICENSED does."""
     return _letters(said) in _OWNED
 
 
 def _either(tokens: list[str]) -> str:
-    """`A OR B`; takes what it has read off the tokens. An expression was checked before: it is whole."""
+    """Parses `A OR B`, and removes what it has read from the tokens. The expression is known to be valid."""
     verdicts = [_both(tokens)]
     while tokens and tokens[0] == "OR":
         tokens.pop(0)
@@ -157,7 +157,7 @@ def _either(tokens: list[str]) -> str:
 
 
 def _both(tokens: list[str]) -> str:
-    """`A AND B`, which binds tighter."""
+    """Parses `A AND B`, which binds more tightly."""
     verdicts = [_one(tokens)]
     while tokens and tokens[0] == "AND":
         tokens.pop(0)
@@ -191,7 +191,9 @@ def _expression(text: str) -> str | None:
 
 
 def _with_or_without_notice(name: str, words: str) -> str:
-    """MIT-0 and 0BSD are MIT and ISC without the clause that the notice must be kept."""
+    """The licence by its name and text: MIT-0 and 0BSD are MIT and ISC without the clause that the notice must be
+    kept.
+    """
     if name == "MIT":
         return "MIT" if _MIT_NOTICE in words else "MIT-0"
     if name == "ISC":

@@ -38,7 +38,7 @@ class ModuleManifest:
 
 
 def of_package_json(text: str) -> ModuleManifest:
-    """The manifest in package.json."""
+    """Parses a package.json."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -61,7 +61,7 @@ def of_package_json(text: str) -> ModuleManifest:
 
 
 def of_pyproject(text: str) -> ModuleManifest:
-    """The manifest in pyproject.toml: the standard table, else Poetry's."""
+    """Parses a pyproject.toml: the standard table, else Poetry's."""
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -84,7 +84,7 @@ def of_pyproject(text: str) -> ModuleManifest:
 
 
 def requirements(lines: Any) -> dict[str, str]:
-    """Requirements (PEP 508), name → specifier; what is none (options, paths, addresses) is left out."""
+    """Parses requirements (PEP 508) into name → specifier; options, paths and URLs are left out."""
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
 

@@ -37,7 +37,7 @@ class PythonImports:
 
 
 def read(source: bytes, into: PythonImports) -> None:
-    """Adds what one file imports."""
+    """Adds the imports of one file."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

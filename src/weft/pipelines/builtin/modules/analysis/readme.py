@@ -32,7 +32,7 @@ _TOPICS = {
 
 @dataclass(frozen=True, slots=True)
 class ReadmeChecks:
-    """What a README has. `problems` are the checks that it fails, in words."""
+    """The findings about a README. `problems` describes the checks that it fails."""
 
     file: str
     words: int
@@ -44,12 +44,12 @@ class ReadmeChecks:
     problems: tuple[str, ...]
 
     def plain(self) -> dict[str, object]:
-        """As a plain value."""
+        """The checks as a dictionary of plain values."""
         return asdict(self) | {"images": list(self.images), "problems": list(self.problems)}
 
 
 def checked(file: str, text: str) -> ReadmeChecks:
-    """The checks of a README of this name."""
+    """Checks the text of a README; `file` is its name."""
     prose, fences = _without_code(text)
     headings = _headings(prose)
     images = [next(filter(None, match.groups())) for line in prose for match in _IMAGE.finditer(line)]

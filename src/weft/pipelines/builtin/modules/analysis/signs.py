@@ -32,7 +32,7 @@ _FILES = {
 
 
 def of_tree(tree: Tree) -> dict[str, Any]:
-    """What is there, and the size of it by kind of file."""
+    """Which of the usual files a tree has, and its size by kind of file."""
     kinds: Counter[str] = Counter()
     for path, size in tree.sizes.items():
         kinds[posixpath.splitext(path)[1].lower() or "(none)"] += size
@@ -47,7 +47,7 @@ def of_tree(tree: Tree) -> dict[str, Any]:
 
 
 def of_history(clone: Mapping[str, Any], today: date) -> dict[str, Any]:
-    """How old the newest commit is, and how many there were within a year. By the day: see `collect`."""
+    """How old the newest commit is, and how many there were within a year. In whole days: see `collect`."""
     newest = _day(clone.get("committed_at"))
     age = None if newest is None else max(0, (today - newest).days)
     dates = [day for text in clone["history"]["dates"] if (day := _day(text)) is not None]
@@ -59,7 +59,7 @@ def of_history(clone: Mapping[str, Any], today: date) -> dict[str, Any]:
 
 
 def judged(age_days: int | None) -> str:
-    """Active, slow or dormant, by the newest commit."""
+    """Whether a repository is active, slow or dormant, by the age of its newest commit."""
     if age_days is None:
         return "unknown"
     return "active" if age_days <= ACTIVE_DAYS else "slow" if age_days <= SLOW_DAYS else "dormant"

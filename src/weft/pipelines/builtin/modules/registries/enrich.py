@@ -55,7 +55,7 @@ def manifest_of(tree: Tree) -> manifest.ModuleManifest:
 
 
 def licence_of(said: str, tree: Tree) -> dict[str, Any]:
-    """The licence by the manifest, else by the licence file; what both say if they differ."""
+    """The licence of the manifest, else of the licence file; both if they differ."""
     files = tree.at_top(lambda name: _LICENCE.fullmatch(name) is not None)
     by_file = next((name for file in files if (name := licences.of_text(tree.text(file, 40_000)))), None)
     by_manifest = licences.spdx(said)
@@ -87,7 +87,7 @@ def readme_of(tree: Tree) -> str | None:
 
 
 def _picture(tree: Tree, settings: Mapping[str, Any]) -> tuple[bytes | None, str]:
-    """The first candidate that makes a thumbnail, and its path."""
+    """The thumbnail of the first picture that gives one, and the path of the picture."""
     file = readme_of(tree)
     mentioned = readme.checked(file, tree.text(file)).images if file else ()
     for path in screenshots.ranked(tree.sizes, mentioned)[: screenshots.MAX_TRIED]:

@@ -23,7 +23,7 @@ _TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """What came of a GET. `status` 0: nothing did, and `problem` says why."""
+    """The result of a GET. `status` 0: there was no answer, and `problem` has the reason."""
 
     status: int
     body: bytes
@@ -32,7 +32,7 @@ class HttpReply:
 
 
 class Getter:
-    """One connection's worth of a client: `with Getter(...) as getter: getter.get(url)`."""
+    """A client that sends one request at a time; use it in a `with` block."""
 
     def __init__(self, *, allow_private: bool, max_bytes: int = 50_000_000) -> None:
         section = FetchSection(
@@ -54,7 +54,7 @@ class Getter:
         self.close()
 
     def get(self, url: str, headers: Sequence[tuple[str, str]] = ()) -> HttpReply:
-        """One GET, to its end."""
+        """Sends a GET, and waits for its answer."""
         self._client.submit(url, headers, url)
         until = time.monotonic() + 2 * _TIMEOUT_S  # the client has its own limit; this one is against its mistakes
         while time.monotonic() < until:
@@ -69,7 +69,7 @@ class Getter:
         return HttpReply(0, b"", {}, "no end")
 
     def close(self) -> None:
-        """Gives everything back to the system."""
+        """Closes the client."""
         self._client.close()
 
 

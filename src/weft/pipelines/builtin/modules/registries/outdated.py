@@ -28,7 +28,7 @@ _ALIAS = re.compile(r"npm:(@?[^@]+)@(.+)")
 
 
 def outdated(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
-    """Asks the registries about everything that is declared."""
+    """Compares all declared dependencies with the newest versions in their registries."""
     settings = {**DEFAULTS, **context.settings}
     if not settings["npm_registry"] and not settings["pypi_registry"]:
         context.skip("no registry is set: outdated.npm_registry, outdated.pypi_registry")
@@ -52,7 +52,7 @@ def period(item: Mapping[str, Any], settings: Mapping[str, Any]) -> int:  # noqa
 
 
 def _declared(groups: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]]:
-    """Every package that is declared, with its range, each once."""
+    """The declared packages, each with its version range."""
     declared_ranges: dict[str, str] = {}
     for ranges in groups.values():
         for name, said in ranges.items():
@@ -74,7 +74,7 @@ def _compared(kind: str, packages: list[tuple[str, str, Released]]) -> dict[str,
 
 
 def compared(kind: str, said: str, released: Released) -> dict[str, str] | None:
-    """How a range lags behind: empty if it admits the newest version; None if it is no range."""
+    """How far a version range is behind: empty if it admits the newest version; None if it is not a version range."""
     read = versions.version if kind == NPM else versions.padded
     latest = read(released.latest or "")
     admits = (versions.npm_texts if kind == NPM else versions.python_range)(said)

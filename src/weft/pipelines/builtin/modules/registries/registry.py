@@ -26,19 +26,21 @@ _failures: dict[str, int] = {}  # by registry, in a row
 
 
 class RegistryAway(WeftError):
-    """A registry does not answer as one does: whether something is outdated is not known now."""
+    """A registry does not answer properly, so whether something is outdated is unknown now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What a registry has of a package: the newest version, and all of them. Nothing: it does not know the package."""
+    """The newest version and all versions of a package in a registry; empty if the registry does not have the
+    package.
+    """
 
     latest: str | None
     versions: tuple[str, ...] = ()
 
 
 class Registry:
-    """One registry, at an address."""
+    """One package registry, at a base URL, with a cache of its answers."""
 
     def __init__(self, kind: str, base: str, cache: Path, getter: Getter) -> None:
         self._kind = kind
@@ -47,7 +49,7 @@ class Registry:
         self._getter = getter
 
     def released(self, package: str) -> Released:
-        """What there is of a package."""
+        """The versions of a package, from the cache or from the registry."""
         file = self._cache / f"{safe_name(package)}.json"
         try:
             known = json.loads(file.read_bytes())
@@ -100,7 +102,7 @@ def _of_pypi(document: dict[str, Any]) -> Released:
 
 
 def _of_files(files: Any) -> set[str]:
-    """Versions by the names of the files: registries from before PEP 700 list no versions."""
+    """The versions in the names of a package's files: registries older than PEP 700 list no versions."""
     from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 
     tags = set()
@@ -115,7 +117,7 @@ def _of_files(files: Any) -> set[str]:
 
 
 def _write(file: Path, text: str) -> None:
-    """Whole or not at all: other workers read it."""
+    """Writes a cache file atomically, since other workers read it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{os.getpid()}")
     part.write_text(text)

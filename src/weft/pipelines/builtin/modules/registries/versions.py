@@ -31,7 +31,7 @@ class Version(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether it is no pre-release."""
+        """Whether it is not a pre-release."""
         return self.pre == _FINAL
 
 
@@ -41,13 +41,13 @@ Test = Callable[[Version], bool]
 
 
 def version(text: str) -> Version | None:
-    """A semantic version, or None."""
+    """Parses a semantic version; None if it is not one."""
     match = _VERSION.fullmatch(text.strip())
     return None if match is None else Version(int(match[1]), int(match[2]), int(match[3]), _pre(match[4]))
 
 
 def npm_range(text: str) -> Test | None:
-    """Whether a version is in a range; None for what is no range: a tag, an address, a path."""
+    """Parses an npm range into a test of versions; None for what is not a range: a tag, a URL, a path."""
     if len(text) > _MAX_CHARS:
         return None
     alternatives = [_all_of(part.strip()) for part in text.split("||")]
@@ -58,13 +58,13 @@ def npm_range(text: str) -> Test | None:
 
 
 def npm_texts(text: str) -> Callable[[str], bool] | None:
-    """The same for versions as they are written."""
+    """Like `npm_range`, for a test of versions as texts."""
     test = npm_range(text)
     return None if test is None else lambda candidate: (parsed := version(candidate)) is not None and test(parsed)
 
 
 def python_range(text: str) -> Callable[[str], bool] | None:
-    """Whether a version of a Python package is in a range; None for what is no range."""
+    """Parses a Python version specifier into a test of versions as texts; None for what is not one."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     if text.startswith(("^", "~")) and not text.startswith("~="):
@@ -78,19 +78,19 @@ def python_range(text: str) -> Callable[[str], bool] | None:
 
 
 def padded(text: str) -> Version | None:
-    """A Python version as a semantic one: its first three numbers, if it is a final one."""
+    """A Python version as a semantic one: its first three numbers; None if it is not a final release."""
     match = re.fullmatch(r"(?:0!)?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?(?:\.\d+)*(?:\.post\d+)?", text)
     return None if match is None else Version(int(match[1]), int(match[2] or 0), int(match[3] or 0))
 
 
 def newest(candidates: Iterable[str], read: Callable[[str], Version | None]) -> str | None:
-    """The newest final version."""
+    """The newest final version of some texts; `read` parses one of them."""
     finals = [(parsed, text) for text in candidates if (parsed := read(text)) is not None and parsed.is_final]
     return max(finals, default=(None, None))[1]
 
 
 def behind(wanted: Version, latest: Version) -> str:
-    """The component in which two versions differ."""
+    """The first component in which a version is behind the latest: major, minor or patch."""
     return MAJOR if latest.major != wanted.major else MINOR if latest.minor != wanted.minor else PATCH
 
 
@@ -101,7 +101,9 @@ def _pre(text: str | None) -> tuple[tuple[int, int, str], ...]:
 
 
 def _all_of(text: str) -> Test | None:
-    """The comparators between two `||`: all must hold. A pre-release needs one of the same version among them."""
+    """Parses comparators that must all hold (between two `||`). A pre-release needs a comparator of the
+    same version.
+    """
     if hyphen := _HYPHEN.fullmatch(text):
         text = f">={hyphen[1]} <={hyphen[2]}"
     parts = re.sub(r"(\^|~>?|>=|<=|>|<|=)\s+", r"\1", text).split() or ["*"]
@@ -123,7 +125,7 @@ def _all_of(text: str) -> Test | None:
 
 
 def _bounds(operator: str, parts: list[str | None], pre: str | None) -> list[tuple[str, Version]]:
-    """One comparator as plain ones: `^1.2` is `>=1.2.0 <2.0.0`."""
+    """Expands a comparator into plain bounds: `^1.2` is `>=1.2.0 <2.0.0`."""
     known: list[int] = []
     for part in parts:
         if part is None or not part.isdigit():
@@ -150,7 +152,7 @@ def _bounds(operator: str, parts: list[str | None], pre: str | None) -> list[tup
 
 
 def _bumped(low: Version, place: int) -> Version:
-    """The first version that differs in this component, below all of its pre-releases: the upper bound of a range."""
+    """The upper bound of a range: the first version that differs in a component, below all of its pre-releases."""
     major, minor, patch = low.major, low.minor, low.patch
     numbers = ((major + 1, 0, 0), (major, minor + 1, 0), (major, minor, patch + 1))
     return Version(*numbers[place], pre=_BELOW_ALL)

@@ -67,7 +67,7 @@ def _of_remote(
     settings: Mapping[str, Any],
     context: StageContext,
 ) -> dict[str, Any]:
-    """The facts about a copy that is as new as the remote, which is asked."""
+    """Asks the remote, updates the copy if the remote is newer, and returns the facts about the copy."""
     remote, head = _asked.ask(git, item, settings)
     facts = _known(git, place, {**wanted, "commit": head.commit}, head.branch)
     if facts is not None:
@@ -79,7 +79,7 @@ def _of_remote(
 
 
 def _new_enough(git: Git, place: CloneFolder, wanted: Mapping[str, Any], listed: str) -> dict[str, Any] | None:
-    """The facts about the copy that is there, if its commit is no older than the one that the catalogue lists."""
+    """The facts about the existing copy, if its commit is no older than the one that the catalogue lists."""
     branch = place.note().get("head")  # a note of an earlier version has none: the remote is asked
     if not listed or not isinstance(branch, str):
         return None
@@ -101,7 +101,7 @@ def is_as_new(committed_at: str | None, listed: str) -> bool:
 
 
 def _listed_commit(item: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """When the catalogue says that the last commit was made, if it is to be believed."""
+    """The date of the last commit in the catalogue; empty unless the settings trust it."""
     known = item.get("last_commit") or item.get("lastCommit")
     return str(known).strip() if known and settings["remote_check"] == "catalogue" else ""
 
@@ -122,7 +122,7 @@ def newest_commit(item: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[
 
 
 def git_for(settings: Mapping[str, Any], remaining_s: float | None) -> Git:
-    """Git with the settings' limits, and no more time than the item has left."""
+    """A git runner with the limits of the settings, and no more time than the item has left."""
     timeout_s = float(settings["timeout_s"])
     if remaining_s is not None:
         timeout_s = max(1.0, min(timeout_s, remaining_s - 2.0))  # to say so before the pool ends the worker
@@ -130,7 +130,7 @@ def git_for(settings: Mapping[str, Any], remaining_s: float | None) -> Git:
 
 
 def _known(git: Git, place: CloneFolder, wanted: Mapping[str, Any], branch: str) -> dict[str, Any] | None:
-    """The facts about the copy that is there, if it is what is wanted, and git can read it."""
+    """The facts about the existing copy, if it has the wanted commit and git can read it."""
     note = place.note()
     if any(name not in note or note[name] != value for name, value in wanted.items()):
         return None
@@ -143,7 +143,7 @@ def _known(git: Git, place: CloneFolder, wanted: Mapping[str, Any], branch: str)
 def _bring_unless_refused(
     git: Git, remote: Remote, head: RemoteBranch, place: CloneFolder, settings: Mapping[str, Any], context: StageContext
 ) -> None:
-    """What was refused once is not fetched again to find the same, until there is another commit or limit."""
+    """Fetches a commit, unless it was refused before under the same limits."""
     verdict = [remote.url, head.commit, settings["max_bytes"], settings["max_files"], __version__]
     if (why := place.refused(verdict)) is not None:
         raise RefusedRepository(why)
@@ -176,7 +176,7 @@ def _bring(
 
 
 def _fetch(git: Git, remote: Remote, head: RemoteBranch, tree: Path, settings: Mapping[str, Any]) -> None:
-    """Brings a tree to the remote's newest commit; checks it before and after its files are written."""
+    """Updates a tree to the remote's newest commit; checks it before and after its files are written."""
     refspec = f"+{head.ref}:{_REF}"
     always = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--force")
     depths = [[f"--depth={settings['depth']}"], []]
@@ -197,7 +197,7 @@ def _fetch(git: Git, remote: Remote, head: RemoteBranch, tree: Path, settings: M
 
 
 def _entries(git: Git, tree: Path) -> list[tuple[str, int, str]]:
-    """The files of the commit, before they are written: mode, size, path."""
+    """The files of the fetched commit (mode, size, path), read before any is written."""
     entries = []
     for line in git.in_repository(tree, "ls-tree", "-r", "-l", "-z", "--full-tree", _REF).split(b"\0"):
         if line:
@@ -208,7 +208,7 @@ def _entries(git: Git, tree: Path) -> list[tuple[str, int, str]]:
 
 
 def _refuse_large(total_bytes: int, files: int, settings: Mapping[str, Any]) -> None:
-    """A pack of a megabyte can hold a gigabyte of zeros: the sizes are known before anything is unpacked."""
+    """Refuses a commit that is too large before it is unpacked: a pack of a megabyte can hold a gigabyte of zeros."""
     if total_bytes > int(settings["max_bytes"]):
         raise RefusedRepository(f"its files have {total_bytes:,} bytes, more than the limit (`clone.max_bytes`)")
     if files > int(settings["max_files"]):
@@ -238,7 +238,7 @@ def _facts(git: Git, tree: Path, branch: str) -> dict[str, Any]:
 
 
 def _iso(seconds: str) -> str | None:
-    """A commit's time; its author may write any number there."""
+    """The time of a commit as text; None for an impossible one, since its author may write any number."""
     try:
         return datetime.fromtimestamp(int(seconds), UTC).isoformat()
     except (ValueError, OverflowError, OSError):

@@ -24,7 +24,7 @@ _MAX_PACKS = 20  # each update adds one; then the copy is made again, at its siz
 
 
 def folder_of(item_id: str | int, context: StageContext) -> str:
-    """Where an item's copy is, below the output directory."""
+    """The path of an item's copy, relative to the output directory."""
     return f"clones/{context.files.name_for(item_id)}"
 
 
@@ -51,7 +51,7 @@ class CloneFolder:
         self._refusal = folder / "refused.json"
 
     def note(self) -> dict[str, Any]:
-        """What `clone.json` says; empty if the tree is not whole."""
+        """The content of `clone.json`; empty if the tree is not complete."""
         try:
             note = json.loads(self._note.read_bytes())
         except (OSError, ValueError):
@@ -59,11 +59,11 @@ class CloneFolder:
         return note if isinstance(note, dict) and (self.tree / ".git").is_dir() else {}
 
     def commit(self) -> str:
-        """The commit that the tree is at."""
+        """The commit of the tree."""
         return str(self.note().get("commit", ""))
 
     def forget(self) -> None:
-        """Before the tree is changed: what is there is not whole any more. Clears what was left by a kill, too."""
+        """Marks the tree as incomplete before it is changed, and deletes what a kill has left."""
         self._note.unlink(missing_ok=True)
         self._refusal.unlink(missing_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -71,11 +71,11 @@ class CloneFolder:
             shutil.rmtree(leftover, ignore_errors=True)
 
     def refuse(self, verdict: list[Any], why: str) -> None:
-        """Keeps what was found in a commit under these limits: the next run need not fetch it to find the same."""
+        """Stores why a commit was refused under these limits, so that the next run need not fetch it again."""
         self._refusal.write_text(json.dumps({"verdict": verdict, "why": why}))
 
     def refused(self, verdict: list[Any]) -> str | None:
-        """Why this commit was refused before."""
+        """Why a commit was refused under these limits before; None if it was not."""
         try:
             known = json.loads(self._refusal.read_bytes())
             return str(known["why"]) if known["verdict"] == verdict else None
@@ -83,7 +83,7 @@ class CloneFolder:
             return None
 
     def can_be_updated(self) -> bool:
-        """Whether there is a repository to continue from."""
+        """Whether there is a repository that can be updated."""
         packs = self.tree / ".git" / "objects" / "pack"
         return packs.is_dir() and len(list(packs.glob("*.pack"))) < _MAX_PACKS
 

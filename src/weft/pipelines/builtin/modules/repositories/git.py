@@ -100,7 +100,7 @@ class Git:
         self._run(["init", "--quiet", "--template=", "--initial-branch=weft", "--", str(tree)], None, None)
 
     def in_repository(self, tree: Path, *arguments: str) -> bytes:
-        """Runs a command in the repository of a working tree; gives what it printed."""
+        """Runs a command in the repository of a working tree; returns its output."""
         return self._run([f"--git-dir={tree / '.git'}", f"--work-tree={tree}", *arguments], None, tree)
 
     def remote(self, remote: Remote, *arguments: str, tree: Path | None = None) -> bytes:
@@ -130,7 +130,7 @@ class Git:
 
 
 def environment(remote: Remote | None = None) -> dict[str, str]:
-    """The environment of git. HOME is empty: libcurl would read logins from a .netrc there."""
+    """The environment variables for git. HOME is empty: libcurl would read logins from a .netrc there."""
     return {
         **{name: value for name in _PASSED_ON if (value := os.environ.get(name))},
         "LC_ALL": "C",
@@ -151,7 +151,7 @@ def environment(remote: Remote | None = None) -> dict[str, str]:
 
 
 def failure(verb: str, done: FinishedProgram) -> GitFailed:
-    """What git's end means, in one line."""
+    """The error for a failed git command, with a message of one line."""
     lines = [line for line in done.error.splitlines() if line.strip()]
     for kind, pattern, meaning in _PATTERNS:
         if line := next((line for line in lines if pattern.search(line)), None):
@@ -166,7 +166,7 @@ def _plain(line: str) -> str:
 
 @cache
 def program() -> str:
-    """Where git is; raises `Missing` if there is none, or only one that is too old to be hardened."""
+    """The path of git; raises `Missing` if there is none, or only one that is too old to be hardened."""
     path = shutil.which("git")
     if path is None:
         raise Missing("git", "install it with your system's packages")

@@ -21,19 +21,21 @@ _SERVICE = "/info/refs?service=git-upload-pack"
 
 @dataclass(frozen=True, slots=True)
 class RemoteBranch:
-    """A branch of a remote. `branch` is empty where the remote's HEAD is no branch."""
+    """A branch of a remote, and its commit. `branch` is empty if the remote's HEAD is not a branch."""
 
     commit: str
     branch: str
 
     @property
     def ref(self) -> str:
-        """What is fetched."""
+        """The ref to fetch."""
         return f"refs/heads/{self.branch}" if self.branch else "HEAD"
 
 
 class LastAnswer:
-    """The last answer of a remote: a stage runs right after its fingerprint was asked for, and need not ask again."""
+    """Caches the last answer of a remote: a stage runs right after its fingerprint was computed, and need not ask
+    again.
+    """
 
     def __init__(self) -> None:
         self._question: tuple[Any, ...] = ()
@@ -41,7 +43,7 @@ class LastAnswer:
         self._answer: tuple[Remote, RemoteBranch] | Exception | None = None
 
     def ask(self, git: Git, item: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Remote, RemoteBranch]:
-        """As `ask`, unless it is the question that was asked a moment ago."""
+        """Like the function `ask_remote`, but answers from the cache if the same was asked a moment ago."""
         question = (item.get("url"), item.get("branch"), *(str(settings.get(name)) for name in _MATTER))
         if self._answer is None or question != self._question or time.monotonic() > self._at + FRESH_S:
             try:
@@ -55,7 +57,9 @@ class LastAnswer:
 
 
 def ask(git: Git, item: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Remote, RemoteBranch]:
-    """The remote of an item, at the address it has now, and its newest commit."""
+    """Asks the remote of an item for its newest commit; also returns the remote at the address to which
+    it has moved.
+    """
     branch = branch_of(item.get("branch"))
     remote = remote_of(item.get("url"), settings)
     for _ in range(MAX_MOVES + 1):
@@ -70,7 +74,7 @@ def ask(git: Git, item: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple
 
 
 def moved_to(remote: Remote, settings: Mapping[str, Any]) -> str:
-    """Where a server says that a repository is now."""
+    """The URL to which a server redirects requests for a repository; empty if it does not."""
     asked = remote.url.rstrip("/") + _SERVICE
     with Getter(allow_private=bool(settings.get("allow_private", False)), max_bytes=1_000_000) as getter:
         answer = getter.get(asked)
@@ -81,7 +85,7 @@ def moved_to(remote: Remote, settings: Mapping[str, Any]) -> str:
 
 
 def _chosen(listed: str, branch: str) -> RemoteBranch:
-    """The branch that is wanted among the lines of `git ls-remote --symref`."""
+    """Selects the wanted branch from the lines of `git ls-remote --symref`."""
     default, commits = "", {}
     for line in listed.splitlines():
         what, _, name = line.partition("\t")

@@ -22,7 +22,7 @@ _ERROR_CHARS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class FinishedProgram:
-    """How a program has ended. `is_late`: it was killed at its time limit."""
+    """The exit code and output of a program that has ended. `is_late`: it was killed at its time limit."""
 
     code: int
     output: bytes
@@ -31,7 +31,7 @@ class FinishedProgram:
 
 
 class TooMuchOutput(Exception):
-    """The program printed more than it may."""
+    """A program printed more than its limit."""
 
 
 def run(

@@ -38,7 +38,7 @@ Lookup = Callable[[str], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A remote that may be asked. Without a host (`file`) there is nothing to be tied to."""
+    """A checked remote, with the addresses that git may connect to; one of the transport `file` has no host."""
 
     url: str
     transport: str
@@ -71,8 +71,9 @@ class Remote:
 
 
 def remote_of(text: object, settings: Mapping[str, object], resolve: Lookup = lookup) -> Remote:
-    """The remote at this address, checked; raises `RefusedRepository`, or `GitFailed` if its host has no address
-    now."""
+    """Checks a remote's address and resolves its host; raises `RefusedRepository`, or `GitFailed` if its host has no
+    address now.
+    """
     remote = judged(text, settings)
     if not remote.host:
         return remote
@@ -91,7 +92,7 @@ def remote_of(text: object, settings: Mapping[str, object], resolve: Lookup = lo
 
 
 def judged(text: object, settings: Mapping[str, object]) -> Remote:
-    """The remote in a text, by its form alone."""
+    """Parses and checks the text of a remote, without resolving its host."""
     if not isinstance(text, str) or not text:
         raise RefusedRepository("it has no `url`: the address of a git repository, https://, ssh:// or file://")
     shown = repr(text if len(text) < 120 else text[:100] + "…")
@@ -116,7 +117,7 @@ def judged(text: object, settings: Mapping[str, object]) -> Remote:
 
 
 def branch_of(text: object) -> str:
-    """A branch's name, checked; empty for none. Git's own rules, and none that it could take for an option."""
+    """Checks the name of a branch (may be empty) by git's rules; refuses names that git could read as options."""
     if text is None or text == "":
         return ""
     if not isinstance(text, str) or not _BRANCH.fullmatch(text):

@@ -16,19 +16,19 @@ FOREIGN = frozenset({"node_modules", "bower_components", "vendor", "third_party"
 
 
 class Tree:
-    """The files of a working tree, by their paths in it, sorted."""
+    """The files of a working tree with their sizes, sorted by path."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.sizes = dict(sorted(_files(root)))
 
     def read(self, path: str, limit: int = 1_000_000) -> bytes:
-        """The beginning of a file."""
+        """Reads at most `limit` bytes of a file."""
         with (self.root / path).open("rb") as file:
             return file.read(limit)
 
     def text(self, path: str, limit: int = 1_000_000) -> str:
-        """The beginning of a file as text, whatever it holds."""
+        """Reads the beginning of a file as text; invalid bytes are replaced."""
         return self.read(path, limit).decode("utf-8-sig", errors="replace")
 
     def at_top(self, matches: Callable[[str], bool]) -> list[str]:
@@ -59,7 +59,7 @@ def refuse_links_out(root: Path) -> None:
 
 
 def _paths(root: Path) -> Iterator[Path]:
-    """All that is in a tree, links as they are, but the repository itself."""
+    """All paths in a tree, without following links, and without `.git`."""
     for folder, folders, files in os.walk(root):
         here = Path(folder)
         if here == root and ".git" in folders:
