@@ -19,7 +19,7 @@ from weft.engine.stored.stored_page import CrawledPage
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
-    from weft.store.export.job import Done
+    from weft.store.export.job import ExportResult
 
 T = TypeVar("T")
 _END = object()
@@ -100,7 +100,7 @@ class AsyncEngine:
         ends = Ending()
         return await _alone(lambda: self._opened().wait(name, timeout, ends=ends), ends)
 
-    async def export(self, name: str, format: str, out: str | Path | BinaryIO, **order: Any) -> Done:  # noqa: A002
+    async def export(self, name: str, format: str, out: str | Path | BinaryIO, **order: Any) -> ExportResult:  # noqa: A002
         """Writes a crawl's pages."""
         return await _alone(lambda: self._opened().export(name, format, out, **order), Ending())
 

@@ -139,7 +139,7 @@ class DiscoveredLinks:
 
     def _stored(self, url: str, crawl: RunningCrawl) -> _Lead | None:
         """The discovered links of a stored answer; None if there is none."""
-        stored = self._store.get(url, crawl.number)
+        stored = self._store.latest_page(url, crawl.number)
         if stored is None:
             return None
         http = stored.http
