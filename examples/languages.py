@@ -15,7 +15,7 @@ from functools import cache
 from weft import urls
 from weft.engine.stored.stored_page import read_page
 from weft.pipelines import Context, WorkerPool
-from weft.store.index.query import Where
+from weft.store.index.query import RowFilter
 from weft.store.pages import PageStore
 
 
@@ -34,7 +34,7 @@ def language_of(item: dict[str, str], context: Context) -> str:
 
 
 def main(folder: str) -> None:
-    pages = corpus(folder).rows(Where(status=200, stored=True))
+    pages = corpus(folder).rows(RowFilter(status=200, stored=True))
     items = ({"id": row.url, "folder": folder} for row in pages)
     hosts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for result in WorkerPool(language_of).stream(items):

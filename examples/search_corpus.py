@@ -10,14 +10,14 @@ from __future__ import annotations
 import sys
 
 from weft.engine.stored.stored_page import read_page
-from weft.store.index.query import Where
+from weft.store.index.query import RowFilter
 from weft.store.pages import PageStore
 
 
 def main(folder: str, word: str) -> None:
     store = PageStore.open([folder], read_only=True)
     searched = found = 0
-    for row in store.rows(Where(status=200, stored=True)):
+    for row in store.rows(RowFilter(status=200, stored=True)):
         page = read_page(store.read(row))
         if page is None or page.page.kind != "html":
             continue

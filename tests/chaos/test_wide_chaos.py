@@ -80,7 +80,7 @@ def check_links(crawler: Crawler, rows: list[Row], admitted: set[str]) -> int:
     try:
         for row in rows:
             if row.warc_file and row.status == 200:
-                page = store.read(row).http
+                page = store.read_page(row).http
                 assert page is not None
                 links = [urls.origin_of(row.url) + href.decode() for href in _HREF(page.body)]
                 assert admitted.issuperset(links), row

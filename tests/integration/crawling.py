@@ -326,7 +326,7 @@ def _check_by_weft(crawler: Corpus, rows: list[Row]) -> None:
     store = PageStore.open([crawler.data_dir], read_only=True)
     try:
         for row in rows:
-            stored = store.read(row)
+            stored = store.read_page(row)
             assert (stored.record is not None) == bool(row.warc_file)
             if stored.http is not None:
                 assert (stored.http.status, len(stored.http.body)) == (row.status, row.length), row

@@ -223,5 +223,5 @@ def test_seeds_that_were_refused_for_their_address_are_asked_once_that_is_allowe
     last = weft("crawl", "--resume", "--data-dir", data)
     assert (last.returncode, len(Site.asked)) == (0, asked), "once is enough"
     store = PageStore.open([data], read_only=True)
-    assert [row.error.partition(":")[0] for row in store.for_url(site + "0")] == ["address", ""]
+    assert [row.error.partition(":")[0] for row in store.rows_of_url(site + "0")] == ["address", ""]
     store.abandon()

@@ -85,7 +85,7 @@ def readable(crawler: Crawler) -> set[str]:
     """The URLs whose pages the index leads to."""
     store = PageStore.open([crawler.data_dir], read_only=True)
     try:
-        return {row.url for row in store.rows() if 200 <= row.status < 300 and store.read(row).http}
+        return {row.url for row in store.rows() if 200 <= row.status < 300 and store.read_page(row).http}
     finally:
         store.abandon()
 

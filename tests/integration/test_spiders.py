@@ -85,10 +85,10 @@ def test_the_tutorial_from_its_start_to_its_files(site: QuotesSite, tmp_path: Pa
 
     # The rows say how each page was asked for; a POST stands beside the page of its URL.
     store = PageStore.open([data], read_only=True)
-    rows_of = {row.method: row for row in store.for_url(f"{site.url}search")}
+    rows_of = {row.method: row for row in store.rows_of_url(f"{site.url}search")}
     assert set(rows_of) == {"GET", "POST"}
     assert len(rows_of["POST"].request_digest) == 64
-    assert store.for_url(site.url)[0].method == "GET"
+    assert store.rows_of_url(site.url)[0].method == "GET"
     store.close()
     shown = weft_command("get", data, f"{site.url}search")
     assert "csrf" not in shown.stdout

@@ -185,7 +185,7 @@ def _committed_pages(store: PageStore, news: StoredPagesSignal, yielded: Yielded
     while True:
         ended = news.has_ended
         for row in yielded.new(store):
-            if 200 <= row.status < 300 and (page := read_page(store.read(row))) is not None:
+            if 200 <= row.status < 300 and (page := read_page(store.read_page(row))) is not None:
                 yield page
         if ended:
             return

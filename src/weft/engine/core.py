@@ -59,7 +59,7 @@ from weft.engine.recovery import CrawlRecovery, readmit_links_of_stored_pages
 from weft.errors import BadInput
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.store.contract import Stats
-from weft.store.index.index_writer import Change
+from weft.store.index.index_writer import CrawlChange
 from weft.supervise.process import return_free_memory
 from weft.telemetry import Log, Slot
 
@@ -388,7 +388,7 @@ class Core:
     def _write_crawl_records(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             if (tenant := self._crawls.get(number)) is not None:
-                self._store.change(Change(number, tenant.name, tenant.encoded_record()))
+                self._store.change(CrawlChange(number, tenant.name, tenant.encoded_record()))
 
     # ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -481,7 +481,7 @@ class Core:
             seeded = self._admit_seeds(self._crawls[number], canonical, refused, more, visits)
             if record.seeds_hash != (given := seeds_hash(canonical)):
                 record.seeds_hash = given
-                self._store.change(Change(number, name, self._crawls[number].encoded_record()))
+                self._store.change(CrawlChange(number, name, self._crawls[number].encoded_record()))
             return self._snapshot_of(number), seeded
         config = crawl_settings.config_of(self._shared, own)
         extraction_of(config.extract)
@@ -522,7 +522,7 @@ class Core:
         left = [
             seed
             for seed in seeds
-            if seed not in record.refused_seeds and not self._store.for_url(rules.rewritten(seed), number)
+            if seed not in record.refused_seeds and not self._store.rows_of_url(rules.rewritten(seed), number)
         ]
         if left:
             others = f" and {len(left) - 1:,} others" if len(left) > 1 else ""
@@ -582,7 +582,7 @@ class Core:
         if new := crawl_settings.storable_settings({key: both for key, both in was.items() if both[0] != both[1]}):
             record.changes = [*record.changes, SettingsChange(time.time(), __version__, new)]
         self._deadlines.watch(tenant)
-        self._store.change(Change(tenant.number, name, tenant.encoded_record()))
+        self._store.change(CrawlChange(tenant.number, name, tenant.encoded_record()))
         self._loop.touched.add(tenant.number)
         if new:
             # The change is committed before the request log names its revision: if a kill undid it, a later edit would
@@ -710,7 +710,7 @@ class Core:
 
     def _write_record(self, tenant: Tenant) -> None:
         """Writes the crawl's record with the next commit, without a new state."""
-        self._store.change(Change(tenant.number, tenant.name, tenant.encoded_record()))
+        self._store.change(CrawlChange(tenant.number, tenant.name, tenant.encoded_record()))
         self._changed_crawls.add(tenant.number)
         self._is_ahead_of_disk = True
 
@@ -745,9 +745,9 @@ def _clear_eventfd(eventfd: int) -> None:
     os.eventfd_read(eventfd)
 
 
-def _make_change(number: int, name: str, record: TenantRecord, state: CrawlState | None = None) -> Change:
+def _make_change(number: int, name: str, record: TenantRecord, state: CrawlState | None = None) -> CrawlChange:
     data = msgspec.msgpack.encode(record)
-    return Change(number, name, data, time.time(), str(state or ""), str(record.reason or "") if state else "")
+    return CrawlChange(number, name, data, time.time(), str(state or ""), str(record.reason or "") if state else "")
 
 
 _VERBS: dict[str, Callable[..., Any]] = {

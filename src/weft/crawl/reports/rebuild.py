@@ -11,13 +11,13 @@ from weft.crawl.yielded import note_rebuild
 from weft.engine.stored.rebuild import rebuild_engine, rebuild_index
 from weft.errors import BadInput
 from weft.frontier.durability.renew import renew_frontier
-from weft.store.repair.rebuild import Rebuilt
+from weft.store.repair.rebuild import RebuildReport
 from weft.telemetry import Slot
 
 
 def rebuild(
     data_dirs: Sequence[str | Path], *, text: bool = False, watch: Callable[[int, int], None] = lambda _done, _all: None
-) -> Rebuilt:
+) -> RebuildReport:
     """Rebuilds the indexes of a folder in which no process runs; also its texts, if it stores them or `text` is set."""
     folder = CrawlFolder(data_dirs)
     if folder.exists() and not folder.is_of_one_crawl():

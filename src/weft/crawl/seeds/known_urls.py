@@ -26,7 +26,7 @@ from weft.engine.user_code.running import found_from_output
 from weft.frontier.contract import Frontier
 from weft.frontier.durability.walk import is_walk_unfinished
 from weft.records import MAY_SUCCEED, POD_SHIFT, Found, Reason, Row
-from weft.store.index.query import Where
+from weft.store.index.query import RowFilter
 from weft.store.index.visits import Visit
 from weft.store.pages import PageStore
 from weft.telemetry import Log
@@ -138,7 +138,7 @@ class Again:
     ) -> Iterator[tuple[int, Found | None]]:
         """The rows of this pod after an item, as links to queue; None for those that are not queued."""
         start, earlier = self._start(f"{name}_from"), self._start(f"{name}_queued")
-        where = Where(
+        where = RowFilter(
             after_item=max(after, (self._spec.pod << POD_SHIFT) - 1),
             upto_item=start.last_item,
             stored=True if wanted is None else None,
