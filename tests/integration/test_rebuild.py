@@ -155,7 +155,7 @@ def test_killed_between_two_swaps_it_is_whole(crawl: list[Path], index: int) -> 
     rows, stats = held(crawl)
 
     def die_at_swap(live: Callable[[], None]) -> None:
-        whole = store_rebuild._SlotRebuild.swap
+        whole = store_rebuild._SlotRebuild.replace_old
 
         def swap(place: store_rebuild._SlotRebuild) -> None:
             if place.number == index:

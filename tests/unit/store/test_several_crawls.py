@@ -117,7 +117,7 @@ def test_one_crawl_is_found_counted_and_deleted_without_the_other(
         store.add(row(item, crawl, same), answer(row(item, crawl, same)))
     store.write()
     store.commit()
-    assert [one.item for one in store.rows_of_url(same, 2)] == [101] and len(store.for_url(same)) == 2
+    assert [one.item for one in store.rows_of_url(same, 2)] == [101] and len(store.rows_of_url(same)) == 2
     assert (store.stats(crawl=1).pages, store.stats(crawl=2).pages, store.stats().pages) == (30, 4, 34)
     pieces = 0
     while not store.forget_crawl(1, 10):

@@ -144,7 +144,9 @@ class _FolderAudit:
     def _add_file_facts(self, report: AuditReport) -> AuditReport:
         """Adds what is known of the files: retention and losses."""
         some = LogPartition(0, 0, 1, (), self._scope.since, self._scope.until)
-        parts = [(reader.file_of(part), part.index) for reader in self._open_readers for part in reader.parts_in_range(some)]
+        parts = [
+            (reader.file_of(part), part.index) for reader in self._open_readers for part in reader.parts_in_range(some)
+        ]
         report.unreadable = sum(index.unreadable for _, index in parts)
         report.unreadable_in = list(dict.fromkeys(name for name, index in parts if index.unreadable))
         sizes = self._view.log_sizes().items()

@@ -149,6 +149,7 @@ def warning_of(task: Task) -> str:
 def error_line(task: Task, failure: Failure, version: int) -> dict[str, Any]:
     """The entry of a page that failed."""
     line = {
-        "id": f"{task.id}-{failure.number}", "timestamp": iso_time(failure.at), "url": failure.url, "error": failure.error,
+        "id": f"{task.id}-{failure.number}", "timestamp": iso_time(failure.at),
+        "url": failure.url, "error": failure.error,
     }  # fmt: skip
     return line | ({"code": error_code(failure)} if version == 2 else {})

@@ -35,7 +35,8 @@ VERIFIED_ROWS = 20_000  # rows that are checked between two notes of the progres
 FREED_PAGES = 1000  # pages of the file, at a time
 
 _ROWS_IN_FILE = f"SELECT {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES} WHERE p.file = ?"  # noqa: S608
-_RECORDS_SINCE = f"SELECT file, warc_offset, warc_length, rendered FROM pages WHERE seq >= {schema.FIRST_AFTER_BATCH} AND file IS NOT NULL"  # noqa: S608
+_RECORDS_SINCE = f"""SELECT file, warc_offset, warc_length, rendered FROM pages
+    WHERE seq >= {schema.FIRST_AFTER_BATCH} AND file IS NOT NULL"""  # noqa: S608
 _ROWS_AFTER = (
     f"SELECT p.seq, {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES} WHERE p.seq > ? ORDER BY p.seq LIMIT 500"  # noqa: S608
 )

@@ -14,7 +14,8 @@ from typing import Any
 
 LAST_KEYED = "(SELECT value FROM meta WHERE key = 'folded')"
 # Looks up a JSON list of keys in the runs.
-_POSITIONS_IN_RUNS = """SELECT k.seq FROM json_each(?1) j CROSS JOIN runs r CROSS JOIN keys k ON k.run = r.run AND k.key = j.value
+_POSITIONS_IN_RUNS = """SELECT k.seq FROM json_each(?1) j CROSS JOIN runs r CROSS JOIN keys k
+    ON k.run = r.run AND k.key = j.value
     WHERE r.level >= 0"""
 _HASHES = "SELECT value FROM json_each(?1)"
 # The `seq` of the rows of URLs with these hashes, and of these items.
@@ -24,7 +25,7 @@ POSITIONS_OF_HASHES = (
 POSITIONS_OF_ITEMS = (
     f"{_POSITIONS_IN_RUNS} UNION ALL SELECT seq FROM pages WHERE seq > {LAST_KEYED} AND item IN ({_HASHES})"  # noqa: S608
 )
-# Like `OF_HASHES`, but for rows that have their keys, and others by their `seq`.
+# Like `POSITIONS_OF_HASHES`, but for rows that have their keys, and others by their `seq`.
 KEYED_POSITIONS = f"{_POSITIONS_IN_RUNS} UNION SELECT value FROM json_each(?2)"  # noqa: S608
 ITEMS_IN_RUNS = """SELECT k.key FROM runs r CROSS JOIN keys k ON k.run = r.run AND k.key >= ? AND k.key < ?
     WHERE r.level >= 0"""

@@ -29,22 +29,27 @@ from weft.store.index.visits import Visit
 
 _ROWS_PER_READ = 1000
 _FOR_URL = f"""SELECT {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES} WHERE p.url = ?2 AND ?3 IN (p.crawl, 0)
-    AND p.seq IN ({keys.POSITIONS_OF_HASHES} UNION ALL SELECT seq FROM asked WHERE url_hash IN (SELECT value FROM json_each(?1)))
+    AND p.seq IN ({keys.POSITIONS_OF_HASHES}
+    UNION ALL SELECT seq FROM asked WHERE url_hash IN (SELECT value FROM json_each(?1)))
     ORDER BY p.item"""  # noqa: S608
 # One statement for any number of hashes, so that SQLite compiles it once.
 _BY_HASH = f"SELECT {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES} WHERE p.seq IN ({keys.KEYED_POSITIONS})"  # noqa: S608
-_BY_ITEM = f"SELECT {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES} WHERE p.item = ?2 AND p.seq IN ({keys.POSITIONS_OF_ITEMS})"  # noqa: S608
+_BY_ITEM = f"""SELECT {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES}
+    WHERE p.item = ?2 AND p.seq IN ({keys.POSITIONS_OF_ITEMS})"""  # noqa: S608
 _VISITS = f"""SELECT {replaced.VISIT_COLUMNS} FROM pages p WHERE p.batch <= ?2 AND ?3 IN (p.crawl, 0)
     AND p.seq IN ({keys.POSITIONS_OF_HASHES})"""  # noqa: S608
-_ROWS_BY_NUMBER = f"""SELECT p.number, {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES} WHERE p.crawl = ? AND p.number > ?
+_ROWS_BY_NUMBER = f"""SELECT p.number, {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES}
+    WHERE p.crawl = ? AND p.number > ?
     ORDER BY p.number LIMIT ?"""  # noqa: S608
 _PAGE_NUMBERS = """SELECT number FROM pages WHERE crawl = ? AND number > ? AND number <= ? AND status < 300
     AND error = ''"""
 _LOST_PAGES = """SELECT coalesce(sum(rows - pages), 0) FROM tally WHERE crawl = ? AND status BETWEEN 200 AND 299
     AND error = ''"""
-_ROWS_OF_CRAWL = f"""SELECT p.number, p.batch, {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES} WHERE p.crawl = ? AND p.number > ?
+_ROWS_OF_CRAWL = f"""SELECT p.number, p.batch, {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES}
+    WHERE p.crawl = ? AND p.number > ?
     AND p.batch <= ? ORDER BY p.number LIMIT {_ROWS_PER_READ}"""  # noqa: S608
-_OUTPUTS = f"""SELECT p.item FROM outputs o JOIN pages p ON p.seq = o.seq WHERE o.count > 0 AND o.seq >= {schema.FIRST_AFTER_BATCH}
+_OUTPUTS = f"""SELECT p.item FROM outputs o JOIN pages p ON p.seq = o.seq
+    WHERE o.count > 0 AND o.seq >= {schema.FIRST_AFTER_BATCH}
     AND o.seq <= (SELECT last FROM batches WHERE batch <= ? ORDER BY batch DESC LIMIT 1) ORDER BY o.seq"""  # noqa: S608
 _OUTPUTS_OF = f"""SELECT p.item, o.count, o.record FROM pages p JOIN outputs o ON o.seq = p.seq
     WHERE p.seq IN ({keys.POSITIONS_OF_ITEMS}) UNION ALL
@@ -61,19 +66,23 @@ _TIMELINE = """SELECT CAST(fetched_at AS INTEGER), status,
 _HIGHEST_NUMBER = """SELECT max((SELECT coalesce(max(number), 0) FROM pages WHERE crawl = ?1),
     (SELECT coalesce(max(number), 0) FROM changes WHERE crawl = ?1))"""
 _NEXT_BATCHES = f"SELECT batch, last - first + 1 FROM batches WHERE batch > ? ORDER BY batch LIMIT {_ROWS_PER_READ}"  # noqa: S608
-_ROWS_OF_BATCHES = f"""SELECT {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES} WHERE p.seq >= {schema.FIRST_AFTER_BATCH}
+_ROWS_OF_BATCHES = f"""SELECT {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES}
+    WHERE p.seq >= {schema.FIRST_AFTER_BATCH}
     AND p.seq <= (SELECT last FROM batches WHERE batch <= ? ORDER BY batch DESC LIMIT 1) ORDER BY p.seq"""  # noqa: S608
-_ROWS_IN_ORDER = f"""SELECT p.seq, p.batch, {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES} WHERE p.seq > ?1 AND p.seq <= ?2
+_ROWS_IN_ORDER = f"""SELECT p.seq, p.batch, {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES}
+    WHERE p.seq > ?1 AND p.seq <= ?2
     ORDER BY p.seq LIMIT {_ROWS_PER_READ}"""  # noqa: S608
 _LAST_OF_BATCH = "SELECT last FROM batches WHERE batch <= ? ORDER BY batch DESC LIMIT 1"
 _ROWS_OF_POSITIONS = f"""SELECT p.seq, p.batch, {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES}
     WHERE p.seq IN (SELECT value FROM json_each(?)) ORDER BY p.seq"""  # noqa: S608
-_ROWS_OF_HASHES = f"""SELECT {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES} WHERE p.seq IN (SELECT value FROM json_each(?)){{more}}
+_ROWS_OF_HASHES = f"""SELECT {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES}
+    WHERE p.seq IN (SELECT value FROM json_each(?)){{more}}
     ORDER BY p.item"""  # noqa: S608
 _ROWS_THAT_MAY_CHANGE = f"""SELECT {schema.SELECTED_COLUMNS} FROM {schema.PAGES_MAY_CHANGE} WHERE p.item > ?{{more}}
     ORDER BY p.item LIMIT {_ROWS_PER_READ}"""  # noqa: S608
 _TOP_HOSTS = f"""SELECT host, sum(pages) FROM (SELECT host, pages FROM hosts WHERE ?1 IN (crawl, 0) UNION ALL
-    SELECT host_of(url), count(*) FROM pages WHERE seq > {keys.LAST_KEYED} AND {IS_PAGE} AND ?1 IN (crawl, 0) GROUP BY 1)
+    SELECT host_of(url), count(*) FROM pages
+    WHERE seq > {keys.LAST_KEYED} AND {IS_PAGE} AND ?1 IN (crawl, 0) GROUP BY 1)
     GROUP BY host ORDER BY host"""  # noqa: S608
 # All rows fetched at some time or later come after the last batch before which all rows were fetched earlier.
 _LAST_BEFORE_TIME = "SELECT last FROM batches WHERE latest < ? ORDER BY batch DESC LIMIT 1"

@@ -36,7 +36,8 @@ VISIT_COLUMNS = (
 )
 VISIT_TYPES = tuple[str, int, int, float, str, int, str, int, int, int, str | None]
 
-_MAY_REPLACE_QUERY = f"""SELECT DISTINCT crawl, url_hash FROM pages p NOT INDEXED WHERE seq > {LAST_KEYED} AND ?1 IN (crawl, 0)
+_MAY_REPLACE_QUERY = f"""SELECT DISTINCT crawl, url_hash FROM pages p NOT INDEXED
+    WHERE seq > {LAST_KEYED} AND ?1 IN (crawl, 0)
     AND (hops > 0 OR EXISTS (SELECT 1 FROM again a WHERE a.crawl IN (p.crawl, 0) AND p.item > a.after))"""  # noqa: S608
 _HASHES_OF_ROWS = "SELECT DISTINCT crawl, url_hash FROM pages WHERE seq IN (SELECT value FROM json_each(?))"
 # A crawl's first row: the rows of earlier crawls are not read.
@@ -48,7 +49,8 @@ _SELECT_VISITS = f"""{_WITH_WANTED} SELECT p.seq, {VISIT_COLUMNS} FROM wanted w 
     CROSS JOIN pages p ON p.seq = k.seq AND p.crawl = w.crawl WHERE r.level >= 0
     UNION ALL SELECT p.seq, {VISIT_COLUMNS} FROM pages p
     WHERE p.seq > {LAST_KEYED} AND (p.crawl, p.url_hash) IN (SELECT crawl, hash FROM wanted)"""  # noqa: S608
-_ADD_COUNTS = """INSERT INTO replaced VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET rows = rows + excluded.rows,
+_ADD_COUNTS = """INSERT INTO replaced VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET rows = rows + excluded.rows,
     pages = pages + excluded.pages, bytes = bytes + excluded.bytes, gone = gone + excluded.gone"""
 _ADD_HOST = "INSERT INTO replaced_hosts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET pages = pages + excluded.pages"
 _SELECT_KINDS = (

@@ -1,11 +1,11 @@
 """Keeps the sorted runs of keys of an index: makes new ones of new rows, merges them, deletes what was merged.
 
-    runs.level   0 and up: readable, FAN_IN of a level become one of the next; MAKING: is being made of those whose
-                 `target` it is, which are readable until it is; DEAD: was merged, its entries are being deleted
+    runs.level   0 and up: readable, RUNS_PER_MERGE of a level become one of the next; MAKING: is being made of those
+                 whose `target` it is, which are readable until it is; DEAD: was merged, its entries are being deleted
     runs.checksum, runs.entries   the sum over all entries and their number: a flipped bit is found when the run is
                  merged, and when the index is checked
 
-Called by the thread that syncs. Invariants: every transaction is short (SLICE entries), so that commits never wait for
+Called by the thread that syncs. Invariants: every transaction is short (ENTRIES_PER_STEP entries), so that commits never wait for
 the size of a run; after a kill the next call continues; an entry is in exactly one readable run.
 """
 
@@ -35,7 +35,8 @@ _ADD_TO_TOTALS = "UPDATE runs SET entries = entries + ?, checksum = checksum + ?
 _GIVEN_PAIRS = "SELECT json_extract(value, '$[0]') AS key, json_extract(value, '$[1]') AS seq FROM json_each(?1)"
 _IS_KEPT = f"runs.level >= {MAKING}"
 _COUNT_PAIRS = f"""SELECT keys.run, count(*), {_CHECKSUM.replace("key", "keys.key").replace("seq", "keys.seq")}
-    FROM ({_GIVEN_PAIRS}) p CROSS JOIN runs CROSS JOIN keys ON keys.run = runs.run AND keys.key = p.key AND keys.seq = p.seq
+    FROM ({_GIVEN_PAIRS}) p CROSS JOIN runs CROSS JOIN keys
+    ON keys.run = runs.run AND keys.key = p.key AND keys.seq = p.seq
     WHERE {_IS_KEPT} GROUP BY keys.run"""  # noqa: S608
 _DELETE_PAIRS = f"""DELETE FROM keys WHERE (run, key, seq) IN
     (SELECT runs.run, p.key, p.seq FROM ({_GIVEN_PAIRS}) p CROSS JOIN runs WHERE {_IS_KEPT})"""  # noqa: S608

@@ -108,7 +108,7 @@ class RecordReader:
 
 
 def _records_from(content: Content) -> Iterator[FoundRecord]:
-    """The records from the current position to the end; Torn at the first damaged one."""
+    """The records from the current position to the end; TornContent at the first damaged one."""
     while _does_record_begin(content):
         place = content.position()
         headers, length = _read_head(content)
@@ -153,7 +153,7 @@ def _is_block_ended(content: Content) -> bool:
 
 
 def _read_head(content: Content) -> tuple[dict[str, str], int]:
-    """The headers of the record that begins here, and the length of its block; Torn if there are none."""
+    """The headers of the record that begins here, and the length of its block; TornContent if there are none."""
     place = content.position()
     while (end := _HEAD_END_PATTERN.search(content.buffer)) is None:
         if len(content.buffer) > HEAD_BYTES or not content.fill():

@@ -51,7 +51,8 @@ def row_header(row: Row) -> str:
     facts = RowFacts(
         row.item, row.fetched_at, row.crawl, row.status, "" if row.final_url == row.url else row.final_url,
         row.content_type, row.charset, row.language, row.title, row.depth, row.parent, row.length, row.digest,
-        row.error, row.hops, row.fields if _are_fields_short(row.fields) else FIELDS_TOO_LONG, row.rendered, row.request,
+        row.error, row.hops, row.fields if _are_fields_short(row.fields) else FIELDS_TOO_LONG, row.rendered,
+        row.request,
     )  # fmt: skip
     try:
         encoded = _encode_facts(facts)

@@ -94,7 +94,7 @@ class GzipContent:
         return ContentPosition(offset, self._position - start)
 
     def fill(self) -> bool:
-        """Adds to the buffer; False at the end of the file. Raises Torn."""
+        """Adds to the buffer; False at the end of the file. Raises TornContent."""
         self._input = self._input or self._read_input()
         at_end = not self._input
         if at_end and self._inflate is None:

@@ -124,7 +124,7 @@ def test_batches_and_items(index: SlotIndex, reader: IndexReader) -> None:
         index.commit(batch, batch - 1, [values(batch * 10), values(batch * 10 + 1)], [])
     assert reader.items_since(1) == sorted(index.items_since(1)) == [20, 21, 50, 51]
     assert reader.items_since(5) == []
-    assert (index.meta_number("batch"), index.number("durable")) == (5, 4)
+    assert (index.meta_number("batch"), index.meta_number("durable")) == (5, 4)
     assert [row.item for row in reader.rows(RowFilter(after_batch=2))] == [50, 51]
     found = reader.row_of_item(21)
     assert found and found.url == "http://h21.test/page/21"
