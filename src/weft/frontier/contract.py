@@ -106,7 +106,8 @@ class Slots(Struct, frozen=True, gc=False):
     slow: int
 
 
-HandRouter = Callable[[Lease], HandRoute | None]
+# The route of a lease that is claimed at this time (monotonic), from which its deadlines count.
+HandRouter = Callable[[Lease, float], HandRoute | None]
 
 
 class EndedLease(Struct, frozen=True, gc=False):
@@ -245,9 +246,6 @@ class QueuePart(Protocol):
     def items(self, crawl: int) -> Iterator[Item]:
         """Everything that is queued for a crawl."""
 
-    def drop(self, crawl: int) -> None:
-        """Rejects everything that is queued for a crawl."""
-
 
 class RevisitsPart(Protocol):
     """Known URLs that are queued once more, as new visits under new numbers.
@@ -257,7 +255,7 @@ class RevisitsPart(Protocol):
     disk, an unreachable server) a new walk continues at that position.
     """
 
-    def readmit(self, crawl: int, found_url: Found) -> None:
+    def readmit(self, crawl: int, found_urls: Found) -> None:
         """Queues a URL, seen or not. A robots.txt that could not be fetched is fetched again, or the visit would be
         refused again."""
 

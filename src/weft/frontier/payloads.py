@@ -5,7 +5,8 @@ bytes.
 
 A position is written to the journal after `sync` has put its record on the disk, so that every recorded position is
 valid. Each process appends to a file of its own, so that a torn end of an earlier one is never followed by anything. A
-file is deleted when nothing in it is needed any more.
+payload is overwritten with zeros when it is no longer needed, since it may be a form with a password; a file is deleted
+when nothing in it is needed any more.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import struct
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,6 +67,7 @@ class PayloadFiles:
         self._last_unwritten = _UnwrittenBytes(1 + max((*there, *self._needed_payloads), default=0), 0)
         self._unwritten_before_last: list[_UnwrittenBytes] = []  # of segments before the last one
         self._unused_segments = [number for number in there if not self._needed_payloads[number]]
+        self._released: list[PayloadPosition] = []  # to be overwritten
         self.delete_unused()
 
     def append(self, data: bytes) -> PayloadPosition:
@@ -92,10 +95,13 @@ class PayloadFiles:
         return data
 
     def release(self, position: PayloadPosition) -> None:
-        """Releases a payload that is no longer needed; `delete_unused` deletes its file after the last one."""
+        """Releases a payload that is no longer needed: `delete_unused` overwrites it, or deletes its file after the
+        last one."""
         self._needed_payloads[position.segment] -= 1
         if self._needed_payloads[position.segment] <= 0 and position.segment != self._last_unwritten.segment:
             self._unused_segments.append(position.segment)
+        else:
+            self._released.append(position)
 
     def sync(self) -> None:
         """Puts added payloads on the disk. DiskFull: nothing is lost, call it again."""
@@ -108,7 +114,10 @@ class PayloadFiles:
             self._write_unwritten(self._last_unwritten)
 
     def delete_unused(self) -> None:
-        """Deletes files without needed payloads; the journal must have the releases."""
+        """Deletes what is no longer needed; the journal must have the releases."""
+        while self._released:
+            self._overwrite(self._released[-1])
+            self._released.pop()
         for number in self._unused_segments:
             if (fd := self._readers.pop(number, None)) is not None:
                 os.close(fd)
@@ -117,8 +126,11 @@ class PayloadFiles:
         self._unused_segments.clear()
 
     def close(self) -> None:
-        """Syncs and closes the files."""
+        """Syncs and closes the files; deletes the last one if nothing in it is needed."""
         self.sync()
+        if self._needed_payloads[self._last_unwritten.segment] <= 0:
+            self._unused_segments.append(self._last_unwritten.segment)
+        self.delete_unused()
         for fd in (*self._readers.values(), self._fd):
             if fd >= 0:
                 os.close(fd)
@@ -136,6 +148,22 @@ class PayloadFiles:
                 at, left = at + written, left[written:]
             os.fdatasync(self._fd)
         some.offset, some.data = at, bytearray()
+
+    def _overwrite(self, position: PayloadPosition) -> None:
+        """Replaces a payload with zeros, unless its file is deleted as a whole."""
+        if self._needed_payloads[position.segment] <= 0 and position.segment != self._last_unwritten.segment:
+            return
+        path, is_open = self._segment_path(position.segment), position.segment == self._segment
+        with writing(path), suppress(FileNotFoundError):
+            fd = self._fd if is_open else os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                head = os.pread(fd, _PAYLOAD_HEAD.size, position.offset)
+                if len(head) == _PAYLOAD_HEAD.size:
+                    room = os.fstat(fd).st_size - position.offset - _PAYLOAD_HEAD.size
+                    os.pwrite(fd, bytes(_PAYLOAD_HEAD.size + min(_PAYLOAD_HEAD.unpack(head)[0], room)), position.offset)
+            finally:
+                if not is_open:
+                    os.close(fd)
 
     def _open_segment(self, segment: int) -> None:
         is_new = not self._folder.exists()

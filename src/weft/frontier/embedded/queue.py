@@ -113,16 +113,6 @@ class EmbeddedQueue:
         for queue in self._queues.swapping.swapped_queues(owner):
             yield from queue.items()
 
-    def drop(self, crawl: int) -> None:
-        """Rejects everything that is queued for a crawl."""
-        owner = self._queues.crawls[crawl]
-        for queue in self._queues.swapping.remove_queues(owner):
-            self._rejected.reject_queue(queue, Reason.DROPPED)
-            self._base.alive()
-        for queue in owner.sites.values():
-            self._rejected.reject_queue(queue, Reason.DROPPED)
-            self._base.alive()
-
     # ── for the other parts ────────────────────────────────────────────────────────────────────────────────────────
 
     def number_new_item(self, crawl: Crawl, found_url: Found) -> int:

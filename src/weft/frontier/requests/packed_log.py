@@ -9,11 +9,13 @@ frame, or nothing. A segment has a part for each PART_BYTES of lines; see `packi
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Collection, Iterator
 from heapq import merge
-from itertools import islice
+from itertools import accumulate, chain, islice
 from math import inf
 from pathlib import Path
+from sys import intern
 from typing import TypeVar
 from zlib import crc32
 
@@ -40,7 +42,9 @@ _INDEX_ENDS = struct.Struct("<II")
 _EDGE_BYTES = len(PACKED_MAGIC) + _INDEX_ENDS.size
 _MOST_INDEX_BYTES = 1 << 28
 _MOST_FRAME_BYTES = 1 << 31
+_CHUNK_BYTES = 1 << 16
 _START_LETTERS = (log_packing.START, log_packing.ROBOTS_START)
+_NOTES = (log_packing.ROBOTS, log_packing.CRAWL, log_packing.BOOT)
 PairFilter = Callable[[str, str], bool]  # whether requests of a pair of key and origin are read
 WallRange = tuple[float, float]  # from a time of the wall clock to another
 ALL_TIME: WallRange = (-inf, inf)
@@ -90,7 +94,7 @@ class LogPart:
     def starts_of(self, bucket: int, items: set[int], slot: str = "") -> list[RequestStart]:
         """The starts of some items in a block."""
         body = self._read_frame(self.index.blocks[bucket].body, log_packing.BlockColumns)
-        chosen = bytes([item in items for item in _items_of_starts(body)])
+        chosen = bytes(item in items for item in _items_of_starts(body))
         if not any(chosen):
             return []
         lines = self._decode_lines(body, self.key_origin_pairs(bucket), chosen, slot, only_requests=True)
@@ -106,7 +110,7 @@ class LogPart:
         head = self._read_frame(self.index.blocks[bucket].head, log_packing.BlockHeader)
         if not head.keys:
             return []
-        rows = zip(head.keys.decode().split("\n"), head.origins.decode().split("\n"), strict=True)
+        rows = zip(_lines(head.keys), _lines(head.origins), strict=True)
         return [(log_packing.restore_key(key, origin), origin) for key, origin in rows]
 
     def settings(self, slot: str) -> list[SettingsInForce]:
@@ -116,25 +120,37 @@ class LogPart:
         texts = self._read_texts()
         return self._decode_settings(texts, slot)[texts.current :]
 
-    def mentions_any(self, bucket: int, texts: tuple[bytes, ...]) -> bool:
-        """Whether one of some texts occurs in the origins of a block."""
-        origins = self._read_frame(self.index.blocks[bucket].head, log_packing.BlockHeader).origins
-        return any(text in origins for text in texts)
+    def mentions_any(self, bucket: int, texts: Collection[bytes]) -> bool:
+        """Whether one of some texts occurs in the keys or origins of a block, which costs far less than `pairs`."""
+        head = self._read_frame(self.index.blocks[bucket].head, log_packing.BlockHeader)
+        return any(text in head.origins or text in head.keys for text in texts)
 
-    def robots(self, slot: str, takes: Callable[[str], bool]) -> list[RobotsKnown]:
-        """The robots.txt files that came into force in this part, of the accepted origins."""
+    def robots(self, slot: str, origins: Collection[bytes]) -> list[RobotsKnown]:
+        """The robots.txt files of some origins that came into force in this part. A part may have a hundred thousand:
+        those of others are passed over without an object for each.
+        """
         columns = self._read_frame(self.index.robots, log_packing.RobotsColumns)
         if not columns.origins:
             return []
-        rows = zip(
-            columns.origins.decode().split("\n"), columns.digests.decode().split("\n"), unpack_steps(columns.ats),
-            strict=True,
-        )  # fmt: skip
-        return [
-            RobotsKnown(at / 1e6, digest, origin, slot)
-            for origin, digest, at in rows
-            if takes(origin.rpartition(" ")[2])
+        has_trust = b" " in columns.origins
+        texts = chain.from_iterable(_chunks(columns.origins))
+        wanted = [
+            (number, text)
+            for number, text in enumerate(texts)
+            if (text.rpartition(b" ")[2] if has_trust else text) in origins
         ]
+        return _robots_at(columns, wanted, slot)
+
+    def _robots_of(self, body: log_packing.BlockColumns, slot: str) -> dict[int, RobotsKnown]:
+        """The robots.txt files that a block's notes name, by their numbers."""
+        kinds = (kind for kind in body.kinds if kind in _NOTES)
+        notes = zip(kinds, unpack_ints(body.notes), strict=True)
+        named = {number for kind, number in notes if kind == log_packing.ROBOTS}
+        columns = self._read_frame(self.index.robots, log_packing.RobotsColumns)
+        texts = chain.from_iterable(_chunks(columns.origins))
+        wanted = [(number, text) for number, text in enumerate(texts) if number in named]
+        numbers = (number for number, _ in wanted)
+        return dict(zip(numbers, _robots_at(columns, wanted, slot), strict=True))
 
     def events(
         self,
@@ -143,19 +159,24 @@ class LogPart:
         takes: PairFilter | None = None,
         span: WallRange = ALL_TIME,
         *,
+        texts: Collection[bytes] | None = None,
         only_requests: bool = False,
     ) -> Iterator[LogLine]:
         """A block's lines in the order of the log: of the accepted pairs, or all, and of requests that began or ended
-        within a range of the wall clock. `only_requests`: without the records they are judged by.
+        within a range of the wall clock. `texts`: a block whose keys and origins mention none of them has no accepted
+        pair. `only_requests`: without the records they are judged by.
         """
+        block = self.index.blocks[bucket]
+        has_notes = bool(self.index.boots or block.far)
+        if not has_notes and texts is not None and not self.mentions_any(bucket, texts):
+            return iter(())
         pairs = self.key_origin_pairs(bucket)
         mask = [takes(*pair) for pair in pairs] if takes is not None else []
-        block = self.index.blocks[bucket]
-        if takes is not None and not any(mask) and not self.index.boots and not block.far:
+        if takes is not None and not any(mask) and not has_notes:
             return iter(())
         body = self._read_frame(block.body, log_packing.BlockColumns)
         chosen = _select_starts(body, mask, span) if mask or span != ALL_TIME else b""
-        if chosen and not any(chosen) and not self.index.boots and not block.far:
+        if chosen and not any(chosen) and not has_notes:
             return iter(())
         return self._decode_lines(body, pairs, chosen, slot, only_requests=only_requests)
 
@@ -198,15 +219,14 @@ class LogPart:
         texts = self._read_texts()
         forms = self._decode_forms(texts)
         statuses = texts.statuses.decode().split("\n")
-        items = _items_of_starts(body)
-        ats, of = unpack_steps(body.ats), unpack_ints(body.pairs)
+        items, ats = array("q", _items_of_starts(body)), array("q", _steps(body.ats))
         starts = zip(
-            items, ats, unpack_steps(body.leads), of, unpack_ints(body.forms), body.paths.decode().split("\n"),
+            items, ats, _steps(body.leads), unpack_ints(body.pairs), unpack_ints(body.forms), _lines(body.paths),
             strict=False,
         )  # fmt: skip
         ends = zip(unpack_ints(body.back), unpack_ints(body.took), unpack_ints(body.statuses), strict=True)
-        far, notes = iter(unpack_steps(body.far)), iter(unpack_ints(body.notes))
-        robots: list[RobotsKnown] | None = None
+        far, notes = _steps(body.far), iter(unpack_ints(body.notes))
+        robots: dict[int, RobotsKnown] | None = None
         settings: list[SettingsInForce] | None = None
         count = 0
         for kind in body.kinds:
@@ -227,7 +247,7 @@ class LogPart:
             elif only_requests and kind != log_packing.BOOT:
                 next(notes)
             elif kind == log_packing.ROBOTS:
-                robots = self.robots(slot, _accept_all) if robots is None else robots
+                robots = self._robots_of(body, slot) if robots is None else robots
                 yield robots[next(notes)]
             elif kind == log_packing.CRAWL:
                 settings = self._decode_settings(texts, slot) if settings is None else settings
@@ -312,11 +332,43 @@ def _with_growing_times(lines: Iterator[LogLine]) -> Iterator[tuple[float, LogLi
         yield latest, line
 
 
-def _items_of_starts(body: log_packing.BlockColumns) -> list[int]:
+def _chunks(text: bytes) -> Iterator[list[bytes]]:
+    """The lines of a column of texts, some at a time: a list of all takes several times the memory of the column."""
+    at = 0
+    while (end := text.find(b"\n", at + _CHUNK_BYTES)) >= 0:
+        yield text[at:end].split(b"\n")
+        at = end + 1
+    yield text[at:].split(b"\n")
+
+
+def _lines(text: bytes) -> Iterator[str]:
+    return map(bytes.decode, chain.from_iterable(_chunks(text)))
+
+
+def _robots_at(columns: log_packing.RobotsColumns, wanted: list[tuple[int, bytes]], slot: str) -> list[RobotsKnown]:
+    """Some of a part's robots.txt files: their numbers, which increase, and origins."""
+    if not wanted:
+        return []
+    numbers = {number for number, _ in wanted}
+    texts = enumerate(chain.from_iterable(_chunks(columns.digests)))
+    digests = [intern(text.decode()) for number, text in texts if number in numbers]  # many sites have equal files
+    ats = array("q", _steps(columns.ats))
+    return [
+        RobotsKnown(ats[number] / 1e6, digest, origin.decode(), slot)
+        for (number, origin), digest in zip(wanted, digests, strict=True)
+    ]
+
+
+def _steps(data: bytes) -> Iterator[int]:
+    """The numbers of a column of differences, one at a time."""
+    return accumulate(unpack_ints(data))
+
+
+def _items_of_starts(body: log_packing.BlockColumns) -> Iterator[int]:
     """The items of a block's starts."""
-    pages, robots_items = iter(unpack_steps(body.items)), iter(unpack_steps(body.robots_items))
+    pages, robots_items = _steps(body.items), _steps(body.robots_items)
     kinds = (kind for kind in body.kinds if kind in _START_LETTERS)
-    return [next(pages) if kind == log_packing.START else next(robots_items) for kind in kinds]
+    return (next(pages) if kind == log_packing.START else next(robots_items) for kind in kinds)
 
 
 def _select_starts(body: log_packing.BlockColumns, mask: list[bool], span: WallRange) -> bytes:
@@ -325,16 +377,16 @@ def _select_starts(body: log_packing.BlockColumns, mask: list[bool], span: WallR
     """
     of, (since, until) = unpack_ints(body.pairs), span
     if span == ALL_TIME:
-        return bytes([mask[pair] for pair in of])
+        return bytes(mask[pair] for pair in of)
     took = _durations_us(body, len(of))
-    walls = zip(unpack_steps(body.ats), unpack_steps(body.leads), took, strict=True)
-    is_near = [1e6 * since <= at + lead + lasted and at + lead < 1e6 * until for at, lead, lasted in walls]
-    return bytes([near and mask[pair] for near, pair in zip(is_near, of, strict=True)] if mask else is_near)
+    walls = zip(_steps(body.ats), _steps(body.leads), took, strict=True)
+    is_near = bytes(1e6 * since <= at + lead + lasted and at + lead < 1e6 * until for at, lead, lasted in walls)
+    return bytes(near and mask[pair] for near, pair in zip(is_near, of, strict=True)) if mask else is_near
 
 
-def _durations_us(body: log_packing.BlockColumns, starts: int) -> list[float]:
+def _durations_us(body: log_packing.BlockColumns, starts: int) -> array[float]:
     """How many microseconds each request took; infinite without an end here."""
-    lasted, count = [inf] * starts, 0
+    lasted, count = array("d", [inf]) * starts, 0
     ends = zip(unpack_ints(body.back), unpack_ints(body.took), strict=True)
     for kind in body.kinds:
         if kind == log_packing.END:
@@ -348,7 +400,3 @@ def _durations_us(body: log_packing.BlockColumns, starts: int) -> list[float]:
 
 def _split_rows(text: bytes) -> list[list[str]]:
     return [row.split("\t") for row in text.decode().split("\n")] if text else []
-
-
-def _accept_all(_: str) -> bool:
-    return True

@@ -7,7 +7,7 @@ parts (`packed`) for each slot, with a `LogLoss` where lines are known to be mis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from math import inf, log
 from pathlib import Path
 
@@ -187,8 +187,7 @@ class LogReader:
 
     def blocks_with(self, hosts: Sequence[str], since: float, until: float) -> set[int]:
         """The blocks in which some hosts may occur: their sites may have other names, or be addresses."""
-        names = tuple(host.removeprefix("*.").lower().encode() for host in hosts)
-        blocks = set[int]()
+        names, blocks = _names_in(hosts), set[int]()
         for bucket in range(BUCKETS):
             for part in self.parts_in_range(LogPartition(bucket, since=since, until=until)):
                 try:
@@ -228,30 +227,17 @@ class LogReader:
 
     def _wanted_keys(self, chosen: dict[str, slice], partition: LogPartition) -> tuple[set[str] | None, set[str]]:
         """The keys of some hosts, or None for all of the partition; and the origins that were requested."""
-        is_wanted = host_filter(partition.hosts) if partition.hosts else None
-        keys, origins = set[str](), set[str]()
-        for slot, span in chosen.items():
-            for part in self._slots[slot][span]:
-                if not isinstance(part, LogPart):
-                    continue
-                try:
-                    pairs = part.key_origin_pairs(partition.bucket)
-                except UnreadableLog:
-                    continue  # reported when its requests are read
-                if is_wanted is not None:
-                    keys |= {key for key, origin in pairs if is_wanted(origin)}
-                else:
-                    origins |= {origin for key, origin in pairs if _is_in_partition(key, partition)}
-        if is_wanted is None:
-            return None, origins
-        for slot, span in chosen.items():
-            for part in self._slots[slot][span]:
-                if isinstance(part, LogPart) and keys:
-                    try:
-                        origins |= {origin for key, origin in part.key_origin_pairs(partition.bucket) if key in keys}
-                    except UnreadableLog:
-                        continue
-        return keys, origins
+        parts = [
+            part for slot, span in chosen.items() for part in self._slots[slot][span] if isinstance(part, LogPart)
+        ]  # fmt: skip
+        if not partition.hosts:
+            pairs = (pair for part in parts for pair in _pairs(part, partition.bucket))
+            return None, {origin for key, origin in pairs if _is_in_partition(key, partition)}
+        is_wanted, names = host_filter(partition.hosts), _names_in(partition.hosts)
+        pairs = (pair for part in parts for pair in _pairs(part, partition.bucket, names))
+        keys = {key for key, origin in pairs if is_wanted(origin)}
+        pairs = (pair for part in parts for pair in _pairs(part, partition.bucket, _texts(keys)))
+        return keys, {origin for key, origin in pairs if key in keys}
 
     def _slot_events(
         self, slot: str, span: slice, partition: LogPartition, keys: set[str] | None, origins: set[str]
@@ -259,17 +245,18 @@ class LogReader:
         def takes(key: str, _: str) -> bool:
             return key in keys if keys is not None else _is_in_partition(key, partition)
 
-        is_all = keys is None and partition.shares == 1
-        yield from self._state_before(slot, span, origins)
+        is_all, wanted = keys is None and partition.shares == 1, _texts(origins)
+        texts = None if keys is None else _texts(keys)
+        yield from self._state_before(slot, span, wanted)
         yield from self._starts_in_flight(slot, span, partition, takes)
         for entry in self._slots[slot][span]:
             if isinstance(entry, PackedLogFile):
                 yield LostLines(0.0, slot)
                 continue
             try:
-                yield from entry.events(partition.bucket, slot, None if is_all else takes, partition.span)
+                yield from entry.events(partition.bucket, slot, None if is_all else takes, partition.span, texts=texts)
                 yield from entry.settings(slot)
-                yield from entry.robots(slot, origins.__contains__)
+                yield from entry.robots(slot, wanted)
             except (UnreadableLog, FileNotFoundError) as error:
                 self._note_loss(entry, partition, error)
                 yield LostLines(0.0, slot)
@@ -283,7 +270,7 @@ class LogReader:
         why = f"{why} (block {partition.bucket + 1} of {BUCKETS})"
         self.losses.add(LogLoss(name, since, until, index.blocks[partition.bucket].requests, why))
 
-    def _state_before(self, slot: str, span: slice, origins: set[str]) -> Iterator[LogLine]:
+    def _state_before(self, slot: str, span: slice, origins: frozenset[bytes]) -> Iterator[LogLine]:
         """The state at the beginning of a range: the opening, settings and robots.txt files of the parts before it."""
         behind = [entry for entry in self._slots[slot][: span.start] if isinstance(entry, LogPart)]
         if not behind or not origins:
@@ -299,8 +286,8 @@ class LogReader:
                 if not missing:
                     return
                 # State at the end of the part: the last record of an origin is in force.
-                latest = {line.origin: line for line in part.robots(slot, missing.__contains__)}
-                missing -= {origin.rpartition(" ")[2] for origin in latest}
+                latest = {line.origin: line for line in part.robots(slot, missing)}
+                missing -= {origin.rpartition(" ")[2].encode() for origin in latest}
                 yield from latest.values()
         except (UnreadableLog, FileNotFoundError):
             yield LostLines(0.0, slot)
@@ -324,6 +311,25 @@ class LogReader:
         except (UnreadableLog, FileNotFoundError):
             yield LostLines(0.0, slot)
         yield from sorted((start for start in found if takes(start.key, "")), key=lambda start: start.at)
+
+
+def _names_in(hosts: Sequence[str]) -> frozenset[bytes]:
+    """The texts of which one is in every origin of these hosts."""
+    return frozenset(host.removeprefix("*.").lower().encode() for host in hosts)
+
+
+def _texts(keys: Collection[str]) -> frozenset[bytes]:
+    return frozenset(key.encode() for key in keys)
+
+
+def _pairs(part: LogPart, bucket: int, texts: Collection[bytes] | None = None) -> list[tuple[str, str]]:
+    """The keys and origins of a block; none if it mentions none of these texts, or is damaged, which is reported when
+    its requests are read.
+    """
+    try:
+        return part.key_origin_pairs(bucket) if texts is None or part.mentions_any(bucket, texts) else []
+    except UnreadableLog:
+        return []
 
 
 def _is_in_partition(key: str, partition: LogPartition) -> bool:

@@ -22,7 +22,7 @@ from weft.alive import silent
 from weft.errors import writing
 from weft.files import replace_file, sync_folder
 from weft.frontier.requests.log_packing import LogPacker, PartIndex
-from weft.frontier.requests.packed_log import PART_BYTES, LogPart, PackedSegment, UnreadableLog, write_packed
+from weft.frontier.requests.packed_log import PART_BYTES, PackedSegment, UnreadableLog, write_packed
 
 _BYTES_BETWEEN_PAUSES = 256 * 1024  # of lines that are read between two calls of `pause`
 _LEDGER_NAME = "deleted.json"
@@ -191,9 +191,3 @@ def _has_all_lines(packed: Path, plain: Path) -> bool:
         return segment.raw_bytes == plain.stat().st_size
     except (UnreadableLog, OSError):
         return False
-
-
-def parts_of(segment: Segment) -> list[LogPart]:
-    """The parts of a packed segment; UnreadableLog if it cannot be read."""
-    assert segment.packed is not None
-    return PackedSegment(segment.packed).parts

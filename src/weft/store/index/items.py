@@ -25,21 +25,22 @@ class StoredItems:
 
     def items_among(self, items: Iterable[int]) -> set[int]:
         """The items among these that have a row."""
-        return {item for item in items if self._block_of(item)[(item >> 3) & _BYTE_MASK] >> (item & 7) & 1}
+        get, made = self._blocks.get, self._make_block  # no call for an item: the writer asks twice for each page
+        return {
+            item
+            for item in items
+            if (get(item >> _BLOCK_BITS) or made(item >> _BLOCK_BITS))[(item >> 3) & _BYTE_MASK] >> (item & 7) & 1
+        }
 
     def add_items(self, items: Iterable[int]) -> None:
         """Records that these items have a row now."""
+        get, made = self._blocks.get, self._make_block
         for item in items:
-            self._block_of(item)[(item >> 3) & _BYTE_MASK] |= 1 << (item & 7)
+            (get(item >> _BLOCK_BITS) or made(item >> _BLOCK_BITS))[(item >> 3) & _BYTE_MASK] |= 1 << (item & 7)
 
-    def _block_of(self, item: int) -> bytearray:
-        number = item >> _BLOCK_BITS
-        if (block := self._blocks.get(number)) is None:
-            block = self._blocks[number] = self._make_block(number << _BLOCK_BITS)
-        return block
-
-    def _make_block(self, first: int) -> bytearray:
-        block = bytearray(1 << (_BLOCK_BITS - 3))
+    def _make_block(self, number: int) -> bytearray:
+        block = self._blocks[number] = bytearray(1 << (_BLOCK_BITS - 3))
+        first = number << _BLOCK_BITS
         end = first + (1 << _BLOCK_BITS)
         for item in (*self._read(first, end), *(item for item in self._late_items if first <= item < end)):
             block[(item >> 3) & _BYTE_MASK] |= 1 << (item & 7)

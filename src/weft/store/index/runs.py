@@ -5,8 +5,8 @@
     runs.checksum, runs.entries   the sum over all entries and their number: a flipped bit is found when the run is
                  merged, and when the index is checked
 
-Called by the thread that syncs. Invariants: every transaction is short (ENTRIES_PER_STEP entries), so that commits never wait for
-the size of a run; after a kill the next call continues; an entry is in exactly one readable run.
+Called by the thread that syncs. Invariants: every transaction is short (ENTRIES_PER_STEP entries), so that commits
+never wait for the size of a run; after a kill the next call continues; an entry is in exactly one readable run.
 """
 
 from __future__ import annotations
