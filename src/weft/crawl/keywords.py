@@ -29,6 +29,7 @@ class Settings(TypedDict, total=False):
     per_domain_concurrency: int
     politeness_scope: Literal["domain", "host", "ip"]
     machine_clock: bool
+    ignore_robots: bool
     robots_cache_ttl_seconds: float
     robots_patience_seconds: float
     max_retries: int

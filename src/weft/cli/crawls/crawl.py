@@ -254,9 +254,23 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     section = prepared.loaded.config.pods
     if len(section.here) < section.num_pods:
         lines.append(f"This node ran {len(section.here)} of {section.num_pods} pods; other nodes have the rest.")
+    if pages > 1 and _waits_for_its_own_machine(prepared):
+        lines.append("The server is on this machine: `--delay 0` crawls it without waiting.")
     lines += map(as_flags, outcome.message_lines())
     lines.append(f"The corpus is in {home}.{_next(prepared, typed, status, outcome, code)}")
     return "\n".join(lines)
+
+
+def _waits_for_its_own_machine(prepared: Prepared) -> bool:
+    """Whether a crawl of this machine alone kept the delay that is meant for other people's servers."""
+    from weft import urls
+    from weft.config import was_given
+    from weft.fetch.guard import is_loopback
+
+    if was_given(prepared.loaded.origins, "politeness_delay_seconds"):
+        return False
+    seeds = prepared.folder.seeds()
+    return bool(seeds) and all(is_loopback(urls.host_of(seed)) for seed in seeds)
 
 
 def items_of(prepared: Prepared) -> list[str]:
