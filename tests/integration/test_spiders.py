@@ -343,7 +343,10 @@ def test_stored_pages_are_extracted_again_without_a_request(site: QuotesSite, tm
 
 def test_the_python_names_are_discoverable() -> None:
     import inspect
+    import pydoc
 
+    import_module("weft.crawl.start")  # the package of that name does not replace the function
+    assert "function weft.crawl" in pydoc.render_doc(weft.crawl)
     assert {"crawl", "run", "arun", "Spider", "Page", "Request", "try_spider", "Engine"} <= set(dir(weft))
     assert not {"TYPE_CHECKING", "Any", "annotations"} & set(dir(weft))
     assert all(getattr(weft, name) is not None for name in dir(weft))

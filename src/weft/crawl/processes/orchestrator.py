@@ -35,9 +35,8 @@ from weft.crawl.processes.logs import orchestrator_slot
 from weft.crawl.processes.process import CrawlProcess
 from weft.crawl.processes.process_spec import ProcessSpec
 from weft.crawl.reports.combined_status import CombinedStatus, begin_alone, end_alone
-from weft.engine.crawls.running_crawl import PAUSED
 from weft.engine.loop.progress import CrawlStatus, ProgressLines, read_status
-from weft.engine.loop.stop import CALLBACK_ERROR, NOT_IN_LOG_STOPS, Stop
+from weft.engine.loop.stop import CALLBACK_ERROR, NOT_IN_LOG_STOPS, PAUSED, Stop
 from weft.engine.process.channel import ChannelServer, Peer, socket_path
 from weft.errors import BadInput, LoginFailed, WeftError
 from weft.supervise.process import Exit, named
