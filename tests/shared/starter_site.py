@@ -25,6 +25,7 @@ class StarterPage(NamedTuple):
     is_drawn: bool
     text: str
     links: tuple[str, ...] = ()
+    taken_away: str = ""  # by its scripts, of what the server sent
 
 
 _OF_VITE = (
@@ -53,7 +54,7 @@ STARTERS = {
     "nuxt-spa/": StarterPage(True, "all of them wound by hand on Mondays", ("/tickets",)),
     "next/trees": StarterPage(True, "Rowan, with its leaves and bark", ("/trees/Larch", "/trees/Rowan")),
     "next/": StarterPage(False, "To get started, edit the page.js file.", ("https://nextjs.org/learn",)),
-    "vitepress/": StarterPage(False, "when it is built"),
+    "vitepress/": StarterPage(False, "when it is built", taken_away="Return to top "),
     "react-router/": StarterPage(False, "Forty kinds of apples ripen here", ("/apples",)),
     "nuxt/": StarterPage(False, "all of them wound by hand on Mondays", ("/tickets",)),
     "astro/": StarterPage(False, "open to visitors in summer", ("/tides/",)),
@@ -61,6 +62,12 @@ STARTERS = {
     "sveltekit/about": StarterPage(False, "This is a SvelteKit app.", _OF_KIT),
     "sveltekit/sverdle/how-to-play": StarterPage(False, "Sverdle is a clone of Wordle", _OF_KIT),
 }  # fmt: skip
+
+
+def source_of(name: str) -> str:
+    """A page as its server sends it."""
+    host, _, path = name.partition("/")
+    return (FOLDER / host / (f"{path}.html" if path else "index.html")).read_text("utf-8")
 
 
 class _Handler(SimpleHTTPRequestHandler):
@@ -77,10 +84,17 @@ class _Handler(SimpleHTTPRequestHandler):
         pass
 
 
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        pass  # a browser that goes is none
+
+
 @contextmanager
 def starter_site() -> Iterator[int]:
     """Its port, while it runs; each starter is at NAME.starters.test."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = _Quiet(("127.0.0.1", 0), _Handler)
     Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield server.server_port

@@ -97,7 +97,7 @@ def run_beside(stack: ExitStack, prepared: Prepared, news: StoredPagesSignal) ->
 
     def run() -> None:
         try:
-            prepared.orchestrator.run(news.notify)
+            prepared.orchestrator.run(news.notify, is_watched=False)
         except BaseException as error:
             failure.append(error)
         finally:

@@ -106,7 +106,8 @@ class Slots(Struct, frozen=True, gc=False):
     slow: int
 
 
-Router = Callable[[Lease], HandRoute | None]
+# The route of a lease that is claimed at this time (monotonic), from which its deadlines count.
+Router = Callable[[Lease, float], HandRoute | None]
 
 
 class EndedLease(Struct, frozen=True, gc=False):
@@ -244,9 +245,6 @@ class QueuePart(Protocol):
 
     def items(self, crawl: int) -> Iterator[Item]:
         """Everything that is queued for a crawl."""
-
-    def drop(self, crawl: int) -> None:
-        """Rejects everything that is queued for a crawl."""
 
 
 class RevisitsPart(Protocol):

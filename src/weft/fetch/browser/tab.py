@@ -24,6 +24,7 @@ from weft.fetch.browser.messages import PartAge, RenderedPage, RenderOrder
 from weft.fetch.browser.proxy import ProxyPass
 
 MOST_NAVIGATIONS = 5  # of the page's main frame, after the first
+LATE_FACTOR = 3  # of the longest wait: for pages whose scripts have not arrived or run
 MOST_CONSOLE = 50
 MOST_KEPT_CHARS = 1 << 20  # of an origin's storage
 OF_ELEMENT = "css:"  # in front of the selector of a screenshot
@@ -138,6 +139,7 @@ class RenderTab:
         self._failed.add_done_callback(lambda failed: failed.cancelled() or failed.exception())
         self._changed = asyncio.Event()
         self._loaded = False
+        self._is_busy = False  # it has not run all that has arrived
         self._is_answered = False  # the page's document was given to the browser
         self._navigations = 0
         self._navigation = ""  # the browser's id of the last permitted navigation
@@ -454,28 +456,35 @@ class RenderTab:
 
     async def _settle(self) -> None:
         """Waits until the page is loaded and has requested nothing for a while, or its time is over."""
-        options = self._order.options
-        self._moved = time.monotonic()  # the effect of an action may not have caused a request yet
-        until = self._moved + options.longest_settle_s
-        while (now := time.monotonic()) < until:
-            quiet_s = now - self._moved
-            if self._loaded and not self._open and quiet_s >= options.settle_s:
-                if await self._is_idle(until - now) and self._moved <= now:
+        settle_s = self._order.options.settle_s
+        began = self._moved = time.monotonic()  # the effect of an action may not have caused a request yet
+        self._is_busy = False
+        while (now := time.monotonic()) < (until := self._latest(began)):
+            quiet_s = now - self._moved if self._loaded and not self._open else 0.0
+            if quiet_s >= settle_s:
+                await self._be_idle(until - now)
+                if not self._is_busy and self._moved <= now:
                     return
                 self._moved = max(self._moved, time.monotonic())
                 continue
             self._changed.clear()
-            wait_s = options.settle_s - quiet_s if self._loaded and not self._open else until - now
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), max(0.01, min(wait_s, until - now)))
+                await asyncio.wait_for(self._changed.wait(), max(0.01, min(settle_s - quiet_s, until - now)))
 
-    async def _is_idle(self, limit_s: float) -> bool:
-        """Whether the page has nothing left to do: on a busy machine what has arrived may not have run yet."""
+    def _latest(self, began: float) -> float:
+        """When a page is read at the latest. One whose scripts have not arrived or run yet has more time: the site is
+        slow, or the machine.
+        """
+        is_late = not self._loaded or self._is_busy or any(part.kind == "Script" for part in self._open.values())
+        return began + self._order.options.longest_settle_s * (LATE_FACTOR if is_late else 1)
+
+    async def _be_idle(self, limit_s: float) -> None:
+        """Waits until the page has nothing left to do. If that takes long, what has arrived may not have run yet."""
         began = time.monotonic()
         with suppress(TimeoutError):
             idle = self._pipe.call("Runtime.evaluate", self.session, expression=_IDLE, awaitPromise=True)
             await asyncio.wait_for(idle, limit_s)
-        return time.monotonic() - began < self._order.options.settle_s
+        self._is_busy = time.monotonic() - began >= self._order.options.settle_s
 
     async def _read(self, actions: PageActions) -> RenderedPage:
         order, options = self._order, self._order.options

@@ -20,7 +20,7 @@ from lost_writes import LostWrites
 from pace import patience
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, RobotsRecord
+from weft.frontier.contract import CrawlLimits, Ended, RobotsRecord
 from weft.frontier.durability import blobs, mark
 from weft.frontier.durability.checkpoint import Writer
 from weft.frontier.durability.saving import Saving
@@ -106,7 +106,7 @@ def test_a_checkpoint_is_of_the_moment_of_its_fork_whatever_happens_then(
     for host in HOSTS:
         frontier.sites.robots_known(f"https://{host}", RobotsRecord("allow", b"", 1e12), None)
     taken = [lease for _ in range(40) for lease in frontier.leases.claim("me", 20)]
-    frontier.queue.drop(1)
+    frontier.leases.cool([Ended(lease, frontier.now(), slow_down=True, retry_after_s=1e9) for lease in taken])
     fill(frontier, 100, 30)
     assert taken
     go_on()
@@ -124,7 +124,8 @@ def test_what_a_checkpoint_names_is_deleted_after_the_next_one(
     frontier.durability.checkpoints._write(0)
     frontier.durability.commit()
     named = count(frontier)
-    frontier.queue.drop(1)
+    robots = frontier.leases.claim("me", 99)
+    frontier.leases.cool([Ended(lease, frontier.now(), slow_down=True, retry_after_s=1e9) for lease in robots])
     frontier.durability.commit()
     assert count(frontier) == named > 0
     copy = tmp_path.with_name(tmp_path.name + "-killed")
