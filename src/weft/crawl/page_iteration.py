@@ -19,7 +19,7 @@ from typing import Any, Unpack
 from weft.config import keys, load, own_names, was_given
 from weft.crawl.keywords import Settings
 from weft.crawl.start import Prepared, prepare
-from weft.crawl.yielded import Yielded
+from weft.crawl.yielded import YieldedPages
 from weft.engine.loop.progress import CrawlStatus
 from weft.engine.stored.stored_page import CrawledPage, read_page
 from weft.engine.user_code.page import Page
@@ -97,7 +97,7 @@ def _crawl_pages(seeds: list[str], settings: dict[str, Any], config_file: str | 
     with ExitStack() as stack:
         prepared = prepared_for(stack, seeds, settings, config_file)
         folder, resume = prepared.folder, prepared.loaded.config.run.resume
-        yield from _yield_pages(prepared, stack, Yielded.of(folder.data_dirs, resume=resume))
+        yield from _yield_pages(prepared, stack, YieldedPages.of(folder.data_dirs, resume=resume))
 
 
 def run_beside(stack: ExitStack, prepared: Prepared, news: StoredPagesSignal) -> Callable[[], None]:
@@ -125,7 +125,7 @@ def run_beside(stack: ExitStack, prepared: Prepared, news: StoredPagesSignal) ->
     return finish
 
 
-def _yield_pages(prepared: Prepared, stack: ExitStack, yielded: Yielded) -> Iterator[CrawledPage]:
+def _yield_pages(prepared: Prepared, stack: ExitStack, yielded: YieldedPages) -> Iterator[CrawledPage]:
     news = StoredPagesSignal()
     finish = run_beside(stack, prepared, news)
     store = _open_store(prepared, news)
@@ -180,11 +180,11 @@ def _open_store(prepared: Prepared, news: StoredPagesSignal) -> PageStore | None
                 return None
 
 
-def _committed_pages(store: PageStore, news: StoredPagesSignal, yielded: Yielded) -> Iterator[CrawledPage]:
+def _committed_pages(store: PageStore, news: StoredPagesSignal, yielded: YieldedPages) -> Iterator[CrawledPage]:
     """Yields new pages in the order of their commits, until the crawl has ended and all are yielded."""
     while True:
         ended = news.has_ended
-        for row in yielded.new(store):
+        for row in yielded.new_rows(store):
             if 200 <= row.status < 300 and (page := read_page(store.read(row))) is not None:
                 yield page
         if ended:

@@ -20,7 +20,7 @@ from weft.errors import BadInput
 from weft.pipelines.pool.worker.item_log import safe_name
 
 PARTS = ".parts"
-_OWN = re.compile(r"shard-\d+\..*|manifest\.json")
+_RESERVED_NAME = re.compile(r"shard-\d+\..*|manifest\.json")
 _DIGEST_BYTES = 16
 
 
@@ -74,7 +74,7 @@ class RunFiles:
         parts = name.split("/")
         if "\0" in name or not all(parts) or any(part.startswith(".") for part in parts):
             raise BadInput(f"{name!r} cannot be a file of the output: write a relative path without `.` and `..`")
-        if len(parts) == 1 and _OWN.fullmatch(name):
+        if len(parts) == 1 and _RESERVED_NAME.fullmatch(name):
             raise BadInput(f"{name!r} cannot be a file of the output: the output itself has files of that name")
         return self._folder / name
 

@@ -136,7 +136,9 @@ def run(
         if interrupts and not is_announced:
             # Not in the signal handler, which may interrupt the display while it is being drawn.
             is_announced = True
-            getattr(show, "say", _say)("stopping: requests in flight are finished first (Ctrl-C again stops at once)")
+            getattr(show, "say", _print_line)(
+                "stopping: requests in flight are finished first (Ctrl-C again stops at once)"
+            )
         show(status)
         if output is not None:
             output.write_new_items()
@@ -188,7 +190,7 @@ def _report_end(
         click.echo(printable("weft: " + as_flags("\n".join(outcome.message_lines())), err=True), err=True)
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     if sys.stderr.isatty():
         click.echo(err=True)  # the terminal shows ^C: start a new line
     click.echo(text, err=True)
@@ -229,7 +231,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
             f"Since the last visit: {report.summary()} ({shlex.join(['weft', 'stats', str(home), '--changes'])})."
         )
     if status.repairs:
-        lines.append(f"Repaired: {'; '.join(map(_repair, status.repairs.items()))}.")
+        lines.append(f"Repaired: {'; '.join(map(_repair_text, status.repairs.items()))}.")
     if status.rendered:
         each = status.rendering_s / status.rendered
         lines.append(
@@ -246,7 +248,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     if len(section.here) < section.num_pods:
         lines.append(f"This node ran {len(section.here)} of {section.num_pods} pods; other nodes have the rest.")
     lines += map(as_flags, outcome.message_lines())
-    lines.append(f"The corpus is in {home}.{_next(prepared, typed, status, outcome, code)}")
+    lines.append(f"The corpus is in {home}.{_next_commands(prepared, typed, status, outcome, code)}")
     return "\n".join(lines)
 
 
@@ -273,11 +275,11 @@ def items_of(prepared: Prepared) -> list[str]:
     return lines
 
 
-def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
+def _next_commands(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
     """The most likely next commands, complete; several are on lines of their own for copying."""
     folder = prepared.folder
     if code in (3, 130) and status.state != CANCELLED:
-        return f" Continue: {_resume(prepared, typed, status)}"
+        return f" Continue: {_resume_command(prepared, typed, status)}"
     if not outcome.is_nothing:
         return f" See: {shlex.join(['weft', 'stats', str(folder.home)])}"
     seeds, first = folder.seeds(), outcome.causes[0]
@@ -303,12 +305,12 @@ REPAIRS = {
 }
 
 
-def _repair(repair: tuple[str, int]) -> str:
+def _repair_text(repair: tuple[str, int]) -> str:
     name, count = repair
     return REPAIRS.get(name, name.replace("_", " ") + " {:,}").format(count)
 
 
-def _resume(prepared: Prepared, typed: Typed, status: CrawlStatus) -> str:
+def _resume_command(prepared: Prepared, typed: Typed, status: CrawlStatus) -> str:
     """The command that continues a crawl, with a higher limit if a limit has stopped it."""
     limits = prepared.loaded.config.limits
     out = typed.out if typed.out != "-" else None

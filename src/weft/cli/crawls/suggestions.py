@@ -11,7 +11,7 @@ from typing import Any
 from weft.cli.terminal.messages import with_value
 
 # of one run only, or written separately
-_INTENTS = frozenset({"resume", "fresh", "retry_failed", "recrawl", "data_dirs"})
+_INTENT_FLAGS = frozenset({"resume", "fresh", "retry_failed", "recrawl", "data_dirs"})
 _MOST_SEEDS = 3  # more would make the command too long
 
 
@@ -34,14 +34,14 @@ class Typed:
         """The command that starts the same crawl again, with `more` flags."""
         from weft.config import keys
 
-        words = ["weft crawl", *map(shlex.quote, _some(self.urls))]
+        words = ["weft crawl", *map(shlex.quote, _some_seeds(self.urls))]
         words += ["--config " + shlex.quote(self.config_file)] if self.config_file else []
-        kept = {name: value for name, value in self.flags.items() if name not in _INTENTS}
-        words += [with_value(keys()[name].flag, _masked(name, value)) for name, value in kept.items()]
-        return " ".join([*words, "--fresh", *filter(None, [more]), _folders(data_dirs)])
+        kept = {name: value for name, value in self.flags.items() if name not in _INTENT_FLAGS}
+        words += [with_value(keys()[name].flag, _mask_value(name, value)) for name, value in kept.items()]
+        return " ".join([*words, "--fresh", *filter(None, [more]), _data_dir_flags(data_dirs)])
 
 
-def _masked(name: str, value: Any) -> Any:
+def _mask_value(name: str, value: Any) -> Any:
     from weft.config import masked
     from weft.config.masking import without_login
 
@@ -50,12 +50,12 @@ def _masked(name: str, value: Any) -> Any:
 
 def resume(data_dirs: Iterable[str | Path], more: str = "") -> str:
     """The command that continues a crawl."""
-    return " ".join(filter(None, ["weft crawl --resume", more, _folders(data_dirs)]))
+    return " ".join(filter(None, ["weft crawl --resume", more, _data_dir_flags(data_dirs)]))
 
 
-def _folders(data_dirs: Iterable[str | Path]) -> str:
+def _data_dir_flags(data_dirs: Iterable[str | Path]) -> str:
     return " ".join(f"--data-dir {shlex.quote(str(folder))}" for folder in data_dirs)
 
 
-def _some(seeds: Sequence[str]) -> list[str]:
+def _some_seeds(seeds: Sequence[str]) -> list[str]:
     return list(seeds) if len(seeds) <= _MOST_SEEDS else [*seeds[:_MOST_SEEDS], "..."]

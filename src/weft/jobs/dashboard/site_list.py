@@ -44,7 +44,7 @@ class SiteListPage:
         moment = await self._board.moment()
         return self._pages.page("sites.html", caller_of(request), {
             "nav": "sites", "moment": moment, "more": max(0, len(sites) - MOST),
-            "sites": [_row(one.status, moment.at) for one in sites[:MOST]],
+            "sites": [_site_row(one.status, moment.at) for one in sites[:MOST]],
         })  # fmt: skip
 
     async def run(self, request: Request) -> Response:
@@ -65,7 +65,7 @@ class SiteListPage:
         return RedirectResponse("/sites", 303, {"Cache-Control": "no-store"})
 
 
-def _row(site: SiteStatus, now: float) -> dict[str, Any]:
+def _site_row(site: SiteStatus, now: float) -> dict[str, Any]:
     state, label = _STATES[site.state]
     changes = ", ".join(f"{count:,} {name}" for name, count in site.changes.items() if count)
     return {

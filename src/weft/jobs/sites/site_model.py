@@ -296,11 +296,11 @@ def after_run(site: SavedSite, task: Task, now: float) -> SavedSite:
     if well:
         done |= {"failures": 0, "paused_until": None, "last_success_at": last.ended_at}
     elif task.state is not TaskState.CANCELLED:
-        done |= _paused(site.failures + 1, now)
+        done |= _pause_after_failure(site.failures + 1, now)
     return msgspec.structs.replace(site, **done)
 
 
-def _paused(failures: int, now: float) -> dict[str, Any]:
+def _pause_after_failure(failures: int, now: float) -> dict[str, Any]:
     if failures > RETRIES:
         return {"failures": failures, "paused_until": None}
     wait_s = min(RETRY_S * 2 ** (failures - 1), LONGEST_RETRY_S)
