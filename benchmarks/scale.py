@@ -8,7 +8,8 @@ them, and three queued URLs for each page (`harness/grown_crawl.py`); it lies in
 deleted after its measurement without `--keep`. Each command is a process of its own: wall time, CPU and peak memory of
 its process tree. Each operation (`resume`, `retry-failed`, `recrawl`) runs on a copy of the folder, alone and beside
 `--busy` loops; with `--in-place`, where the disk has no room for a copy, one after the other on the folder itself,
-which is deleted then. What takes longer than `--limit` seconds is ended and recorded as that. `--quick`: 10,000 and
+which is deleted then without `--keep`. Each cost has the machine's load of that moment (`load`). What takes longer than
+`--limit` seconds is ended and recorded as that. `--quick`: 10,000 and
 100,000 pages.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -157,12 +159,14 @@ def knows(name: str) -> bool:
 def command_cost(name: str, command: list[str], shape: Shape, limit_s: float) -> dict[str, Any]:
     """What one command cost, or that it took too long."""
     try:
+        load = os.getloadavg()[0]
         cost = run([*WEFT, *command, "--json"], None, limit_s=limit_s, good_codes=(0, 1))
     except TooLong:
         return {"over_s": limit_s}
     except Failed as error:
         return {"failed": str(error)}
     costs = {"wall_s": round(cost.wall_s, 3), "cpu_s": round(cost.cpu_s, 3), "peak_rss_mb": round(cost.peak_rss_mb, 1)}
+    costs["load"] = round(load, 1)
     if not is_right(name, cost.said, shape):
         return costs | {"failed": f"a wrong answer: {json.dumps(cost.said)[:500]}"}
     if name.startswith("audit"):
@@ -203,12 +207,13 @@ def measure_size(grown: GrownCrawl, args: argparse.Namespace, measurement: Measu
     for name in OPERATIONS:
         for loops in sorted({0, args.busy}) if not args.only or name in args.only else ():
             folder = grown.data_dir if args.in_place else grown.copy(name)
+            load = os.getloadavg()[0]
             with beside(loops):
-                cost = operate(name, folder, args.limit)
+                cost = operate(name, folder, args.limit) | {"load": round(load, 1)}
             measurement.keep(shape, name if not loops else f"{name}-busy", cost)
             if not args.in_place:
                 shutil.rmtree(folder)
-    if args.in_place or not args.keep:
+    if not args.keep:
         shutil.rmtree(grown.home)
 
 
@@ -222,7 +227,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for one command or operation")
     parser.add_argument("--folder", type=Path, default=ROOT / ".bench" / "scale", help="where folders are built")
     parser.add_argument("--keep", action="store_true", help="the folders, for another measurement")
-    parser.add_argument("--in-place", action="store_true", help="no copies; the folders are deleted")
+    parser.add_argument("--in-place", action="store_true", help="no copies")
     parser.add_argument("--port", type=int, default=PORT, help="of the server on loopback")
     parser.add_argument("--out", type=Path, help="a file for the points; they do not become the last measured ones")
     args = parser.parse_args()

@@ -1,20 +1,25 @@
 """Weft collects the web politely and never loses what it has.
 
-`weft.crawl(URL)` is a crawl, page by page; `weft.run(Spider)` a crawl with code of one's own, item by item (`weft.arun`
-for asyncio). A `weft.Spider` yields items and `weft.Request`s of each `weft.Page`; `weft.try_spider` runs one without a
-network. `weft.FormLogin` is what a crawl logs in with. `weft.Engine` and `weft.AsyncEngine` run many crawls at once.
+`weft.crawl(URL)` is a crawl, page by page; `weft.StoredPages(DIR)` reads what is stored; `weft.run(Spider)` is a crawl
+with code of one's own, item by item (`weft.arun` for asyncio). A `weft.Spider` yields items and `weft.Request`s of each
+`weft.Page`; `weft.try_spider` runs one without a network. `weft.FormLogin` is what a crawl logs in with. `weft.Engine`
+and `weft.AsyncEngine` run many crawls at once.
 """
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weft.crawl.items.item_iteration import arun as arun
     from weft.crawl.items.item_iteration import run as run
     from weft.crawl.page_iteration import crawl as crawl
+    from weft.crawl.reports.stored_pages import StoredPages as StoredPages
     from weft.engine.aio import AsyncEngine as AsyncEngine
     from weft.engine.handle import Engine as Engine
+    from weft.engine.stored.stored_page import CrawledPage as CrawledPage
     from weft.engine.user_code.page import Page as Page
     from weft.engine.user_code.request import Request as Request
     from weft.engine.user_code.selected import Selected as Selected
@@ -29,6 +34,7 @@ __version__ = "0.1.0"
 # Public name -> its module: `weft.run(...)` works after `import weft` alone, which stays free of everything it needs.
 _NAMES = {
     "AsyncEngine": "weft.engine.aio",
+    "CrawledPage": "weft.engine.stored.stored_page",
     "Engine": "weft.engine.handle",
     "FormLogin": "weft.logins",
     "Page": "weft.engine.user_code.page",
@@ -36,9 +42,10 @@ _NAMES = {
     "RequestFailure": "weft.spiders.spider",
     "Selected": "weft.engine.user_code.selected",
     "Spider": "weft.spiders.spider",
+    "StoredPages": "weft.crawl.reports.stored_pages",
     "Supervisor": "weft.system.supervisor",
     "arun": "weft.crawl.items.item_iteration",
-    "crawl": "weft.crawl",
+    "crawl": "weft.crawl.page_iteration",
     "run": "weft.crawl.items.item_iteration",
     "try_spider": "weft.spiders.trying",
 }
@@ -52,9 +59,23 @@ def __getattr__(name: str) -> Any:
         return import_module("weft.system.supervisor").Supervisor
     if name not in _NAMES:
         raise AttributeError(f"module 'weft' has no attribute {name!r}")
-    module = import_module(_NAMES[name])
-    return module if name == "crawl" else getattr(module, name)
+    return getattr(import_module(_NAMES[name]), name)
 
 
 def __dir__() -> list[str]:
     return sorted([*_NAMES, "__version__"])
+
+
+class _Weft(ModuleType):
+    """`weft.crawl` is the function, also after an import of the package of that name, which would replace it."""
+
+    @property
+    def crawl(self) -> Any:
+        return __getattr__("crawl")
+
+    @crawl.setter
+    def crawl(self, _package: ModuleType) -> None:
+        """Called by the import of `weft.crawl`."""
+
+
+sys.modules[__name__].__class__ = _Weft

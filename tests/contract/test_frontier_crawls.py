@@ -437,20 +437,6 @@ def test_a_crawl_that_waits_for_a_delay_does_not_put_off_when_another_is_due(mak
     assert frontier.leases.next_due() == pytest.approx(1001.0, abs=0.02), "a delay after the end at the first"
 
 
-def test_dropping_what_is_queued_does_not_end_a_pause(make: Make) -> None:
-    harness = make(delay_s=0.0)
-    frontier = harness.start()
-    no_robots(harness, "a")
-    frontier.queue.admit(harness.crawl, pages("a", 3))
-    frontier.crawls.pause(harness.crawl)
-    frontier.queue.drop(harness.crawl)
-    assert frontier.status.stats().queued == 0 and len(frontier.rejected.rejections()) == 3
-    frontier.queue.admit(harness.crawl, [page("http://a/new")])
-    assert frontier.leases.claim("me", 9) == []
-    frontier.crawls.pause(harness.crawl, False)
-    assert claim_one(harness).url == "http://a/new"
-
-
 def test_numbers_of_crawls_are_never_given_out_again(make_embedded: MakeEmbedded) -> None:
     harness = make_embedded(delay_s=0.0)
     frontier = harness.start()
@@ -528,8 +514,8 @@ def test_what_was_refused_of_one_crawl_outlasts_the_end_of_another(make_embedded
     other = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
     frontier.queue.admit(harness.crawl, pages("a", 2))
     frontier.queue.admit(other, pages("b", 3))
-    frontier.queue.drop(harness.crawl)
-    frontier.queue.drop(other)
+    for lease in frontier.leases.claim("me", 9):
+        cool(harness, lease, slow_down=True, retry_after_s=1e6)
     frontier.crawls.close_crawl(other)
     assert {rejection.crawl for rejection in frontier.rejected.rejections()} == {harness.crawl}
 

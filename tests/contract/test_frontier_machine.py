@@ -136,7 +136,7 @@ def test_what_was_given_back_unasked_holds_nobody_up(make: Make) -> None:
         process.frontier.queue.admit(process.crawl, pages("a", 3))
     (lease,) = first.frontier.leases.claim("me", 1)
     first.frontier.leases.finish([EndedLease(lease, End.RELEASE)])
-    first.frontier.queue.drop(first.crawl)
+    first.frontier.crawls.pause(first.crawl)
     assert [whose for _, whose in live([first, second], 3, transfer_s=0.1)] == [1, 1, 1]
 
 

@@ -16,7 +16,7 @@ from harnesses import Harness
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlCounts, CrawlLimits, End, Ended, EndedLease, RobotsRecord
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
-from weft.records import Found, Lease, Purpose, Reason
+from weft.records import Found, Lease, Purpose
 
 STEPS = 150
 HOSTS = ("a", "b", "c", "d")
@@ -97,7 +97,6 @@ class Life:
             self.pause,
             self.pause,
             self.close,
-            self.drop,
             self.set_aside,
             self.restore_excluded,
         ]
@@ -260,15 +259,6 @@ class Life:
                 self.frontier.durability.commit()
                 while not self.frontier.crawls.forget_crawls([crawl], 50):
                     pass
-
-    def drop(self) -> None:
-        crawl, tenant = self.any_one()
-        self.frontier.queue.drop(crawl)
-        rejected = self.frontier.rejected.rejections()
-        assert {one.item.url for one in rejected} == set(tenant.queued) and len(rejected) == len(tenant.queued)
-        assert {(one.crawl, one.reason) for one in rejected} <= {(crawl, Reason.DROPPED)}
-        self.frontier.rejected.ended([one.item.item for one in rejected])
-        tenant.queued = {}
 
     def set_aside(self) -> None:
         leases = [one for one in self.out if one.purpose is Purpose.PAGE and one.crawl in self.tenants][:2]

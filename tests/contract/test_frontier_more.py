@@ -561,15 +561,18 @@ def test_everything_that_is_queued_can_be_listed(make: Callable[..., Harness]) -
 
 
 def test_rejected_items_are_reported_as_they_were_found(make: Callable[..., Harness]) -> None:
-    harness = make()
+    harness = make(max_retry_after_s=60.0)
     frontier = harness.start()
+    frontier.queue.admit(harness.crawl, [Found("https://a.test/0", 1)])
+    robots = claim_one(harness)
     found = [Found("https://a.test/1", 2, 17, offsite=1), Found("https://a.test/2", 3, 18, 2, about="https://a.test/x")]
     frontier.queue.admit(harness.crawl, found)
-    frontier.queue.drop(harness.crawl)
+    cool(harness, robots, slow_down=True, retry_after_s=3600.0)
     rejected = sorted(frontier.rejected.rejections(), key=lambda one: one.item.url)
-    assert [as_found(one.item) for one in rejected] == found
-    assert {(one.crawl, one.reason) for one in rejected} == {(harness.crawl, Reason.DROPPED)}
+    assert [as_found(one.item) for one in rejected] == [Found("https://a.test/0", 1), *found]
+    assert {(one.crawl, one.reason) for one in rejected} == {(harness.crawl, Reason.RETRY_AFTER)}
     frontier.rejected.ended([one.item.item for one in rejected])
+    frontier.leases.finish([EndedLease(robots, End.OTHER)])
     frontier.durability.commit()
     assert harness.crash().status.stats().queued == 0
 

@@ -644,16 +644,6 @@ def test_pages_that_waited_for_a_robots_txt_are_due_when_it_is_known(pod: Pod) -
     assert [lease.url for lease in frontier.leases.claim("me", 9)] == ["http://a/1"]
 
 
-def test_a_crawl_that_was_dropped_goes_on_with_what_comes_later(pod: Pod) -> None:
-    frontier = pod.process(delay_s=0.0, places=9)
-    frontier.sites.robots_known("http://a", ALLOW, None)
-    frontier.queue.admit(1, pages(1, 2))
-    frontier.queue.drop(1)
-    assert [one.item.url for one in frontier.rejected.rejections()] == ["http://a/1", "http://a/2"]
-    frontier.queue.admit(1, pages(3))
-    assert [lease.url for lease in frontier.leases.claim("me", 9)] == ["http://a/3"]
-
-
 def test_a_bloom_filter_has_the_bits_that_its_error_rate_needs(pod: Pod) -> None:
     assert bloom.shape(pod.client, "redis", 1_000_000, 0.01) in ("server", "9585059:7")
     assert bloom.shape(pod.client, "redis", 1000, 0.5) in ("server", "1443:1")

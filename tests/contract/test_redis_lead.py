@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from clocked_pod import SMALL, Pod, admit, claim
 
-from weft.frontier.contract import End, EndedLease
+from weft.frontier.contract import End, Ended, EndedLease
 from weft.frontier.redis.parts.lead import KEEP_USED_S, SWEEP_AGE_S
 from weft.supervise.redis_server import RedisServer
 
@@ -50,17 +50,18 @@ def test_a_segment_that_was_used_is_kept_for_a_while(pod: Pod) -> None:
     assert segments(pod) == []
 
 
-def test_segments_of_what_was_dropped_are_brought_and_counted(pod: Pod) -> None:
+def test_segments_of_what_was_rejected_are_brought_and_counted(pod: Pod) -> None:
     frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
     admit(frontier, "hot", pages=100)
     spilled = frontier.lead.tend()
-    frontier.queue.drop(1)
+    (first,) = frontier.leases.claim(frontier.owner, 1)
+    frontier.leases.cool([Ended(first, frontier.now(), slow_down=True, retry_after_s=1e9)])
     assert frontier.lead.tend() == spilled > 1
     rejected: list[str] = []
     while some := frontier.rejected.rejections():
         rejected += [one.item.url for one in some]
         frontier.rejected.ended([one.item.item for one in some])
-    assert sorted(rejected) == sorted(f"https://hot/{number}" for number in range(100))
+    assert sorted(rejected) == sorted(f"https://hot/{number}" for number in range(1, 100))
     assert frontier.status.stats().queued == 0
     assert frontier.status.facts()[1]["rejects"] == 0, "nobody waits for more"
 

@@ -80,7 +80,7 @@ def test_a_forgotten_page_takes_its_output_along(make: Callable[..., PageStore])
     store.write()
     store.commit()
     assert read(store) == {2: "two"}
-    while not store.forget_crawl(1):
+    while not store.forget_crawls([1]):
         pass
     assert read(store) == {}
 

@@ -45,21 +45,23 @@ class BrowserProcess:
         html: str,
         done: Callable[[RenderedPage], None],
         *,
-        refuse: Callable[[PartQuestion], str] = lambda _: "",
+        refuse: Callable[[PartQuestion], str | None] = lambda _: "",
         left_s: float = 0.0,
         options: RenderOptions | None = None,
         **more: Any,
     ) -> None:
-        """Has a page rendered; `more`: of its order."""
+        """Has a page rendered; `more`: of its order. A part that is neither refused nor permitted (None) waits on."""
         left_s = left_s or patience(10)
         order = RenderOrder(
             0, url, 200, [("Content-Type", "text/html; charset=utf-8")], html.encode(), "Tester/1.0", left_s,
             options or RenderOptions(longest_settle_s=3.0), **{"allow_private": True, "loopback_only": True} | more,
         )  # fmt: skip
-        page = Rendering(
-            order, NOTHING, url, time.monotonic() + left_s + patience(10), done,
-            lambda question: self.link.answer(question, refuse(question)),
-        )  # fmt: skip
+
+        def judge(question: PartQuestion) -> None:
+            if (refused := refuse(question)) is not None:
+                self.link.answer(question, refused)
+
+        page = Rendering(order, NOTHING, url, time.monotonic() + left_s + patience(10), done, judge)
         self.link.render(page)
 
     def render(self, url: str, html: str, **how: object) -> RenderedPage:

@@ -138,7 +138,8 @@ def run(args: list[str]) -> int:
     except NoCrawl as error:
         import shlex
 
-        _print_error(f"{error}\nweft crawl URL --data-dir {shlex.quote(str(error.home))}")
+        command = "weft run FILE.py" if args[:1] == ["run"] else "weft crawl URL"
+        _print_error(f"{error}\n{command} --data-dir {shlex.quote(str(error.home))}")
         return error.exit_code
     except WeftError as error:
         _print_error(_api_key_message(error) or str(error))

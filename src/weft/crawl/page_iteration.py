@@ -39,16 +39,7 @@ def crawl(
     on_page: Callable[[Page], Any] | str | None = None,
     **settings: Unpack[Settings],
 ) -> Iterator[CrawledPage]:
-    """Crawls and yields the pages as they are stored. Settings are keys of the configuration, or the names of their
-    flags.
-
-    `config` is a YAML file of settings. `on_page` is a module-level function that is called with each page in a
-    separate process, and may yield items and requests (`weft items` reads them). Without a `data_dir` (or several) the
-    crawl uses a temporary folder, which is deleted at the end. With `resume=True` no seeds are needed, and only pages
-    that no earlier call has yielded are yielded; pages stored by the command line before count as yielded (`weft
-    export` reads them). An unknown setting is refused at once, other errors are raised when the first page is
-    requested. A crawl that has stored nothing warns with the causes (`weft.errors.NothingStored`).
-    """
+    """Runs `weft.crawl`, which says what the parameters are."""
     given = given_settings(settings, data_dir)
     if on_page is not None:
         given["on_page"] = on_page if isinstance(on_page, str) else import_name_of(on_page)
@@ -106,7 +97,7 @@ def run_beside(stack: ExitStack, prepared: Prepared, news: StoredPagesSignal) ->
 
     def run() -> None:
         try:
-            prepared.orchestrator.run(news.notify)
+            prepared.orchestrator.run(news.notify, is_watched=False)
         except BaseException as error:
             failure.append(error)
         finally:

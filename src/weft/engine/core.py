@@ -37,7 +37,7 @@ from weft.engine.arguments import (
 from weft.engine.assembly import Fetching
 from weft.engine.crawls import settings as crawl_settings
 from weft.engine.crawls.deadlines import Deadlines
-from weft.engine.crawls.limits import check_email, frontier_limits_of
+from weft.engine.crawls.limits import check_email, frontier_limits_of, robots_ignored_at
 from weft.engine.crawls.memory import check_memory, most_in_flight_within
 from weft.engine.crawls.recorded import RecordedSettings
 from weft.engine.crawls.seeding import Seeding
@@ -242,12 +242,15 @@ class Core:
 
     def _make_tenant(self, number: int, name: str, record: TenantRecord) -> Tenant:
         config = self._recorded.config_of(record)
-        agent, trust = config.fetch.user_agent(), crawl_settings.trust_key_of(config.fetch)
+        agent = config.fetch.user_agent()
+        trust = crawl_settings.trust_key_of(config.fetch, ignores_robots=config.politeness.ignore_robots)
         record.trust = trust
         self._frontier.crawls.follow(number, record.revision, trust)
         book = self._books.get((agent, trust))
         if book is None:
-            book = self._books[agent, trust] = RobotsBook(self._frontier.sites, agent, trust)
+            book = self._books[agent, trust] = RobotsBook(
+                self._frontier.sites, agent, trust, ignored_at=robots_ignored_at(config)
+            )
         transport = self._transports.open(config.fetch)
         tenant = Tenant(name, number, record, config, self._frontier, book, transport, this_year=datetime.now(UTC).year)
         self._log_in(tenant, config)

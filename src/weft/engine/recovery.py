@@ -19,7 +19,7 @@ from weft import urls
 from weft.config import Config
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.assembly import Parts
-from weft.engine.crawls.limits import frontier_limits_of
+from weft.engine.crawls.limits import frontier_limits_of, robots_ignored_at
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.fetcher.robots import RobotsBook, rules_of
 from weft.engine.loop.long_work import LongWork
@@ -188,7 +188,9 @@ def _make_robots_book(frontier: Frontier, config: Config, description: Descripti
     least_s = 0.0
     if description is not None and config.politeness.delay_s == description.settings.get("delay"):
         least_s = description.least_public_delay_s
-    return RobotsBook(frontier.sites, config.fetch.user_agent(), least_public_delay_s=least_s)
+    return RobotsBook(
+        frontier.sites, config.fetch.user_agent(), least_public_delay_s=least_s, ignored_at=robots_ignored_at(config)
+    )
 
 
 def readmit_lost_links(frontier: SharedFrontier, store: PageStore, crawl: RunningCrawl, work: LongWork) -> int:

@@ -25,6 +25,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from weft.errors import BadInput
 from weft.frontier.politeness import LONG_WAIT
 
 CELLS = 1 << 16
+_REMEMBERED = 4096  # keys whose cells are known: a key is looked up three times for each request
 _WORDS = 12  # of 8 bytes, in a cell; the first cell is the header
 _LAST, _BUSY_UNTIL, _TURN_AT, _INSISTS_AT, _OWNER, _WAITER, _IN_FLIGHT, _ = range(8)
 _SILENCES = (8, 10)  # of two keys of the cell: until when, and the key's fingerprint
@@ -84,6 +86,7 @@ class MachineClock:
         self._times = memoryview(self._map).cast("d")
         self._numbers = memoryview(self._map).cast("Q")
         self._secret = self._map[_SECRET_AT : _SECRET_AT + _SECRET_BYTES]
+        self._place = lru_cache(maxsize=_REMEMBERED)(self._located)
 
     def expect(self, longest_s: float, request_s: float) -> None:
         """Announces the settings of a crawl of this process: they raise the longest plausible times."""
@@ -93,7 +96,7 @@ class MachineClock:
         """The number of a key's cell, below CELLS."""
         return self._place(key)[0] // _WORDS - 1
 
-    def _place(self, key: str) -> tuple[int, int]:
+    def _located(self, key: str) -> tuple[int, int]:
         """The offset of a key's cell, and the key's fingerprint."""
         digest = blake2b(key.encode(), digest_size=16, key=self._secret).digest()
         cell = int.from_bytes(digest[:8], "little") & CELLS - 1

@@ -245,9 +245,6 @@ class QueuePart(Protocol):
     def items(self, crawl: int) -> Iterator[Item]:
         """Everything that is queued for a crawl."""
 
-    def drop(self, crawl: int) -> None:
-        """Rejects everything that is queued for a crawl."""
-
 
 class RevisitsPart(Protocol):
     """Known URLs that are queued once more, as new visits under new numbers.

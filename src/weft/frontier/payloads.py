@@ -5,7 +5,8 @@ bytes.
 
 A position is written to the journal after `sync` has put its record on the disk, so that every recorded position is
 valid. Each process appends to a file of its own, so that a torn end of an earlier one is never followed by anything. A
-file is deleted when nothing in it is needed any more.
+payload is overwritten with zeros when it is no longer needed, since it may be a form with a password; a file is deleted
+when nothing in it is needed any more.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import struct
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,6 +67,7 @@ class Payloads:
         self._tail = _Unwritten(1 + max((*there, *self._needed), default=0), 0)
         self._full: list[_Unwritten] = []  # of segments before the last one
         self._unused = [number for number in there if not self._needed[number]]
+        self._released: list[PayloadPosition] = []  # to be overwritten
         self.delete_unused()
 
     def append(self, data: bytes) -> PayloadPosition:
@@ -90,10 +93,13 @@ class Payloads:
         return data
 
     def release(self, place: PayloadPosition) -> None:
-        """Releases a payload that is no longer needed; `delete_unused` deletes its file after the last one."""
+        """Releases a payload that is no longer needed: `delete_unused` overwrites it, or deletes its file after the
+        last one."""
         self._needed[place.segment] -= 1
         if self._needed[place.segment] <= 0 and place.segment != self._tail.segment:
             self._unused.append(place.segment)
+        else:
+            self._released.append(place)
 
     def sync(self) -> None:
         """Puts added payloads on the disk. DiskFull: nothing is lost, call it again."""
@@ -106,7 +112,10 @@ class Payloads:
             self._write(self._tail)
 
     def delete_unused(self) -> None:
-        """Deletes files without needed payloads; the journal must have the releases."""
+        """Deletes what is no longer needed; the journal must have the releases."""
+        while self._released:
+            self._overwrite(self._released[-1])
+            self._released.pop()
         for number in self._unused:
             if (fd := self._readers.pop(number, None)) is not None:
                 os.close(fd)
@@ -115,8 +124,11 @@ class Payloads:
         self._unused.clear()
 
     def close(self) -> None:
-        """Syncs and closes the files."""
+        """Syncs and closes the files; deletes the last one if nothing in it is needed."""
         self.sync()
+        if self._needed[self._tail.segment] <= 0:
+            self._unused.append(self._tail.segment)
+        self.delete_unused()
         for fd in (*self._readers.values(), self._fd):
             if fd >= 0:
                 os.close(fd)
@@ -134,6 +146,22 @@ class Payloads:
                 at, left = at + written, left[written:]
             os.fdatasync(self._fd)
         some.offset, some.data = at, bytearray()
+
+    def _overwrite(self, place: PayloadPosition) -> None:
+        """Replaces a payload with zeros, unless its file is deleted as a whole."""
+        if self._needed[place.segment] <= 0 and place.segment != self._tail.segment:
+            return
+        path, is_open = self._path(place.segment), place.segment == self._segment
+        with writing(path), suppress(FileNotFoundError):
+            fd = self._fd if is_open else os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                head = os.pread(fd, _HEAD.size, place.offset)
+                if len(head) == _HEAD.size:
+                    room = os.fstat(fd).st_size - place.offset - _HEAD.size
+                    os.pwrite(fd, bytes(_HEAD.size + min(_HEAD.unpack(head)[0], room)), place.offset)
+            finally:
+                if not is_open:
+                    os.close(fd)
 
     def _open(self, segment: int) -> None:
         is_new = not self._folder.exists()

@@ -145,12 +145,13 @@ class PolitenessClock:
     def due_for(self, section: PolitenessSection) -> float:
         """When a crawl with these settings may ask: its delay counts from the end of the last request, or from the
         start where it may have several in flight."""
-        last = self.last_end if self.places(section) == 1 else self.last_start
-        return max(self.due, last + self.delay_s(section))
+        last = self.last_end if self.forced_single or section.places == 1 else self.last_start
+        due = last + self.delay_s(section)
+        return due if due > self.due else self.due
 
     def has_room(self, section: PolitenessSection) -> bool:
         """Whether it has a free slot."""
-        return self.active < self.places(section)
+        return self.active < (1 if self.forced_single else section.places)
 
     def breaker(self, name: str) -> Breaker | None:
         """A breaker by its name; None if nothing has failed."""

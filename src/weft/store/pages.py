@@ -254,10 +254,6 @@ class PageStore:
         """The number of a crawl's last row or change of state, as committed."""
         return self._numbers.last(crawl)
 
-    def forget_crawl(self, crawl: int, at_most: int = 500) -> bool:
-        """Deletes a part of a crawl's data; True when nothing is left of it."""
-        return self.forget_crawls([crawl], at_most)
-
     def forget_crawls(self, crawls: Sequence[int], at_most: int = 500) -> bool:
         """Deletes a part of the data of several crawls in a few transactions, which are most of the cost of a small
         crawl.

@@ -229,7 +229,8 @@ def test_an_errand_that_cannot_be_done_is_answered(pods: Pods) -> None:
     own = Found(f"https://{HERE[0]}/robots.txt", 0, 3, 0, Purpose.ROBOTS, f"https://{HERE[0]}")
     request = Found(f"https://{HERE[0]}/robots-of-other", 0, 3, 1, Purpose.ROBOTS, f"https://{THERE[0]}")
     frontier.queue.admit(1, [own, request])
-    frontier.queue.drop(1)
+    (lease,) = frontier.leases.claim("me", 1)
+    frontier.leases.cool([Ended(lease, frontier.now(), slow_down=True, retry_after_s=1e9)])
     frontier.durability.commit()
     message = frontier.pods.outbox.next(1, 0)
     assert message is not None

@@ -55,7 +55,7 @@ def fill(store: PageStore, crawls: dict[int, range]) -> None:
 
 
 def forget(store: PageStore, crawl: int) -> None:
-    while not store.forget_crawl(crawl, 4):
+    while not store.forget_crawls([crawl], 4):
         pass
 
 
@@ -88,7 +88,7 @@ def test_all_crawls_are_read_in_the_order_of_the_commits_and_a_place_is_kept(ope
     assert [batch for batch, *_ in before] == [1] * 8 + [2] * 3
     assert [place for _, place, _, _ in before] == [*range(1, 9), *range(1, 4)]
     assert store.batches(1, 100) == before[8:] and store.batches(0, 1) == before[:8] and store.batches(2, 1) == []
-    while not store.forget_crawl(1, 2):
+    while not store.forget_crawls([1], 2):
         pass
     assert store.batches(0, 100) == [entry for entry in before if entry[2] == 2], "the others stay where they were"
 
@@ -120,7 +120,7 @@ def test_one_crawl_is_found_counted_and_deleted_without_the_other(
     assert [one.item for one in store.for_url(same, 2)] == [101] and len(store.for_url(same)) == 2
     assert (store.stats(crawl=1).pages, store.stats(crawl=2).pages, store.stats().pages) == (30, 4, 34)
     pieces = 0
-    while not store.forget_crawl(1, 10):
+    while not store.forget_crawls([1], 10):
         pieces += 1
         assert store.stats(crawl=2).pages == 4
     assert pieces == 3 and not (tmp_path / "warc" / "1").exists()

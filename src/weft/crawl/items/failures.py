@@ -7,18 +7,24 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
+from weft.crawl.folder import CrawlFolder
 from weft.crawl.items.processed import read_state
 from weft.engine.loop.fetcher.verdict import refusal_of
 from weft.engine.loop.stop import CALLBACK_ERROR
 from weft.engine.user_code.again import has_come_again
-from weft.engine.user_code.calls import decode_output
+from weft.engine.user_code.calls import CallResult, decode_output
+from weft.errors import unreadable
+from weft.files import replace_file
 from weft.records import Reason, Row
 from weft.store.index.query import Where
 from weft.store.pages import PageStore
 
 EXAMPLES = 3
+_CLOSING = "closing.json"  # beside the crawl's settings
+_AT_END = "at the end of the crawl: "  # `closed` of the spider, or `close_spider` of a pipeline
 _ROWS_TOGETHER = 200
 
 
@@ -53,9 +59,33 @@ def failure_causes(data_dirs: Sequence[Path], top: int) -> list[FailureCause]:
         for (status, _), count in now.items():
             by_status[status] += count if status >= 400 else 0
         causes += [_cause_of_status(store, status, count) for status, count in sorted(by_status.items()) if count]
-        return [*_pipeline_failures(data_dirs), *causes][:top]
+        return [*_closing_failures(data_dirs), *_pipeline_failures(data_dirs), *causes][:top]
     finally:
         store.abandon()
+
+
+def keep_closing(data_dirs: Sequence[Path], result: CallResult) -> None:
+    """Records what the user's code raised when its crawl ended, until it has ended without that."""
+    path = CrawlFolder(data_dirs).own_folder / _CLOSING
+    if result.error:
+        replace_file(path, msgspec.json.encode(FailureCause(_AT_END + result.error, 1, [], result.traceback)))
+    else:
+        path.unlink(missing_ok=True)
+
+
+def has_failed_at_end(data_dirs: Sequence[Path]) -> bool:
+    """Whether the user's code raised something when its crawl ended last."""
+    return bool(_closing_failures(data_dirs))
+
+
+def _closing_failures(data_dirs: Sequence[Path]) -> list[FailureCause]:
+    path = CrawlFolder(data_dirs).own_folder / _CLOSING
+    try:
+        return [msgspec.json.decode(path.read_bytes(), type=FailureCause)]
+    except FileNotFoundError:
+        return []
+    except (OSError, msgspec.DecodeError) as error:
+        raise unreadable(path, error, "delete it: the log has the error, too") from None
 
 
 def _pipeline_failures(data_dirs: Sequence[Path]) -> list[FailureCause]:

@@ -26,11 +26,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import ceil, inf
 from pathlib import Path
 
-from msgspec import Struct, msgpack
-from msgspec.structs import replace
+from msgspec import Struct, msgpack, structs
 
 from weft.crawl.reports.audit_judge import AuditJudge, AuditScope
 from weft.crawl.reports.audit_report import WORST_KEPT, AuditReport, Violation, combine_reports
@@ -43,7 +43,7 @@ from weft.frontier.view import FrontierView
 
 __all__ = ["WORST_KEPT", "AuditReport", "AuditScope", "Violation", "audit", "judge_share"]
 
-SITES_AT_ONCE = 100_000  # that one process judges: some hundred bytes each
+SITES_AT_ONCE = 40_000  # that one process judges: a KB each; each further share reads the tables of all files again
 REQUESTS_A_PROCESS = 500_000  # fewer do not justify starting a process
 _ON_DISK = Path("/var/tmp")  # noqa: S108 (a folder in it is made with a name of its own)
 FilesByPod = list[dict[str, list[PackedLogFile]]]  # of each pod's log, by slot
@@ -108,10 +108,9 @@ class _FolderAudit:
         work = AuditWork(
             [str(path) for path in self._folder.folder.data_dirs], self._scope, self._files, partitions
         )  # fmt: skip
-        if processes > 1:
-            parts = _judge_in_processes(work, processes)
-        else:
-            parts = [_judge_partitions(self._folder, self._view, work, self._open_readers)]
+        with _judging_beside(work, processes) as others:
+            own = structs.replace(work, partitions=partitions[::processes])
+            parts = [_judge_partitions(self._folder, self._view, own, self._open_readers), *map(_read_answer, others)]
         return self._add_file_facts(combine_reports(parts))
 
     def _partitions(self) -> list[Partition]:
@@ -189,7 +188,7 @@ def _judge_partitions(
             found, longest_delay_s = judged_of(partition)
             if longest_delay_s > partition.before_s and partition.since > -inf:
                 # A delay that no line of the range names: of the settings, or of a robots.txt that was not followed.
-                found, _ = judged_of(replace(partition, before_s=longest_delay_s))
+                found, _ = judged_of(structs.replace(partition, before_s=longest_delay_s))
             yield found
 
     whole = combine_reports(judged())
@@ -205,19 +204,20 @@ def _events_of_partition(readers: list[LogReader], partition: Partition) -> Iter
         yield from ((pod, event) for event in reader.events(partition))
 
 
-def _judge_in_processes(work: AuditWork, processes: int) -> list[AuditReport]:
-    """Judges the partitions in several processes."""
+@contextmanager
+def _judging_beside(work: AuditWork, processes: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes beside this one that judge the other shares of the partitions."""
     argv = [sys.executable, "-m", "weft.crawl.reports.audit_worker"]
     running: list[subprocess.Popen[bytes]] = []
     try:
-        for first in range(processes):
+        for first in range(1, processes):
             child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 (our own module)
             running.append(child)
             assert child.stdin is not None
-            share = AuditWork(work.data_dirs, work.scope, work.files, work.partitions[first::processes])
+            share = structs.replace(work, partitions=work.partitions[first::processes])
             child.stdin.write(msgpack.encode(share))
             child.stdin.close()
-        return [_read_answer(child) for child in running]
+        yield running
     finally:
         for child in running:
             if child.poll() is None:

@@ -42,7 +42,7 @@ class _SiteState:
 
     def __init__(self) -> None:
         self.last_start = self.last_end = float("-inf")
-        self.open: dict[_RequestKey, RequestStart] = {}
+        self.open = 0  # requests
 
 
 class _Requirements:
@@ -62,13 +62,21 @@ class _RobotsHistory:
     __slots__ = ("numbers", "robots", "size", "walls")
 
     def __init__(self, evidence: list[RobotsEvidence]) -> None:
-        self.walls = [known.wall for known in evidence]
-        self.numbers: dict[str, int] = {}  # by their name in the log; the first of several that are equal
-        for number, known in enumerate(evidence):
-            for digest in known.digests:
-                self.numbers.setdefault(digest, number)
-        self.robots = [_parse_robots(known.record.status, known.record.body) for known in evidence]
-        self.size = 300 + sum(200 + 4 * len(known.record.body) for known in evidence)
+        self.walls = tuple([known.wall for known in evidence])
+        self.numbers = _numbered(tuple([known.digests for known in evidence]))
+        self.robots = tuple([_parse_robots(known.record.status, known.record.body) for known in evidence])
+        self.size = 300 + sum(100 + 4 * len(known.record.body) for known in evidence)
+
+
+@lru_cache(maxsize=1024)
+def _numbered(digests: tuple[tuple[str, ...], ...]) -> dict[str, int]:
+    """The numbers of robots.txt files by their names in the log: the first of several that are equal. Many sites have
+    the same file."""
+    numbers: dict[str, int] = {}
+    for number, names in enumerate(digests):
+        for name in names:
+            numbers.setdefault(name, number)
+    return numbers
 
 
 @lru_cache(maxsize=1024)
@@ -108,7 +116,7 @@ class AuditJudge:
         ] = {}  # by pod and crawl: the highest revision that any slot has named
         self._known_crawls: dict[tuple[int, str], str] = {}  # by pod and origin: the robots.txt that the log named last
         self._report = AuditReport()
-        self._requested_urls: set[str] = set()  # sites that the reported crawls have requested
+        self._requested_urls: set[str] = set()  # sites that the reported crawls have requested, if not all are reported
         self._rebuilt_at = view.rebuilt_at()
         self._sites: dict[str, _SiteState] = {}
         # Requests that have not ended yet, each with its site's previous start, to restore if the request was never
@@ -171,9 +179,10 @@ class AuditJudge:
         ]
         key = _request_key(request.item, pod)
         self._last_waits[key] = (waited, needed)
+        replaced = self._open.get(key)  # its end could not be read
+        site.open += replaced is None or replaced[0].key != request.key
         self._open[key] = (request, site.last_start, violations)
         self._pod_of[key] = pod
-        site.open[key] = request
         site.last_start = max(site.last_start, request.at) if request.is_part else request.at
 
     def _handle_finish(self, end: RequestEnd, pod: int) -> None:
@@ -203,7 +212,7 @@ class AuditJudge:
         request, before, _ = self._open.pop(key)
         del self._last_waits[key], self._pod_of[key]
         site = self._sites[request.key]
-        del site.open[key]
+        site.open -= 1
         site.last_start = before
 
     def _end_cut_off(self, key: _RequestKey, end: float) -> None:
@@ -220,14 +229,15 @@ class AuditJudge:
         request, _, violations = self._open.pop(key)
         del self._pod_of[key]
         site = self._sites[request.key]
-        del site.open[key]
+        site.open -= 1
         site.last_end = max(site.last_end, end)
         waited, needed = self._last_waits.pop(key)
         if not self._is_reported(request):
             return
         if needed > self.longest_delay_s:
             self.longest_delay_s = needed
-        self._requested_urls.add(request.key)
+        if not self._scope.is_all:
+            self._requested_urls.add(request.key)
         if request.hand:
             self._report.hands[request.hand] = self._report.hands.get(request.hand, 0) + 1
         self._report.requests += not request.is_part
@@ -304,8 +314,8 @@ class AuditJudge:
             detail = f"{waited:.3f} s after the last request, {needed:g} s required"
             yield self._make_violation("delay", request, detail)
         slots = min(request.places, settings.slots)
-        if len(site.open) >= slots:
-            detail = f"{len(site.open) + 1} requests open, {slots} allowed"
+        if site.open >= slots:
+            detail = f"{site.open + 1} requests open, {slots} allowed"
             yield self._make_violation("places", request, detail)
 
     def _check_robots(

@@ -52,7 +52,6 @@ _MEANING_OF_REASON = {
     Reason.BUDGET: "the limit of pages, or of sitemaps, of its domain is reached",
     Reason.UNKNOWN_OUTCOME: "it may have been sent when the crawl was killed, and is not sent again",
     Reason.LOST_REQUEST: "the stored request is damaged",
-    Reason.DROPPED: "its crawl was dropped",
     Reason.CONTENT_TYPE: "its content type is none of those in `accept`: only the head of the answer was read",
 }
 

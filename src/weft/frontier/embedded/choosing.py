@@ -59,9 +59,10 @@ class Choice:
                 return None
             queue = longest
         clock, section = site.clock, queue.crawl.section
-        if clock.active >= clock.places(section) and clock.parked is None:
+        has_room = clock.has_room(section)
+        if not has_room and clock.parked is None:
             return None  # others were first; the end of one of their leases schedules the site
-        if clock.active >= clock.places(section) or clock.due_for(section) > now:
+        if not has_room or clock.due_for(section) > now:
             self._queues.schedule(site)
             return None
         due = self.machine_due(clock, machine_key(site, clock), queue.crawl, now)

@@ -151,7 +151,7 @@ class EmbeddedSites:
         """
         about = item.about.rpartition(" ")[2]
         is_given_up_too = about == origin if origin else self._queues.key_about(item.about) == queue.key
-        if (reason is Reason.DROPPED or is_given_up_too) and self._pods.owns(item.about + "/"):
+        if is_given_up_too and self._pods.owns(item.about + "/"):
             self.let_go(item.about)
         else:
             until = self._base.wall() + UNREACHABLE_S

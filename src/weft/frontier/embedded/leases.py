@@ -23,6 +23,7 @@ from weft.frontier.embedded.resources import Resources
 from weft.frontier.politeness import LONGEST_BACKOFF_S, AddressClock, PolitenessClock, Responsiveness, breaker_name
 from weft.frontier.scheduling.sites import Site, SiteQueue, origin_of
 from weft.frontier.scheduling.turns import Turns
+from weft.frontier.scheduling.wheel import IDLE
 from weft.records import Lease, Purpose, Reason
 
 
@@ -140,9 +141,13 @@ class EmbeddedLeases:
             accepted.append(state is not None)
             if state is None:
                 continue
-            unasked = self._release(state, "unasked", self._now()) or unasked
+            if state.cooled:
+                self._remove(state)
+            else:
+                unasked = self._release(state, "unasked", self._now()) or unasked
             self._end_lease(state, outcome, batch)
-            self._schedule(state)
+            if outcome.end in (End.RETRY, End.RELEASE) or not state.cooled or not _is_scheduled(state.site):
+                self._schedule(state)
         if unasked:
             self._requests.try_flush()
         return accepted
@@ -218,7 +223,8 @@ class EmbeddedLeases:
         if item.purpose is Purpose.PAGE:
             queue.flight += 1
             queue.crawl.flight += 1
-            queue.crawl.mark_leased(item, True)
+            if queue.crawl.depths is not None:
+                queue.crawl.mark_leased(item, True)
         hand, lasts_s = (by_hand.hand, by_hand.lasts_s) if by_hand is not None else ("", 0.0)
         self._requests.start(
             item.item, now, site.key, delay_s, site.clock.places(section), item.url, lease.crawl, hand=hand,
@@ -399,6 +405,13 @@ class EmbeddedLeases:
         queue = self._queues.queue_at(state.site.key, crawl)
         self._queues.push_urgent(queue, item, not_before, first=first)
         self._queues.schedule(queue.site)
+
+
+def _is_scheduled(site: Site) -> bool:
+    """Whether a site is on the wheel, and none of its queues waits for a permit, a budget or a robots.txt: as after
+    the end of its last request, unless its queue is empty or at its limit.
+    """
+    return site.tick != IDLE and all(queue.stalled_at is None for queue in site.queues)
 
 
 def _note_probe(clock: PolitenessClock, name: str, item: int) -> None:

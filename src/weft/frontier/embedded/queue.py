@@ -107,16 +107,6 @@ class EmbeddedQueue:
         for queue in self._queues.swapping.swapped_queues(owner):
             yield from queue.items()
 
-    def drop(self, crawl: int) -> None:
-        """Rejects everything that is queued for a crawl."""
-        owner = self._queues.crawls[crawl]
-        for queue in self._queues.swapping.remove_queues(owner):
-            self._rejected.empty(queue, Reason.DROPPED)
-            self._base.alive()
-        for queue in owner.sites.values():
-            self._rejected.empty(queue, Reason.DROPPED)
-            self._base.alive()
-
     # ── for the other parts ────────────────────────────────────────────────────────────────────────────────────────
 
     def numbered(self, crawl: Crawl, found: Found) -> int:

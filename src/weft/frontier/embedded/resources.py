@@ -68,7 +68,9 @@ def never_backwards(clock: Callable[[], float]) -> Callable[[], float]:
 
     def now() -> float:
         nonlocal latest
-        latest = max(latest, clock())
+        time = clock()
+        if time > latest:  # not `max`: it is called several times for each page
+            latest = time
         return latest
 
     return now

@@ -28,6 +28,8 @@ class RobotsFiles:
         self._records: dict[str, RobotsRecord] = {}
         self._saved = SeenSet(0)  # origins that this process has saved: spares a new frontier the look-ups
         self._had_rows = journal.has_rows("robots")
+        self._failed = SeenSet(0)  # the same for origins whose last fetch has failed
+        self._had_failures = journal.has_rows("robots_tries")
         self.pending: set[str] = set()  # being fetched, or queued to be
 
     def get(self, origin: str) -> RobotsRecord | None:
@@ -63,7 +65,7 @@ class RobotsFiles:
         before, evidence = self.get(origin), robots_evidence(record)
         if before is None or robots_evidence(before) != evidence:
             self._journal.record_robots(origin, self._wall(), evidence, self._deleted_until())
-        if self._journal.row("robots_tries", origin) is not None:
+        if self._has_failed(origin) and self._journal.row("robots_tries", origin) is not None:
             self._journal.delete("robots_tries", origin)
         self._expiry[origin] = record.expires
         self._remember(origin, record)
@@ -73,12 +75,13 @@ class RobotsFiles:
 
     def tried(self, origin: str) -> tuple[int, float]:
         """How many fetches have failed, and when the next may be tried."""
-        row = self._journal.row("robots_tries", origin)
+        row = self._journal.row("robots_tries", origin) if self._has_failed(origin) else None
         return (0, 0.0) if row is None else (row[1], row[2])
 
     def failed(self, origin: str, attempt: int, wall: float) -> None:
         """Records a failed fetch; the next may be tried at `wall`."""
         self._journal.put("robots_tries", origin, attempt, wall)
+        self._failed.add(origin)
 
     def expire_failed(self, origin: str) -> None:
         """Expires the record of a failed fetch."""
@@ -91,6 +94,10 @@ class RobotsFiles:
         """Frees the memory for an idle origin; the journal keeps its robots.txt."""
         if self._expiry.get(origin):  # an expired one must be fetched again
             del self._expiry[origin]
+
+    def _has_failed(self, origin: str) -> bool:
+        """Whether the journal may have a failed fetch."""
+        return self._had_failures or origin in self._failed
 
     def _remember(self, origin: str, record: RobotsRecord) -> RobotsRecord:
         if len(self._records) > _KEPT:

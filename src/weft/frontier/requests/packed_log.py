@@ -9,11 +9,13 @@ frame, or nothing. A segment has a part for each PART_BYTES of lines; see `packi
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Collection, Iterator
 from heapq import merge
-from itertools import islice
+from itertools import accumulate, islice
 from math import inf
 from pathlib import Path
+from sys import intern
 from typing import TypeVar
 from zlib import crc32
 
@@ -41,6 +43,7 @@ _EDGE = len(MAGIC) + _ENDS.size
 _MOST_INDEX = 1 << 28
 _MOST_FRAME = 1 << 31
 _STARTS = (log_packing.START, log_packing.ROBOTS_START)
+_NOTES = (log_packing.ROBOTS, log_packing.CRAWL, log_packing.BOOT)
 Takes = Callable[[str, str], bool]  # whether requests of a pair of key and origin are read
 Span = tuple[float, float]  # from a time of the wall clock to another
 EVER: Span = (-inf, inf)
@@ -90,7 +93,7 @@ class LogPart:
     def starts_of(self, bucket: int, items: set[int], slot: str = "") -> list[RequestStart]:
         """The starts of some items in a block."""
         body = self._frame(self.index.blocks[bucket].body, log_packing.BlockColumns)
-        chosen = bytes([item in items for item in _items(body)])
+        chosen = bytes(item in items for item in _items(body))
         if not any(chosen):
             return []
         lines = self._decoded(body, self.pairs(bucket), chosen, slot, only_requests=True)
@@ -106,7 +109,7 @@ class LogPart:
         head = self._frame(self.index.blocks[bucket].head, log_packing.BlockHeader)
         if not head.keys:
             return []
-        rows = zip(head.keys.decode().split("\n"), head.origins.decode().split("\n"), strict=True)
+        rows = zip(_lines(head.keys), _lines(head.origins), strict=True)
         return [(log_packing.long_key(key, origin), origin) for key, origin in rows]
 
     def settings(self, slot: str) -> list[CrawlSettings]:
@@ -116,40 +119,61 @@ class LogPart:
         texts = self._texts()
         return self._settings(texts, slot)[texts.current :]
 
-    def mentions(self, bucket: int, texts: tuple[bytes, ...]) -> bool:
-        """Whether one of some texts occurs in the origins of a block."""
-        origins = self._frame(self.index.blocks[bucket].head, log_packing.BlockHeader).origins
-        return any(text in origins for text in texts)
+    def mentions(self, bucket: int, texts: Collection[bytes]) -> bool:
+        """Whether one of some texts occurs in the keys or origins of a block, which costs far less than `pairs`."""
+        head = self._frame(self.index.blocks[bucket].head, log_packing.BlockHeader)
+        return any(text in head.origins or text in head.keys for text in texts)
 
     def robots(self, slot: str, takes: Callable[[str], bool]) -> list[RobotsKnown]:
         """The robots.txt files that came into force in this part, of the accepted origins."""
-        columns = self._frame(self.index.robots, log_packing.RobotsColumns)
-        if not columns.origins:
-            return []
-        rows = zip(
-            columns.origins.decode().split("\n"), columns.digests.decode().split("\n"), unpacked_steps(columns.ats),
-            strict=True,
-        )  # fmt: skip
         return [
-            RobotsKnown(at / 1e6, digest, origin, slot)
-            for origin, digest, at in rows
+            RobotsKnown(at / 1e6, intern(digest), origin, slot)  # many sites have equal files
+            for origin, digest, at in self._robots_rows()
             if takes(origin.rpartition(" ")[2])
         ]
 
+    def _robots_rows(self) -> Iterator[tuple[str, str, int]]:
+        columns = self._frame(self.index.robots, log_packing.RobotsColumns)
+        if not columns.origins:
+            return iter(())
+        return zip(_lines(columns.origins), _lines(columns.digests), _steps(columns.ats), strict=True)
+
+    def _robots_of(self, body: log_packing.BlockColumns, slot: str) -> dict[int, RobotsKnown]:
+        """The robots.txt files that a block's notes name, by their numbers: a part may have a hundred thousand."""
+        kinds = (kind for kind in body.kinds if kind in _NOTES)
+        notes = zip(kinds, unpacked_ints(body.notes), strict=True)
+        wanted = {number for kind, number in notes if kind == log_packing.ROBOTS}
+        return {
+            number: RobotsKnown(at / 1e6, intern(digest), origin, slot)
+            for number, (origin, digest, at) in enumerate(self._robots_rows())
+            if number in wanted
+        }
+
     def events(
-        self, bucket: int, slot: str, takes: Takes | None = None, span: Span = EVER, *, only_requests: bool = False
+        self,
+        bucket: int,
+        slot: str,
+        takes: Takes | None = None,
+        span: Span = EVER,
+        *,
+        texts: Collection[bytes] | None = None,
+        only_requests: bool = False,
     ) -> Iterator[Line]:
         """A block's lines in the order of the log: of the accepted pairs, or all, and of requests that began or ended
-        within a range of the wall clock. `only_requests`: without the records they are judged by.
+        within a range of the wall clock. `texts`: a block whose keys and origins mention none of them has no accepted
+        pair. `only_requests`: without the records they are judged by.
         """
+        block = self.index.blocks[bucket]
+        has_notes = bool(self.index.boots or block.far)
+        if not has_notes and texts is not None and not self.mentions(bucket, texts):
+            return iter(())
         pairs = self.pairs(bucket)
         mask = [takes(*pair) for pair in pairs] if takes is not None else []
-        block = self.index.blocks[bucket]
-        if takes is not None and not any(mask) and not self.index.boots and not block.far:
+        if takes is not None and not any(mask) and not has_notes:
             return iter(())
         body = self._frame(block.body, log_packing.BlockColumns)
         chosen = _chosen(body, mask, span) if mask or span != EVER else b""
-        if chosen and not any(chosen) and not self.index.boots and not block.far:
+        if chosen and not any(chosen) and not has_notes:
             return iter(())
         return self._decoded(body, pairs, chosen, slot, only_requests=only_requests)
 
@@ -192,15 +216,14 @@ class LogPart:
         texts = self._texts()
         forms = self._forms(texts)
         statuses = texts.statuses.decode().split("\n")
-        items = _items(body)
-        ats, of = unpacked_steps(body.ats), unpacked_ints(body.pairs)
+        items, ats = array("q", _items(body)), array("q", _steps(body.ats))
         starts = zip(
-            items, ats, unpacked_steps(body.leads), of, unpacked_ints(body.forms), body.paths.decode().split("\n"),
+            items, ats, _steps(body.leads), unpacked_ints(body.pairs), unpacked_ints(body.forms), _lines(body.paths),
             strict=False,
         )  # fmt: skip
         ends = zip(unpacked_ints(body.back), unpacked_ints(body.took), unpacked_ints(body.statuses), strict=True)
-        far, notes = iter(unpacked_steps(body.far)), iter(unpacked_ints(body.notes))
-        robots: list[RobotsKnown] | None = None
+        far, notes = _steps(body.far), iter(unpacked_ints(body.notes))
+        robots: dict[int, RobotsKnown] | None = None
         settings: list[CrawlSettings] | None = None
         count = 0
         for kind in body.kinds:
@@ -221,7 +244,7 @@ class LogPart:
             elif only_requests and kind != log_packing.BOOT:
                 next(notes)
             elif kind == log_packing.ROBOTS:
-                robots = self.robots(slot, _any) if robots is None else robots
+                robots = self._robots_of(body, slot) if robots is None else robots
                 yield robots[next(notes)]
             elif kind == log_packing.CRAWL:
                 settings = self._settings(texts, slot) if settings is None else settings
@@ -302,11 +325,25 @@ def _timed(lines: Iterator[Line]) -> Iterator[tuple[float, Line]]:
         yield latest, line
 
 
-def _items(body: log_packing.BlockColumns) -> list[int]:
+def _lines(text: bytes) -> Iterator[str]:
+    """The lines of a column of texts, one at a time: a list of them takes several times the memory of the column."""
+    at = 0
+    while (end := text.find(b"\n", at)) >= 0:
+        yield text[at:end].decode()
+        at = end + 1
+    yield text[at:].decode()
+
+
+def _steps(data: bytes) -> Iterator[int]:
+    """The numbers of a column of differences, one at a time."""
+    return accumulate(unpacked_ints(data))
+
+
+def _items(body: log_packing.BlockColumns) -> Iterator[int]:
     """The items of a block's starts."""
-    pages, robots_items = iter(unpacked_steps(body.items)), iter(unpacked_steps(body.robots_items))
+    pages, robots_items = _steps(body.items), _steps(body.robots_items)
     kinds = (kind for kind in body.kinds if kind in _STARTS)
-    return [next(pages) if kind == log_packing.START else next(robots_items) for kind in kinds]
+    return (next(pages) if kind == log_packing.START else next(robots_items) for kind in kinds)
 
 
 def _chosen(body: log_packing.BlockColumns, mask: list[bool], span: Span) -> bytes:
@@ -315,16 +352,16 @@ def _chosen(body: log_packing.BlockColumns, mask: list[bool], span: Span) -> byt
     """
     of, (since, until) = unpacked_ints(body.pairs), span
     if span == EVER:
-        return bytes([mask[pair] for pair in of])
+        return bytes(mask[pair] for pair in of)
     took = _lasted(body, len(of))
-    walls = zip(unpacked_steps(body.ats), unpacked_steps(body.leads), took, strict=True)
-    is_near = [1e6 * since <= at + lead + lasted and at + lead < 1e6 * until for at, lead, lasted in walls]
-    return bytes([near and mask[pair] for near, pair in zip(is_near, of, strict=True)] if mask else is_near)
+    walls = zip(_steps(body.ats), _steps(body.leads), took, strict=True)
+    is_near = bytes(1e6 * since <= at + lead + lasted and at + lead < 1e6 * until for at, lead, lasted in walls)
+    return bytes(near and mask[pair] for near, pair in zip(is_near, of, strict=True)) if mask else is_near
 
 
-def _lasted(body: log_packing.BlockColumns, starts: int) -> list[float]:
+def _lasted(body: log_packing.BlockColumns, starts: int) -> array[float]:
     """How many microseconds each request took; infinite without an end here."""
-    lasted, count = [inf] * starts, 0
+    lasted, count = array("d", [inf]) * starts, 0
     ends = zip(unpacked_ints(body.back), unpacked_ints(body.took), strict=True)
     for kind in body.kinds:
         if kind == log_packing.END:
@@ -338,7 +375,3 @@ def _lasted(body: log_packing.BlockColumns, starts: int) -> list[float]:
 
 def _rows(text: bytes) -> list[list[str]]:
     return [row.split("\t") for row in text.decode().split("\n")] if text else []
-
-
-def _any(_: str) -> bool:
-    return True

@@ -7,7 +7,7 @@ parts (`packed`) for each slot, with a `Loss` where lines are known to be missin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from math import inf, log
 from pathlib import Path
 
@@ -180,8 +180,7 @@ class LogReader:
 
     def blocks_with(self, hosts: Sequence[str], since: float, until: float) -> set[int]:
         """The blocks in which some hosts may occur: their sites may have other names, or be addresses."""
-        names = tuple(host.removeprefix("*.").lower().encode() for host in hosts)
-        found = set[int]()
+        names, found = _names_in(hosts), set[int]()
         for bucket in range(BUCKETS):
             for part in self.in_range(Partition(bucket, since=since, until=until)):
                 try:
@@ -221,30 +220,17 @@ class LogReader:
 
     def _wanted(self, chosen: dict[str, slice], partition: Partition) -> tuple[set[str] | None, set[str]]:
         """The keys of some hosts, or None for all of the partition; and the origins that were requested."""
-        is_wanted = host_filter(partition.hosts) if partition.hosts else None
-        keys, origins = set[str](), set[str]()
-        for slot, span in chosen.items():
-            for part in self._slots[slot][span]:
-                if not isinstance(part, LogPart):
-                    continue
-                try:
-                    pairs = part.pairs(partition.bucket)
-                except Unjudged:
-                    continue  # reported when its requests are read
-                if is_wanted is not None:
-                    keys |= {key for key, origin in pairs if is_wanted(origin)}
-                else:
-                    origins |= {origin for key, origin in pairs if _is_in(key, partition)}
-        if is_wanted is None:
-            return None, origins
-        for slot, span in chosen.items():
-            for part in self._slots[slot][span]:
-                if isinstance(part, LogPart) and keys:
-                    try:
-                        origins |= {origin for key, origin in part.pairs(partition.bucket) if key in keys}
-                    except Unjudged:
-                        continue
-        return keys, origins
+        parts = [
+            part for slot, span in chosen.items() for part in self._slots[slot][span] if isinstance(part, LogPart)
+        ]  # fmt: skip
+        if not partition.hosts:
+            found = (pair for part in parts for pair in _pairs(part, partition.bucket))
+            return None, {origin for key, origin in found if _is_in(key, partition)}
+        is_wanted, names = host_filter(partition.hosts), _names_in(partition.hosts)
+        found = (pair for part in parts for pair in _pairs(part, partition.bucket, names))
+        keys = {key for key, origin in found if is_wanted(origin)}
+        found = (pair for part in parts for pair in _pairs(part, partition.bucket, _texts(keys)))
+        return keys, {origin for key, origin in found if key in keys}
 
     def _slot_events(
         self, slot: str, span: slice, partition: Partition, keys: set[str] | None, origins: set[str]
@@ -253,6 +239,7 @@ class LogReader:
             return key in keys if keys is not None else _is_in(key, partition)
 
         is_all = keys is None and partition.shares == 1
+        texts = None if keys is None else _texts(keys)
         yield from self._before(slot, span, origins)
         yield from self._in_flight(slot, span, partition, takes)
         for entry in self._slots[slot][span]:
@@ -260,7 +247,7 @@ class LogReader:
                 yield Lost(0.0, slot)
                 continue
             try:
-                yield from entry.events(partition.bucket, slot, None if is_all else takes, partition.span)
+                yield from entry.events(partition.bucket, slot, None if is_all else takes, partition.span, texts=texts)
                 yield from entry.settings(slot)
                 yield from entry.robots(slot, origins.__contains__)
             except (Unjudged, FileNotFoundError) as error:
@@ -315,6 +302,25 @@ class LogReader:
         except (Unjudged, FileNotFoundError):
             yield Lost(0.0, slot)
         yield from sorted((start for start in found if takes(start.key, "")), key=lambda start: start.at)
+
+
+def _names_in(hosts: Sequence[str]) -> frozenset[bytes]:
+    """The texts of which one is in every origin of these hosts."""
+    return frozenset(host.removeprefix("*.").lower().encode() for host in hosts)
+
+
+def _texts(keys: Collection[str]) -> frozenset[bytes]:
+    return frozenset(key.encode() for key in keys)
+
+
+def _pairs(part: LogPart, bucket: int, texts: Collection[bytes] | None = None) -> list[tuple[str, str]]:
+    """The keys and origins of a block; none if it mentions none of these texts, or is damaged, which is reported when
+    its requests are read.
+    """
+    try:
+        return part.pairs(bucket) if texts is None or part.mentions(bucket, texts) else []
+    except Unjudged:
+        return []
 
 
 def _is_in(key: str, partition: Partition) -> bool:

@@ -22,7 +22,7 @@ from weft.alive import silent
 from weft.errors import writing
 from weft.files import replace_file, sync_folder
 from weft.frontier.requests.log_packing import Packer, PartIndex
-from weft.frontier.requests.packed_log import PART_BYTES, LogPart, PackedSegment, Unjudged, write_packed
+from weft.frontier.requests.packed_log import PART_BYTES, PackedSegment, Unjudged, write_packed
 
 _PIECE_BYTES = 256 * 1024  # of lines that are read between two calls of `pause`
 _LEDGER = "deleted.json"
@@ -184,9 +184,3 @@ def _is_whole(packed: Path, plain: Path) -> bool:
         return segment.raw_bytes == plain.stat().st_size
     except (Unjudged, OSError):
         return False
-
-
-def parts_of(segment: Segment) -> list[LogPart]:
-    """The parts of a packed segment; Unjudged if it cannot be read."""
-    assert segment.packed is not None
-    return PackedSegment(segment.packed).parts

@@ -35,6 +35,7 @@ class RequestLog:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._buffer: list[bytes] = []
+        self._has_new_name = False  # in the folder, which may not be on the disk yet
         self._closed: list[int] = []  # descriptors of files that are full, and not on the disk yet
         self._close_after_s = retention.days * DAY_S / _AGE_SHARE if retention.days is not None else None
         self._serial = max((serial_of(path) for path in folder.glob("requests-*")), default=0)
@@ -132,7 +133,9 @@ class RequestLog:
         while self._closed:
             os.fdatasync(self._closed[-1])
             os.close(self._closed.pop())
+        if self._has_new_name:
             sync_folder(self._folder)
+            self._has_new_name = False
 
     def close(self) -> None:
         """Flushes and closes; what could not be packed yet is packed by the next process."""
@@ -162,6 +165,7 @@ class RequestLog:
         path = self._folder / name_of(self._serial)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._path, self._size = path, os.fstat(self._fd).st_size
+        self._has_new_name = True
         self._opened = time.monotonic()
 
     def _end_torn_line(self) -> None:

@@ -263,6 +263,8 @@ class Queues:
             if crawl.depths is None:  # else an item may have several entries
                 self.ended.discard(item.item)
             return True
+        if crawl.depths is None:
+            return False
         known = crawl.known(item)
         return known is not None and (known.leased or known.ended or known.depth < item.depth)
 
@@ -280,6 +282,8 @@ class Queues:
         if asked is None:
             for queue in queues:
                 queue.stalled_at = None
+            if len(queues) == 1 and clock.parked is None and not clock.has_room(queues[0].crawl.section):
+                return  # as after each claim: the end of a request schedules the site
         if not self.put_off(site, self.now() if asked is None else at) and asked is None:
             self.wheel.remove(site)
 
@@ -324,7 +328,7 @@ class Queues:
             crawl = queue.crawl
             if crawl.section is not section:
                 section = crawl.section
-                has_place = clock.active < clock.places(section)
+                has_place = clock.has_room(section)
                 due = clock.due_for(section) if has_place else 0.0
                 is_full = is_full or not has_place
             if not has_place or not queue.queued or (first is not None and first <= due):

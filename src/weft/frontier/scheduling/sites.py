@@ -114,12 +114,12 @@ class Crawl:
 
     def mark_leased(self, item: Item, leased: bool) -> None:
         """With a `max_depth`: records whether an item is leased."""
-        if (known := self.known(item)) is not None:
+        if self.depths is not None and (known := self.known(item)) is not None:
             known.leased = leased
 
     def mark_ended(self, item: Item) -> None:
         """With a `max_depth`: records that an item has ended."""
-        if (known := self.known(item)) is not None:
+        if self.depths is not None and (known := self.known(item)) is not None:
             known.ended = True
 
     def at_known_depth(self, item: Item) -> Item:

@@ -119,18 +119,6 @@ class Swapping:
             finally:
                 blobs.drop_all(spilled)
 
-    def remove_queues(self, crawl: Crawl) -> Iterator[SiteQueue]:
-        """A crawl's queues at swapped-out sites, to be emptied; a site whose clock a request must wait for is swapped
-        in.
-        """
-        while (rows := self._queues.swapped.remove_due(crawl.number, float("inf"))) is not None:
-            site, queue = self._unpacked(crawl, rows)
-            yield queue
-            if self._queues.clocks.is_waited_for(site.clock, self._now()):
-                self._add_empty(site)
-            else:
-                crawl.sites.pop(site, None)
-
     def drop_swapped(self, crawl: Crawl) -> None:
         """Removes the swapped-out sites of an ended crawl bit by bit in later claims (`clear_some`)."""
         self._queues.swapped.abandon(crawl.number)

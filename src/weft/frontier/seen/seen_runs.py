@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from xxhash import xxh3_64_intdigest
 
 from weft.alive import Alive, silent
 from weft.errors import unreadable
@@ -356,7 +357,7 @@ class SeenRuns:
 
 def end_key(item: int) -> int:
     """The number that represents the end of an item in the runs."""
-    return fingerprint(f"ended {item}", _END_SEED)
+    return xxh3_64_intdigest(b"ended %d" % item, _END_SEED)
 
 
 def _level(entries: int) -> int:

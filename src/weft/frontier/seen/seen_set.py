@@ -57,7 +57,7 @@ class SeenSet:
         return len(self._table)
 
     def __contains__(self, url: str) -> bool:
-        return not self._unknown([url], [self.fingerprint(url)], {})
+        return self.count > 0 and not self._unknown([url], [self.fingerprint(url)], {})
 
     def unknown(self, urls: Iterable[str]) -> list[str]:
         """The URLs that are not in the set, in order."""

@@ -105,6 +105,9 @@ def _engine_listens(path: Path, pid: int) -> bool:
         connection.close()
 
 
+ALL_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (where a service that listens at all addresses answers here)
+
+
 class Api:
     """The workers, and the socket on which they answer."""
 
@@ -131,8 +134,9 @@ class Api:
 
     @property
     def url(self) -> str:
-        """The URL under which the service answers."""
+        """The URL under which the service answers on this machine: a wildcard address is none to open."""
         host, port = self._socket.getsockname()[:2]
+        host = ALL_ADDRESSES.get(host, host)
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def close(self) -> None:
@@ -172,8 +176,7 @@ class Api:
     def _probe_healthz(self) -> HealthReport:
         """Requests GET /healthz: 200 while tasks are started, and the engine that runs them answers."""
         host, port = self._socket.getsockname()[:2]
-        here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (asked at loopback)
-        connection = http.client.HTTPConnection(here, port, timeout=HEALTHZ_S)
+        connection = http.client.HTTPConnection(ALL_ADDRESSES.get(host, host), port, timeout=HEALTHZ_S)
         self._is_excused = False
         try:
             connection.request("GET", "/healthz", headers={"Connection": "close"})

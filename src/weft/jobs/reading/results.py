@@ -21,7 +21,7 @@ from weft.errors import BadInput
 from weft.jobs.model import Task, error_class, error_text
 from weft.jobs.reading.documents import Documents
 from weft.jobs.reading.index import IndexReaders
-from weft.jobs.service import Failure, Records, ResultSlice, ScrapedResult
+from weft.jobs.service import Failure, RecordSlice, ResultSlice, ScrapedResult
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.records import Row
 from weft.scraping import ErrorClass
@@ -63,7 +63,7 @@ class StoredResults:
     async def records(
         self, task_id: str, owner: str | None = None, *, cursor: int = 0, limit: int = 100,
         include_errors: bool = False,
-    ) -> Records:  # fmt: skip
+    ) -> RecordSlice:  # fmt: skip
         """WARC records; the first slice begins with a warcinfo record."""
         task = self._check_arguments(task_id, owner, cursor, limit)
         return await self._index.run(lambda: self._records(task, cursor, limit, include_errors))
@@ -121,7 +121,7 @@ class StoredResults:
             errors=tuple(errors), cursor=cursor, next_cursor=cursor if is_full else None,
         )  # fmt: skip
 
-    def _records(self, task: Task, cursor: int, limit: int, include_errors: bool) -> Records:
+    def _records(self, task: Task, cursor: int, limit: int, include_errors: bool) -> RecordSlice:
         reader, rows = self._index.reader, list[Row]()
 
         def add_row(_number: int, row: Row, _kind: ErrorClass | None) -> int:
@@ -132,7 +132,7 @@ class StoredResults:
         cursor, is_full = _read_slice(reader, task.id, cursor, limit, include_errors, add_row)
         rows.sort(key=lambda row: (row.warc_file, row.warc_offset))  # a request record precedes its response
         data = b"".join([*begins, *reader.records(rows)])
-        return Records(data=data, cursor=cursor, next_cursor=cursor if is_full else None)
+        return RecordSlice(data=data, cursor=cursor, next_cursor=cursor if is_full else None)
 
     def _documents_of(self, pages: Sequence[CrawledPage], task: Task) -> Iterator[ScrapedResult]:
         if not hasattr(self._local, "documents"):

@@ -234,7 +234,7 @@ def row_hash(row: Row) -> int:
 
 def _hash_of(url: str, text: str) -> int:
     low = sha256(text.encode("utf-8", "surrogatepass")).digest()[:4]
-    return _host_hash(urls.host_of(url)) + int.from_bytes(low, "big")
+    return _origin_hash(url[: url.index("/", 8) + 1]) + int.from_bytes(low, "big")
 
 
 def hashes_of(host: str) -> range:
@@ -244,6 +244,10 @@ def hashes_of(host: str) -> range:
 
 
 @lru_cache(maxsize=4096)
+def _origin_hash(origin: str) -> int:
+    return _host_hash(urls.host_of(origin))
+
+
 def _host_hash(host: str) -> int:
     high = int.from_bytes(sha256(host.encode("utf-8", "surrogatepass")).digest()[:4], "big") >> 1
     return (high << 32) - (1 << 63)

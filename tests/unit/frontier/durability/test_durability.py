@@ -57,7 +57,10 @@ def test_syncing_a_frontier_puts_its_log_and_its_journal_on_the_disk(tmp_path: P
     frontier.durability.commit()
     synced.clear()
     frontier.durability.sync()
-    assert synced == ["requests-00000.log", "frontier.db-wal"]
+    assert synced == ["requests-00000.log", "requests", "frontier.db-wal"]
+    synced.clear()
+    frontier.durability.sync()
+    assert "requests" not in synced, "its folder has no new name"
     frontier.close()
 
 
@@ -116,7 +119,7 @@ def test_a_request_log_is_synced_as_it_is(tmp_path: Path, synced: Synced) -> Non
     log.flush()
     assert synced == []
     log.sync()
-    assert synced == ["requests-00000.log"]
+    assert synced == ["requests-00000.log", tmp_path.name]
     log.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -15,11 +16,12 @@ from typing import Any
 
 import pytest
 from log_lines import log_lines
+from lost_writes import LostWrites
 from pace import patience
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, RobotsRecord
-from weft.frontier.durability import blobs
+from weft.frontier.contract import CrawlLimits, Ended, RobotsRecord
+from weft.frontier.durability import blobs, mark
 from weft.frontier.durability.checkpoint import Writer
 from weft.frontier.durability.saving import Saving
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
@@ -104,7 +106,7 @@ def test_a_checkpoint_is_of_the_moment_of_its_fork_whatever_happens_then(
     for host in HOSTS:
         frontier.sites.robots_known(f"https://{host}", RobotsRecord("allow", b"", 1e12), None)
     taken = [lease for _ in range(40) for lease in frontier.leases.claim("me", 20)]
-    frontier.queue.drop(1)
+    frontier.leases.cool([Ended(lease, frontier.now(), slow_down=True, retry_after_s=1e9) for lease in taken])
     fill(frontier, 100, 30)
     assert taken
     go_on()
@@ -122,7 +124,8 @@ def test_what_a_checkpoint_names_is_deleted_after_the_next_one(
     frontier.durability.checkpoints._write(0)
     frontier.durability.commit()
     named = count(frontier)
-    frontier.queue.drop(1)
+    robots = frontier.leases.claim("me", 99)
+    frontier.leases.cool([Ended(lease, frontier.now(), slow_down=True, retry_after_s=1e9) for lease in robots])
     frontier.durability.commit()
     assert count(frontier) == named > 0
     copy = tmp_path.with_name(tmp_path.name + "-killed")
@@ -217,6 +220,65 @@ def test_one_that_is_killed_in_the_middle_leaves_the_old_checkpoint(
     frontier = opened(tmp_path)
     assert queued(frontier) == wanted
     frontier.close()
+
+
+def test_a_power_cut_at_any_step_of_a_checkpoint_takes_only_what_was_not_synced(
+    tmp_path: Path, small_pieces: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long queues and sites at rest are on the disk: the list of sites, the blobs and the checkpoint are written in
+    turn, and replace those before."""
+    folder, synced = tmp_path / "frontier", set[str]()
+    frontier = opened(folder, beside=False)
+
+    def check(left: Path) -> None:
+        again = opened(left)
+        assert synced <= set(queued(again))
+        again.close()
+
+    disk = LostWrites(folder, tmp_path / "left", check)
+    with monkeypatch.context() as patch:
+        patch.setattr(mark, "boot_id", lambda: "another boot")
+        disk.watch(patch)
+        for start in range(0, 9, 3):
+            fill(frontier, start, 3)
+            frontier.durability.sync()
+            synced.update(queued(frontier))
+            frontier.durability.checkpoints._write(0)
+        frontier.close()
+    assert disk.cuts > 20 and len(synced) == 9 * len(HOSTS)
+    assert (folder / "checkpoint").exists() and list(folder.glob("sites-*"))
+
+
+def test_a_list_of_sites_that_finds_the_disk_full_leaves_the_one_before(
+    tmp_path: Path, small_pieces: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frontier = opened(tmp_path / "frontier", beside=False)
+    fill(frontier, 0, 20)
+    frontier.durability.checkpoints._write(0)
+    sync, refused = os.fsync, list[str]()
+
+    def full(fd: int) -> None:
+        name = Path(f"/proc/self/fd/{fd}").readlink().name
+        if name.startswith("sites-"):
+            refused.append(name)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        fill(frontier, 20, 20)
+        frontier.durability.checkpoints._write(0)
+    assert refused
+    expected = queued(frontier)
+    shutil.copytree(tmp_path / "frontier", tmp_path / "killed")
+    again = opened(tmp_path / "killed")
+    assert queued(again) == expected
+    again.close()
+    frontier.durability.checkpoints._write(0)
+    frontier.close()
+    again = opened(tmp_path / "frontier")
+    assert queued(again) == expected
+    again.close()
 
 
 def test_only_one_is_written_at_a_time(tmp_path: Path) -> None:

@@ -127,24 +127,16 @@ def test_all_crawls_must_have_their_pages_for_all_to_be_done(bench: Bench) -> No
     assert not frontier.permits.exhausted(), "one without an end"
 
 
-def test_dropping_and_listing_concern_one_crawl(bench: Bench) -> None:
+def test_listing_concerns_one_crawl(bench: Bench) -> None:
     frontier = bench.open(("one", CrawlLimits()), ("two", CrawlLimits()))
     one, two = (frontier.crawls.open_crawl(name, CrawlLimits()) for name in ("one", "two"))
     for crawl in (one, two):
         frontier.queue.admit(crawl, [Found(f"https://{host}/{crawl}", 0) for host in "ab"])
     assert [item.url for item in frontier.queue.items(one)] == [f"https://a/{one}", f"https://b/{one}"]
-    frontier.queue.drop(one)
-    dropped = frontier.rejected.rejections()
-    assert [(one_.item.url, one_.crawl, one_.reason) for one_ in dropped] == [
-        (f"https://{host}/{one}", one, Reason.DROPPED) for host in "ab"
-    ]
-    assert (list(frontier.queue.items(one)), len(list(frontier.queue.items(two))), frontier.status.stats().queued) == (
-        [],
-        2,
-        2,
-    )
+    frontier.crawls.close_crawl(one)
+    assert (len(list(frontier.queue.items(two))), frontier.status.stats().queued) == (2, 2)
     assert frontier.leases.next_due() is not None
-    frontier.queue.drop(two)
+    frontier.crawls.close_crawl(two)
     bench.time += 1
     assert (claimed(frontier), frontier.leases.next_due()) == ([], None), "nobody need look again"
 
@@ -156,8 +148,7 @@ def test_a_site_with_nothing_left_is_not_looked_at_again(bench: Bench) -> None:
     frontier.queue.admit(1, [Found(f"https://a/{number}", 0) for number in range(3)])
     (lease,) = frontier.leases.claim("me", 9)
     assert frontier.leases.next_due() == bench.time + 10, "the next page may start then"
-    frontier.queue.drop(1)
-    fetch(frontier, lease)
+    fetch(frontier, lease, ok=None, slow_down=True, retry_after_s=1e6)
     assert frontier.leases.next_due() is None
 
 
@@ -278,18 +269,18 @@ def test_what_is_leased_and_what_is_rejected_is_in_a_checkpoint_and_a_robots_txt
     frontier = bench.open(checkpoint_every=-1_000_000)
     allow(frontier, "https://a", "https://b")
     frontier.queue.admit(1, [Found("https://a/1", 0), Found("https://b/1", 0), Found("https://c/1", 0)])
-    leases = frontier.leases.claim("me", 9)
-    assert sorted(lease.url for lease in leases) == ["https://a/1", "https://b/1", "https://c/robots.txt"]
-    frontier.queue.admit(1, [Found("https://d/1", 0)])
-    frontier.queue.drop(1)
+    leases = {lease.url: lease for lease in frontier.leases.claim("me", 9)}
+    assert sorted(leases) == ["https://a/1", "https://b/1", "https://c/robots.txt"]
+    frontier.queue.admit(1, [Found("https://a/2", 0)])
+    frontier.leases.cool([Ended(leases["https://a/1"], frontier.now(), slow_down=True, retry_after_s=1e6)])
     frontier.durability.commit()
     bench.kill()
     frontier = bench.open()
     assert sorted(item.url for item in frontier.queue.items(1)) == [
         "https://a/1",
+        "https://a/2",
         "https://b/1",
         "https://c/1",
-        "https://d/1",
     ]
     assert (frontier.status.stats().admitted, frontier.status.stats().finished) == (4, 0)
 
@@ -466,21 +457,6 @@ def test_a_robots_txt_that_is_being_asked_for_holds_back_its_own_origin_alone(be
     frontier.queue.admit(1, [Found("https://a.a.test/1", 0)])
     frontier.queue.admit(2, [Found("https://b.a.test/1", 0), Found("https://a.a.test/2", 0)])
     assert sorted(claimed(frontier)) == ["https://a.a.test/robots.txt", "https://b.a.test/1"]
-
-
-def test_what_is_rejected_with_its_site_is_asked_for_again_when_there_is_something_new(bench: Bench) -> None:
-    frontier = bench.open()
-    frontier.queue.admit(1, [Found("https://a/1", 0)])
-    (robots,) = frontier.leases.claim("me", 9)
-    frontier.leases.cool([Ended(robots, frontier.now(), ok=False)])
-    frontier.leases.finish([EndedLease(robots, End.RETRY, 20.0)])
-    frontier.queue.drop(1)
-    assert [one.item.url for one in frontier.rejected.rejections()] == ["https://a/1"], (
-        "the robots.txt is nobody's page"
-    )
-    frontier.queue.admit(1, [Found("https://a/2", 0)])
-    bench.time += 30
-    assert claimed(frontier) == ["https://a/robots.txt"]
 
 
 def test_the_cookies_of_a_forgotten_crawl_are_gone(bench: Bench) -> None:

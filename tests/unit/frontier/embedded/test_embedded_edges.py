@@ -467,8 +467,6 @@ def test_after_another_boot_a_site_waits_its_own_longer_delay(tmp_path: Path, mo
         frontier = polite(tmp_path, 5000.0)
         frontier.queue.admit(1, [Found(f"http://{host}/{due}", 1)])
         assert frontier.leases.next_due() == pytest.approx(due, abs=0.01)
-        frontier.queue.drop(1)
-        frontier.rejected.ended([one.item.item for one in frontier.rejected.rejections()])
         journal = frontier._base.journal
         frontier.durability.commit()
         journal.put_meta("boot", "yet another")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lost_writes import LostWrites
 from pace import patience
 
 from weft.frontier.requests import (
@@ -234,6 +235,65 @@ def test_a_kill_at_any_step_loses_nothing(tmp_path: Path, name: str, is_after: b
     assert is_over and deleted.requests and not list(folder.glob("*.tmp"))
     assert sum(path.stat().st_size for path in folder.glob("requests-*")) < 8000
     assert not [path for path in folder.glob("requests-*") if segments.serial_of(path) <= deleted.through]
+
+
+def test_a_power_cut_at_any_step_of_packing_and_deleting_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "log"
+    serial = plain_log(folder)
+    whole = requests(folder)
+
+    def check(left: Path) -> None:
+        rest, deleted = requests(left), deleted_from(left)
+        assert rest == whole[-len(rest) :], "the oldest files, and whole ones"
+        assert len([one for one in rest if one[2] != "200"]) + deleted.requests == REQUESTS
+        assert not [file for file in log_files(left, left / "scratch")[""] if file.why]
+
+    disk = LostWrites(folder, tmp_path / "left", check)
+    with monkeypatch.context() as patch:
+        disk.watch(patch)
+        engine_process = Upkeep(folder, Retention(bytes=3000))
+        engine_process._serial = serial
+        engine_process._clean_up()
+        engine_process._pack_all()
+        engine_process._delete_old()
+    assert disk.cuts > 20 and deleted_from(folder).requests and is_packed(folder)
+
+
+def test_a_power_cut_at_any_step_takes_only_what_was_not_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests are logged, files become full and are packed meanwhile; what `sync` has returned for stays."""
+    folder, synced = tmp_path / "log", list[int]()
+
+    def check(left: Path) -> None:
+        there = {item for item, _, status in requests(left) if status == "200"}
+        assert set(synced) <= there
+        log = RequestLog(left, 9e6)
+        log.close()
+
+    class Idle(Upkeep):
+        def begin(self, serial: int) -> None:
+            self._serial = serial
+
+    folder.mkdir()
+    disk = LostWrites(folder, tmp_path / "left", check)
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, "Upkeep", Idle)
+        disk.watch(patch)
+        log = RequestLog(folder, 1000.0)
+        for number in range(1, 61):
+            log.start(number, 1000.0 + number, f"h{number % HOSTS}", 0.5, 1, f"http://h{number % HOSTS}/{number}")
+            log.end(number, 1000.5 + number, "200")
+            log.flush()
+            if number % 7 == 0:
+                log.sync()
+                synced += range(number - 6, number + 1)
+            if number % 20 == 0:
+                log._upkeep._pack_all()
+        log.close()
+    assert disk.cuts > 20 and len(segments_of(folder)) > 2 and segments_of(folder)[0].packed
 
 
 @pytest.mark.parametrize("name", ["write_packed", "record_deleted"])

@@ -246,16 +246,13 @@ def test_many_sites_have_turns_and_each_keeps_its_delay(bench: Bench) -> None:
     assert bench.frontier.status.stats().queued == 0
 
 
-def test_a_crawl_that_is_dropped_or_closed_takes_its_sites_at_rest_with_it(bench: Bench) -> None:
+def test_a_crawl_that_is_closed_takes_its_sites_at_rest_with_it(bench: Bench) -> None:
     other = bench.frontier.crawls.open_crawl("other", CrawlLimits())
     bench.admit("https://a/1", "https://b/1", "https://c/1")
     bench.frontier.queue.admit(other, [Found("https://d/1", 0), Found("https://b/2", 0)])
     assert sorted(bench.queues.sites) == ["a", "b"], "two crawls have something there"
-    bench.frontier.queue.drop(bench.crawl)
-    assert sorted(one.item.url for one in bench.frontier.rejected.rejections()) == [
-        f"https://{host}/1" for host in "abc"
-    ]
-    assert bench.frontier.status.has_work(other) and not bench.frontier.status.has_work(bench.crawl)
+    bench.frontier.crawls.close_crawl(bench.crawl)
+    assert bench.frontier.status.has_work(other) and bench.frontier.status.stats().queued == 2
     bench.frontier.crawls.close_crawl(other)
     assert bench.frontier.status.stats().queued == 0
     bench.claim()
@@ -409,7 +406,8 @@ def test_a_site_that_was_emptied_at_rest_is_forgotten_when_its_wait_is_over(benc
         bench.end(lease, retry_after_s=300.0 if lease.key == "a" else None)
     bench.claim()
     assert bench.queues.swapped.find("a") == (1, False)
-    bench.frontier.queue.drop(bench.crawl)
+    bench.frontier.crawls.close_crawl(bench.crawl)
+    bench.claim()
     assert "a" in bench.queues.sites, "whoever asks it next must wait"
     for _ in range(3):
         bench.time += 200.0
@@ -422,8 +420,6 @@ def test_a_crawl_with_budgets_has_work_while_one_of_its_sites_is_at_rest(bench: 
     other = bench.frontier.crawls.open_crawl("other", CrawlLimits(max_pages_per_domain=5))
     bench.frontier.queue.admit(other, [Found("https://b/1", 0)])
     assert (bench.queues.swapped.count(other), bench.frontier.status.has_work(other)) == (1, True)
-    bench.frontier.queue.drop(other)
-    assert (bench.queues.swapped.count(other), bench.frontier.status.has_work(other)) == (0, False)
 
 
 def test_a_site_that_may_not_come_to_rest_is_claimed_from_when_it_is_due(bench: Bench) -> None:

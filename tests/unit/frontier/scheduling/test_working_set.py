@@ -137,7 +137,7 @@ def test_a_site_that_waits_for_an_event_by_then_does_not_come_to_rest(bench: Ben
 
 def test_a_site_that_has_nothing_left_by_then_does_not_come_to_rest(bench: Bench) -> None:
     swappable(bench, "a")
-    bench.frontier.queue.drop(bench.crawl)
+    bench.frontier.crawls.close_crawl(bench.crawl)
     assert (bench.rest(), list(bench.queues.sites)) == ([], ["a"])
 
 
@@ -325,18 +325,6 @@ def test_a_robots_txt_that_an_ended_crawl_has_at_another_site_is_asked_for_by_wh
     bench.frontier.leases.finish([EndedLease(robots, End.OTHER)])
     again = bench.claim_one()
     assert (again.url, again.crawl) == ("https://x/robots.txt", other)
-
-
-def test_a_robots_txt_that_is_dropped_at_another_site_is_asked_for_by_who_waits_for_it(bench: Bench) -> None:
-    (other,) = bench.open(1.0)
-    lead_on(bench)
-    bench.admit("https://x/2", crawl=other)
-    bench.time += 2.0
-    bench.queues.sites["a"].clock.due = bench.time + 60.0
-    assert bench.frontier.leases.claim("me", 9) == []
-    bench.frontier.queue.drop(bench.crawl)
-    again = bench.claim_one()
-    assert (again.url, again.crawl, bench.frontier.sites.robots("https://x")) == ("https://x/robots.txt", other, None)
 
 
 def test_a_robots_txt_that_is_given_up_with_its_own_site_is_not_known(bench: Bench) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from lost_writes import LostWrites
 
 from weft.store.errors import DamagedIndex
 from weft.store.index import hosts, runs, schema
@@ -186,6 +187,71 @@ def test_a_kill_at_any_moment_leaves_every_row_with_its_keys(tmp_path: Path, aft
         check(path, there)
         fill(index, [5000, 5001], batch=1000)
         check(path, {*there, 5000, 5001})
+        assert list(index.verify())
+
+
+def test_a_power_cut_at_any_step_leaves_every_synced_row_with_its_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs are merged in the transactions between two syncs, and the log is moved into the database meanwhile."""
+    folder, items, synced = tmp_path / "store", shuffled(105), set[int]()
+    folder.mkdir()
+
+    def check_left(left: Path) -> None:
+        with closing(SlotIndex(left / "index-a.db", FACTS)) as index:
+            there = set(index.since(0))
+            assert synced <= there <= set(items)
+            check(index.path, there)
+            assert len(list(index.verify())) >= (len(there) > 0)
+
+    index = SlotIndex(folder / "index-a.db", FACTS)
+    index.register("1/f")
+    index.sync()
+    disk = LostWrites(folder, tmp_path / "left", check_left)
+    with monkeypatch.context() as patch:
+        disk.watch(patch)
+        for batch, start in enumerate(range(0, len(items), 7), 1):
+            some = items[start : start + 7]
+            index.commit(batch, batch, [values(item) for item in some], [])
+            index.sync()
+            synced.update(some)
+    index.close()
+    with closing(sqlite3.connect(index.path)) as db:
+        ((highest,),) = db.execute("SELECT max(level) FROM runs")
+    assert highest >= 1 and disk.cuts > 10
+
+
+def test_a_merge_that_finds_the_disk_full_is_continued_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "MERGE_S", 0)
+    monkeypatch.setattr(index_module, "FOLD_ROWS", 100)
+    path, items = tmp_path / "index-a.db", shuffled(700)
+    with closing(SlotIndex(path, FACTS)) as index:
+        index.register("1/f")
+        with monkeypatch.context() as patch:
+            patch.setattr(runs, "behind", lambda db: 0)
+            batch = fill(index, items)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("VACUUM")
+        refusals, room, is_over = 0, 0, False
+        while not is_over:
+            ((pages,),) = db.execute("PRAGMA page_count")
+            db.execute(f"PRAGMA max_page_count = {pages + room}")
+            try:
+                is_over = not runs.step(db, path)
+                db.commit()
+                room = 0
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorname != "SQLITE_FULL":
+                    raise
+                db.rollback()
+                check(path, set(items))
+                refusals, room = refusals + 1, room + 1
+    assert refusals > 2
+    with closing(SlotIndex(path, FACTS)) as index:
+        fill(index, [5000, 5001], batch=batch)
+        check(path, {*items, 5000, 5001})
         assert list(index.verify())
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from weft import urls
-from weft.engine.crawls.running_crawl import BY_COMMAND, PAUSED, RunningCrawl
+from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.login.session import LOGIN_BYTES
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.fetcher.flight import FlightControl
@@ -26,7 +26,7 @@ from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.parser.pressure import POLL_EVERY_S, Pressure, PressureLevel
 from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.loop.stop import BLOCKING, NOT_IN_LOG_STOPS, Stop
+from weft.engine.loop.stop import BLOCKING, BY_COMMAND, NOT_IN_LOG_STOPS, PAUSED, Stop
 from weft.engine.transports.hands import Hands
 from weft.engine.transports.transports import Transports
 from weft.errors import DiskFull, ServerAway, ServerFull
@@ -347,7 +347,8 @@ class Loop:
         if lease.purpose is Purpose.LOGIN and crawl.session is not None:
             asked, keep_bytes = crawl.session.request_fields(), LOGIN_BYTES
             is_acted = bool(crawl.session.login.actions)
-        crawl.transport_of(spec, needs_browser=is_acted).submit(
+        transport = crawl.transport if spec is None and not is_acted else crawl.transport_of(spec, is_acted)
+        transport.submit(
             lease.url,
             headers,
             lease,

@@ -260,7 +260,7 @@ class ResultHandler:
         before = crawl.revisits.earlier_row(lease) if crawl.revisits is not None else None
         if crawl.session is not None and self._handle_session(crawl.session, answer):
             return True
-        if answer.crawl.must_be_sent_once(lease) and self._handle_sent_once(answer):
+        if lease.request and crawl.must_be_sent_once(lease) and self._handle_sent_once(answer):
             return True
         if kind is VerdictKind.AGAIN:
             self.round.end_lease(lease, End.RELEASE)

@@ -10,7 +10,6 @@ from weft.frontier.redis.item_packing import unpacked, unpacked_item
 from weft.frontier.redis.link import PURPOSES, PodLink
 from weft.frontier.redis.parts.intake import PodIntake
 from weft.frontier.redis.parts.lead import Lead
-from weft.frontier.redis.parts.redis_crawls import sites_of
 from weft.frontier.redis.pods.pod_routing import PodRouter
 from weft.frontier.redis.scripts import Argument
 from weft.records import Found
@@ -69,11 +68,6 @@ class RedisQueue:
                         origin, path, parent, offsite = unpacked(rest, key.decode())
                         number = link.item(int.from_bytes(entry[:5], "big"))
                         yield Item(number, origin + path, int(depth), parent, offsite=offsite)
-
-    def drop(self, crawl: int) -> None:
-        """Rejects everything queued for a crawl, with a row for each item. A paused crawl remains paused."""
-        for sites in sites_of(self._link, crawl):
-            self._link.call("drop", [crawl, *sites])
 
     def _excluded_item(self, record: bytes) -> Item:
         site, fields = unpacked_item(record)

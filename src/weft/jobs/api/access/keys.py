@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from weft.errors import BadInput, Damaged
-from weft.files import locked, replace_file
+from weft.files import locked, make_lock_file, replace_file
 from weft.jobs.api.access.api_key import NAME, ApiKey, KeyScope
 from weft.jobs.api.access.listed_keys import digest_of, read_listed
 from weft.telemetry import Log
@@ -152,11 +152,12 @@ class Keyring:
     def _change_keys(self) -> Iterator[dict[str, ApiKey]]:
         """The keys in the file, to be changed and written back at the end; locked against other processes."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_lock_file(self._lock)
         with locked(self._lock):
             keys = _read_key_file(self.path)
             yield keys
             content = KeyFile(tuple(keys.values()))
-            replace_file(self.path, msgspec.json.format(msgspec.json.encode(content), indent=2))
+            replace_file(self.path, msgspec.json.format(msgspec.json.encode(content), indent=2), owned_as_folder=True)
 
 
 def _stamp(path: Path) -> object:

@@ -19,7 +19,7 @@ from weft.errors import Missing
 from weft.jobs.api import answers, cursors
 from weft.jobs.api.problems import Refusal
 from weft.jobs.model import Task
-from weft.jobs.service import Records, ResultSlice
+from weft.jobs.service import RecordSlice, ResultSlice
 from weft.store.export.lines import FORMULA
 
 MEDIA_TYPES = {
@@ -45,12 +45,12 @@ async def export(task: Task, results: ResultSlice, wanted: str, *, include_error
     return _export_response(task, results, wanted, body)
 
 
-def export_records(task: Task, records: Records) -> Response:
+def export_records(task: Task, records: RecordSlice) -> Response:
     """The response with WARC records; see `export`."""
     return _export_response(task, records, "warc", records.data)
 
 
-def _export_response(task: Task, results: ResultSlice | Records, wanted: str, body: bytes) -> Response:
+def _export_response(task: Task, results: ResultSlice | RecordSlice, wanted: str, body: bytes) -> Response:
     headers = {"Cache-Control": "no-store", "Cursor": cursors.encode(task.id, results.cursor)}
     if results.next_cursor is not None:
         headers["Next-Cursor"] = cursors.encode(task.id, results.next_cursor)

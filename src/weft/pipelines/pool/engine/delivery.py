@@ -19,7 +19,7 @@ _ENOUGH_READY = 1000
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Journal(Protocol):
+class DeliveryJournal(Protocol):
     """A journal, which has every result before the user gets it."""
 
     def append(self, pid: int, data: bytes) -> None:
@@ -35,7 +35,7 @@ class ResultDelivery:
     def __init__(
         self,
         progress: PoolProgress,
-        journal: Journal | None,
+        journal: DeliveryJournal | None,
         history: EarlierResults | None,
         ahead: int | None,
         values: ValueStore | None = None,
