@@ -135,15 +135,15 @@ class StoredPagesSignal:
 
     def __init__(self) -> None:
         self._has_changed = threading.Event()
-        self._yield_pages = 0
+        self._pages_reported = 0
         self._unread_since = 0.0
         self.has_ended = False
 
     def notify(self, status: CrawlStatus) -> None:
         """Called by the orchestrator with the status, several times a second."""
         now = time.monotonic()
-        if status.pages != self._yield_pages:
-            self._yield_pages, self._unread_since = status.pages, now + COMMITTED_WITHIN_S
+        if status.pages != self._pages_reported:
+            self._pages_reported, self._unread_since = status.pages, now + COMMITTED_WITHIN_S
         if now < self._unread_since:
             self._has_changed.set()
 

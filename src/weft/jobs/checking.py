@@ -34,7 +34,7 @@ _CHOICES_IN_ORDER = (
 )
 _ORDER_OF_CHOICES = {
     frozenset(map(str, some)): list(map(str, some)) for some in _CHOICES_IN_ORDER
-}  # msgspec sorts them
+}  # The order in which choices are declared; msgspec sorts them.
 
 
 def components_of(kinds: Iterable[Any], ref_template: str = "{name}") -> tuple[list[Schema], dict[str, Schema]]:

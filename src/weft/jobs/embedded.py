@@ -59,9 +59,9 @@ from weft.jobs.webhooks.dispatcher import Dispatcher
 from weft.jobs.webhooks.webhook_service import Webhooks
 from weft.scraping import FinishReason, TaskState
 
-FRESH_S = 0.05  # maximum age of a snapshot in an answer
+FRESH_S = 0.05  # The maximum age of a snapshot in an answer.
 LOST_S = 5.0  # maximum age of the number of a task's lost pages
-STATUS_S = 3.0  # how long a status waits for an engine that is restarting
+STATUS_S = 3.0  # The time that a status waits for an engine that restarts.
 
 
 class EmbeddedJobService:

@@ -28,9 +28,9 @@ from weft.telemetry import read_snapshot
 
 FRESH_S = 1.0  # maximum age of a cached answer: many callers may ask
 ANSWER_S = 1.5  # an engine that takes longer counts as stalled; callers of /healthz wait for 2 s
-IDLE_S = 10.0  # longest wait of a task while a slot is free
+IDLE_S = 10.0  # The longest that a task may wait while a slot is free, before the service counts as stalled.
 DISK_FULL = f"the disk is full: less than {LEAST_ROOM_BYTES >> 20} MB are free, and no task is accepted"
-LAST_TASKS = 200  # that ended last: their counts are included
+LAST_TASKS = 200  # The number of recently ended tasks whose counts are included.
 # Beginnings of the problems that a new worker solves. The engine has a supervisor of its own, and a full disk needs an
 # operator.
 NO_BROWSER = "pages cannot be rendered"

@@ -23,7 +23,7 @@ from weft.patterns import has_control, is_url_pattern
 from weft.records import Reason
 from weft.scraping import TERMINAL, ErrorClass, FinishReason, Scope, TaskState
 
-MAX_PATTERNS_CHARS = 10_000  # of one list: the engine compiles it between two requests
+MAX_PATTERNS_CHARS = 10_000  # The most characters of one list of patterns: the engine compiles it between two requests.
 NO_PROXIES = "this service has none; leave the field out, or start it with `--proxies FILE`"
 
 

@@ -12,7 +12,7 @@ from weft.jobs.crawls import proxies_of
 from weft.records import PanelTable
 
 _COLUMNS = ("Proxy", "Answers in", "Anonymity", "TLS", "Tier", "Country")
-MOST = 20  # rows: a list may have thousands, and other panels follow
+MOST = 20  # The rows of the panel: a list may have thousands, and other panels follow.
 _TLS_TEXT = {None: "", True: "yes", False: "no"}
 
 

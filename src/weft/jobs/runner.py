@@ -50,9 +50,9 @@ LONG_WAIT_S = 10.0  # a task that cannot make progress for longer than this rele
 ORPHANS_S = 5.0
 EXPIRY_S = 10.0
 ENGINE_S = 1.0  # limit for an answer of the engine, before the deadlines of other tasks are checked
-OVERDUE_S = 2.5  # past a deadline that the engine has not kept: it is dead or stuck
+OVERDUE_S = 2.5  # The wait after a deadline that the engine has not kept: it is dead or stuck.
 DELETED_AT_ONCE = 100
-CLEANUP_SHARE = 0.1  # of the retention: the longest delay of a deletion
+CLEANUP_SHARE = 0.1  # The share of the retention by which a deletion may be late.
 log = Log("weft.jobs.runner")
 
 

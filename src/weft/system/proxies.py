@@ -50,7 +50,7 @@ class ProxyKeeping:
         self._refresh = proxy_refresh(config.fetch, config.proxy, Path(config.server.data_dir))
         self._can_test = config.proxy.test_url is not None and bool(self._refresh.sources)
         used = proxies_of(config)
-        self._are_used = Path(used) if used else None
+        self._live_file = Path(used) if used else None
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
         self._job_id = ""
@@ -143,18 +143,18 @@ class ProxyKeeping:
 
     def counts(self) -> ProxyCounts | None:
         """For metrics; None: the service has none."""
-        if self._are_used is None:
+        if self._live_file is None:
             return None
-        counted, counts = self._read_counts(self._are_used), self._refresh.counts
+        counted, counts = self._read_counts(self._live_file), self._refresh.counts
         counts.listed, counts.usable = counted.listed, counted.usable
         return counts
 
     def row(self) -> ProxyRow | None:
         """The state of the proxies, with advice if there are too few; None: the service has none."""
-        if self._are_used is None:
+        if self._live_file is None:
             return None
-        counted, job = self._read_counts(self._are_used), self.job()
-        is_untested = self._are_used != self._refresh.live
+        counted, job = self._read_counts(self._live_file), self.job()
+        is_untested = self._live_file != self._refresh.live
         least = 1 if is_untested else self._least
         is_testing = self._is_tested_now(counted, job)
         is_enough = counted.usable >= least

@@ -32,7 +32,7 @@ class World:
         self.sites = make_sites(spec, behaviours)
         self.ordinary = self.sites[: spec.hosts]
         self.by_host = {site.host: site for site in self.sites}
-        self._trunk_pages = [site for site in self.ordinary if site.role == "ordinary"]
+        self._trunk_sites = [site for site in self.ordinary if site.role == "ordinary"]
         self._shelves: dict[int, HostFixtures] = {}
 
     # -- where things are -------------------------------------------------------------------------------------------
@@ -64,11 +64,11 @@ class World:
     def neighbour(self, site: SyntheticSite) -> SyntheticSite:
         """The host that a site's redirects to other hosts lead to."""
         position = self._site_positions.get(site.index, 0)
-        return self._trunk_pages[(position + 1) % len(self._trunk_pages)]
+        return self._trunk_sites[(position + 1) % len(self._trunk_sites)]
 
     @cached_property
     def _site_positions(self) -> dict[int, int]:
-        return {site.index: position for position, site in enumerate(self._trunk_pages)}
+        return {site.index: position for position, site in enumerate(self._trunk_sites)}
 
     def fixtures(self, site: SyntheticSite) -> HostFixtures:
         """A site's special URLs."""
@@ -170,7 +170,7 @@ class World:
     def every_resource(self, site: SyntheticSite) -> list[Resource]:
         """All finite resources of a site: ordinary pages, fixtures, sitemaps and robots.txt."""
         pages = [self.page(site, number) for number in range(site.count)]
-        before = self._trunk_pages[self._site_positions.get(site.index, 0) - 1]
+        before = self._trunk_sites[self._site_positions.get(site.index, 0) - 1]
         visitors = [self._redirect_target_page(site, f"/visitors/{before.index}")]
         robots = [self._robots_resource(site, "/robots.txt")]
         if site.robots.answer == "moved":

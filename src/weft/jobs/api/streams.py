@@ -18,7 +18,7 @@ from weft.jobs.api.settings import ApiSettings
 from weft.jobs.reading.hub import Write
 from weft.telemetry import Log
 
-BUFFER_BYTES = 8 * 1024  # for each reader in this process; the kernel buffers a few times as much
+BUFFER_BYTES = 8 * 1024  # The buffer of each reader in this process; the kernel buffers a few times as much.
 SOCKET_BYTES = 32 * 1024
 # key in a request's scope under which the server (server.py) puts the connection's transport
 TRANSPORT = "weft.transport"

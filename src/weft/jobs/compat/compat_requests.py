@@ -19,10 +19,10 @@ from weft.patterns import MAX_URL_INSTRUCTIONS, ON_PATH, ON_URL, BadPattern, com
 from weft.scraping import MAX_PATTERNS, Scope, WebhookOrder
 
 CRAWL, BATCH, SCRAPE, MAP = "firecrawl crawl", "firecrawl batch", "firecrawl scrape", "firecrawl map"
-HOURS_S = 7200.0  # time limit of a crawl and of a batch
+HOURS_S = 7200.0  # The time limit of a crawl and of a batch: two hours.
 MOST_URLS = 10_000
 DEEPEST = 1000
-LONGEST_SEARCH = 1000  # characters: each word is searched for in each link
+LONGEST_SEARCH = 1000  # The longest search text in characters: each word is searched for in each link.
 ROBOTS = "ignoreRobotsTxt is not followed: robots.txt is always obeyed"
 _FIRECRAWL_EVENTS = ("started", "page", "completed", "failed")
 _UNSUPPORTED_FIELDS = {

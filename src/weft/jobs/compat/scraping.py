@@ -21,7 +21,7 @@ from weft.jobs.reading.hub import Hub
 from weft.jobs.service import Failure, JobService, Submission
 from weft.scraping import ErrorClass
 
-GRACE_S = 5.0  # a margin: the engine ends the task at its deadline, unless it does not answer
+GRACE_S = 5.0  # The wait after the deadline, at which the engine ends the task unless it does not answer.
 TIMEOUT = "SCRAPE_TIMEOUT"
 _ANSWERED_ERRORS = (ErrorClass.HTTP_4XX, ErrorClass.HTTP_5XX)
 _REFUSED_ERRORS = (ErrorClass.ROBOTS, ErrorClass.BLOCKED)

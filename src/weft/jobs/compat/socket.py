@@ -36,7 +36,7 @@ HEARTBEAT_S = 1.0
 AT_ONCE = 50  # documents that are read at a time
 AWAY_S = 0.5
 NORMAL, NOT_FOUND, MISTAKE, RESTART, FULL, FORBIDDEN = 1000, 1008, 1011, 1012, 1013, 3003
-LONGEST_REASON = 120  # bytes: the limit of a close frame's reason
+LONGEST_REASON = 120  # The longest reason in a close frame, in bytes.
 log = Log("weft.jobs.compat")
 
 

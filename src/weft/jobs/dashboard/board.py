@@ -26,7 +26,7 @@ FRESH_S = 0.5
 HEALTH_S = 5.0  # maximum age of the health shown on every page
 LATEST = 15  # recent pages shown for a task
 KEPT_HISTORIES = 200
-AT_ONCE_S = 0.2  # limit for reading a task's past at a time: the rest is read at the next update
+AT_ONCE_S = 0.2  # The time limit for reading a task's past in one update; the rest is read at the next one.
 
 
 class Moment(Struct, frozen=True):

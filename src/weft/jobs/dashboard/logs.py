@@ -6,7 +6,7 @@ from pathlib import Path
 
 from weft.jobs.dashboard.text import one_line
 
-TAIL_BYTES = 512 * 1024  # read from the end of each file
+TAIL_BYTES = 512 * 1024  # The bytes that are read from the end of each file.
 MOST_LINES = 100
 MOST_FILES = 40
 

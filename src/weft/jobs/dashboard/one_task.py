@@ -29,7 +29,7 @@ from weft.scraping import ErrorClass
 
 AT_ONCE = 50
 FORMATS = {"jsonl": "JSON lines", "csv": "CSV", "markdown": "Markdown"}  # formats whose parts can be concatenated
-MOST_CHARACTERS = 200_000  # of one format of a page's content
+MOST_CHARACTERS = 200_000  # The characters that are shown of one format of a page's content.
 STRETCH = 200
 _KINDS = {"": ("page", "error"), "page": ("page",), "error": ("error",)}
 

@@ -27,7 +27,7 @@ from weft.jobs.dashboard.door import Visitor
 _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 _STATIC_FILES = ("dash.css", "dash.js", "icon.svg")
 _TEMPLATE_FILES = files("weft.jobs.dashboard")
-_LEAST_COMPRESSED_BYTES = 1000  # bytes; smaller answers are not compressed
+_LEAST_COMPRESSED_BYTES = 1000  # Answers with fewer bytes are not compressed.
 
 
 class DashboardPages:

@@ -21,7 +21,7 @@ from weft.telemetry import Log
 FRESH_S = 2.0
 ANSWER_S = 5.0
 MOST_ROWS = 200
-LONG = 24  # characters from which a cell wraps if there is no room
+LONG = 24  # The number of characters from which a cell wraps if there is no room.
 _NUMBER = re.compile(r"[0-9][0-9,.]*(?:%| ms)?")
 log = Log("weft.jobs.dashboard")
 

@@ -23,7 +23,7 @@ from weft.jobs.service import Health, JobService
 from weft.telemetry import Snapshot, read_snapshot
 
 _LANE_TITLES = {"task": "Tasks", "scrape": "Single pages", "site": "Sites"}
-_PROCESS_METRICS = (  # of a process: metric, label, format
+_PROCESS_METRICS = (  # What is shown of a process: metric, label, format.
     ("weft_process_resident_memory_bytes", "memory", text.size),
     ("weft_process_cpu_seconds_total", "cpu", text.duration),
     ("weft_process_open_fds", "files", text.count),

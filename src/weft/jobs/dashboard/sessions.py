@@ -24,7 +24,7 @@ from weft.jobs.api.access.keys import Keyring
 SECRET_FILE = "dashboard.secret"  # noqa: S105 (its name)
 SECRET_BYTES = 32
 LASTS_S = 12 * 3600
-MOST_COOKIES = 200  # of one name, in one request: more are ignored
+MOST_COOKIES = 200  # The number of cookies of one name that are read in a request.
 _COOKIE_VALUE = re.compile(r"([0-9a-f]{12})\.([0-9]{1,12})\.([0-9a-f]{64})")
 
 

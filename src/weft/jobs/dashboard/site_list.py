@@ -17,7 +17,7 @@ from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.service import JobService
 from weft.jobs.sites.status import SiteStatus
 
-MOST = 500  # sites on the page; `weft sites status` lists all
+MOST = 500  # The number of sites on the page; `weft sites status` lists all.
 _STATES = {
     "idle": ("", "Idle"),
     "waiting": ("PENDING", "Waiting"),

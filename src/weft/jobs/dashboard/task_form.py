@@ -35,7 +35,7 @@ from weft.jobs.service import JobService, Submission
 from weft.jobs.store.contract import Idempotency
 from weft.scraping import ExportFormat, Format, HookEvent, LinkUse, Scope
 
-TRY_S = 20.0  # a trial that takes longer is shown on its task's own page
+TRY_S = 20.0  # The time limit of a trial; a longer one is shown on its task's own page.
 MOST_FIELDS = 300
 EXCERPT = 3000
 # The fields of a task, by their control in the form. `formats` has checkboxes of its own; fields with a single value
@@ -44,7 +44,7 @@ _FIELDS = {name: schema for name, schema in SCRAPE.fields.items() if "const" not
 _NUMBER_FIELDS = [name for name, schema in _FIELDS.items() if "integer" in str(schema)]
 _LIST_FIELDS = [name for name, schema in _FIELDS.items() if schema.get("type") == "array"]
 _CHOICE_FIELDS = [name for name, schema in _FIELDS.items() if name == "login" or len(schema.get("enum", ())) > 1]
-_SWITCH_FIELDS = {  # their initial state
+_SWITCH_FIELDS = {  # The switches of the form, with their initial state.
     name: "on" if schema["default"] else "" for name, schema in _FIELDS.items() if schema.get("type") == "boolean"
 }
 Form = dict[str, list[str]]

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from weft.urls import MAX_LENGTH
 
-TITLE = 160  # characters of a title
+TITLE = 160  # The characters that are shown of a title.
 URL = 300
 # Control characters, direction marks and overrides, line separators, and invisible characters.
 _INVISIBLE_CHARACTERS = re.compile(

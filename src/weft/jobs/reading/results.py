@@ -27,11 +27,11 @@ from weft.records import Row
 from weft.scraping import ErrorClass
 from weft.store.warc.warc_records import RecordMaker
 
-ANSWER_BYTES = 8 << 20  # of bodies or records in one answer; an answer has at least one page
+ANSWER_BYTES = 8 << 20  # The bytes of bodies or records in one answer; an answer has at least one page.
 ROWS_AT_ONCE = 200
 COUNTED_TOGETHER = 2000  # events whose pages are counted in one query
 COUNTED_CRAWLS = 256
-KEPT_BYTES = 24 << 20  # of rendered documents that are cached
+KEPT_BYTES = 24 << 20  # The bytes of rendered documents that are cached.
 # Called with a wanted row, its number and the class of its error; returns how many bytes it adds to the answer.
 AddRow = Callable[[int, Row, ErrorClass | None], int]
 

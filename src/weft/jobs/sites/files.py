@@ -23,7 +23,7 @@ from weft.jobs.webhooks.webhook_model import HookSpec, problem_of_webhook
 from weft.scraping import Hooked, WebhookOrder
 from weft.supervise.schedule import check_zone, schedule_of
 
-LONGEST_FILE = 1 << 20  # bytes
+LONGEST_FILE = 1 << 20  # The limit in bytes.
 MOST_UNKNOWN = 20  # unknown fields that are named: finding the similar name for each takes time
 _FIELDS = SiteFile.__struct_fields__
 _TYPES = get_type_hints(SiteFile, include_extras=True) | {"webhook": Hooked | None}

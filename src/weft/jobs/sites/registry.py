@@ -34,7 +34,7 @@ from weft.jobs.store.sqlite_sites import SqliteLedger
 
 ENGINE_S = 1.0  # an engine that takes longer is not waited for
 POLL_S = 0.05
-MOST_SITES = 1000  # every step reads all of them
+MOST_SITES = 1000  # The most sites of a service: every step of the store reads all of them.
 
 
 class SiteRegistry:

@@ -26,7 +26,7 @@ from weft.jobs.errors import LeaseLost, StoreDamaged
 
 BUSY_S = 30.0
 TOGETHER = 200  # steps in one commit
-COPY_AFTER = 50  # commits
+COPY_AFTER = 50  # The number of commits between two checkpoints of SQLite's log.
 _T = TypeVar("_T")
 
 

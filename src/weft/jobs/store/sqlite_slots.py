@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS waiting (task TEXT PRIMARY KEY, lane TEXT NOT NULL, o
   is_ready INTEGER NOT NULL, turn INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS waiting_by_lane ON waiting (lane, is_ready, owner, turn);
 """
-HOLDS_ONE = "id NOT IN (SELECT task FROM waiting)"  # of a task that has started
+HOLDS_ONE = "id NOT IN (SELECT task FROM waiting)"  # The SQL condition that a started task holds a slot.
 _STARTED = (TaskState.RUNNING, TaskState.PAUSED)
 
 

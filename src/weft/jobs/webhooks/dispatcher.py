@@ -41,8 +41,8 @@ from weft.telemetry import Log
 POLL_S = 0.1  # interval between reads of the due hooks
 QUIET_S = 0.25  # interval between reads of one hook that had no events
 ANSWER_S = 10.0  # timeout for a receiver
-ANSWER_BYTES = 1024  # bytes of its answer that are read
-AT_ONCE = 64  # deliveries in flight
+ANSWER_BYTES = 1024  # The bytes that are read of a receiver's answer.
+AT_ONCE = 64  # The number of deliveries in flight.
 OF_ONE_HOST = 8
 DUE_AT_ONCE = 1000
 KEEP_S = 0.5  # seconds of deliveries that a kill may repeat

@@ -28,13 +28,13 @@ STARTED = 0  # the number of a task's start
 # The cursor after a task's end. The end's own number will not do: the engine's last event has it, and the cursor may
 # pass it before the store knows that the task has ended.
 END = 1 << 62
-MOST_METADATA = 16 * 1024  # bytes
+MOST_METADATA = 16 * 1024  # The limit in bytes.
 DEEPEST_METADATA = 32
 _HOUR_S = 3600.0
 # After each consecutive failure; the last one is repeated.
 DELAYS_S = (5.0, 30.0, 120.0, 600.0, 1800.0, _HOUR_S, 2 * _HOUR_S, 4 * _HOUR_S)
 TRIED_S = 24 * _HOUR_S  # how long one delivery is retried
-KEPT_S = 72 * _HOUR_S  # after its task's end: a hook is closed then, delivered or not
+KEPT_S = 72 * _HOUR_S  # How long after its task's end a hook is closed, delivered or not.
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 # Headers that the connection or the signature depends on: set by us alone.

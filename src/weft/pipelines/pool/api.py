@@ -250,7 +250,7 @@ class _InterruptGuard:
     the block it does what Python's own does. A program with a handler of its own keeps it."""
 
     def __init__(self) -> None:
-        self._streams_open = self._has_come = False
+        self._is_inside = self._has_come = False
         self._streams = 0
 
     def begin(self) -> bool:
@@ -271,15 +271,15 @@ class _InterruptGuard:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """The handler of SIGINT."""
-        if not self._streams_open:
+        if not self._is_inside:
             signal.default_int_handler(number, frame)
         self._has_come = True
 
     def __enter__(self) -> None:
-        self._streams_open = True
+        self._is_inside = True
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._streams_open = False
+        self._is_inside = False
         if self._has_come:
             self._has_come = False
             raise KeyboardInterrupt

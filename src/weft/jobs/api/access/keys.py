@@ -31,8 +31,8 @@ from weft.jobs.api.access.listed_keys import digest_of, read_listed
 from weft.telemetry import Log
 
 log = Log("weft.jobs.api")
-_NEVER_READ = object()  # equal to no stamp of a file
-LONGEST_KEY = 4096  # characters
+_NEVER_READ = object()  # A stamp that equals that of no file.
+LONGEST_KEY = 4096  # The longest text in characters.
 _KEY_TEXT = re.compile(r"weft_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 
 
