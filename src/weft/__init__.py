@@ -8,8 +8,6 @@ and `weft.AsyncEngine` run many crawls at once.
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ _NAMES = {
     "StoredPages": "weft.crawl.reports.stored_pages",
     "Supervisor": "weft.system.supervisor",
     "arun": "weft.crawl.items.item_iteration",
-    "crawl": "weft.crawl.page_iteration",
+    "crawl": "weft.crawl",
     "run": "weft.crawl.items.item_iteration",
     "try_spider": "weft.spiders.trying",
 }
@@ -59,23 +57,9 @@ def __getattr__(name: str) -> Any:
         return import_module("weft.system.supervisor").Supervisor
     if name not in _NAMES:
         raise AttributeError(f"module 'weft' has no attribute {name!r}")
-    return getattr(import_module(_NAMES[name]), name)
+    module = import_module(_NAMES[name])
+    return module if name == "crawl" else getattr(module, name)
 
 
 def __dir__() -> list[str]:
     return sorted([*_NAMES, "__version__"])
-
-
-class _Weft(ModuleType):
-    """`weft.crawl` is the function, also after an import of the package of that name, which would replace it."""
-
-    @property
-    def crawl(self) -> Any:
-        return __getattr__("crawl")
-
-    @crawl.setter
-    def crawl(self, _package: ModuleType) -> None:
-        """Called by the import of `weft.crawl`."""
-
-
-sys.modules[__name__].__class__ = _Weft

@@ -60,7 +60,7 @@ _COUNT = re.compile(rb"[0-9]{1,18}")  # anybody can write to a hash: what is no 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What became of a claim: `word` is ok, late, no_epoch or epoch; `granted` has a value for each id."""
+    """What became of a claim: `word` is ok, late, clock, no_epoch or epoch; `granted` has a value for each id."""
 
     word: str
     granted: tuple[bool, ...]
@@ -131,10 +131,12 @@ class Broker:
 
     # -- tasks
 
-    def claim(self, ids: Sequence[str], *, until_ms: int, slot: str = "", epoch: int = 0, most: int = 1) -> Claim:
+    def claim(
+        self, ids: Sequence[str], *, until_ms: int, made_ms: int = 0, slot: str = "", epoch: int = 0, most: int = 1
+    ) -> Claim:
         """Claims the ids of a task, all in one call; what was claimed `most` times before is not granted."""
         keys = [self.key(f"epoch:{slot}"), *(self.key(f"claim:{one}") for one in ids)]
-        reply = self._run("claim", keys, ["" if not slot else epoch, until_ms, most, self._claim_ms])
+        reply = self._run("claim", keys, ["" if not slot else epoch, until_ms, most, self._claim_ms, made_ms])
         granted = tuple(bool(one) for one in reply[2:]) or (False,) * len(ids)
         return Claim(_text(reply[1]), granted, max(0.0, (until_ms - int(reply[0])) / 1000))
 

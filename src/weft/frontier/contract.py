@@ -106,7 +106,8 @@ class Slots(Struct, frozen=True, gc=False):
     slow: int
 
 
-Router = Callable[[Lease], HandRoute | None]
+# The route of a lease that is claimed at this time (monotonic), from which its deadlines count.
+Router = Callable[[Lease, float], HandRoute | None]
 
 
 class EndedLease(Struct, frozen=True, gc=False):

@@ -22,7 +22,8 @@ def checked_login(config: Config, named: LoginsSection | None = None) -> FormLog
         check_login(login)
         filled_in(login)
         filled_actions(login)
-        if login.actions and (trouble := browser_trouble(config.fetch)):
+        by_hands = config.fetch.hands == "cluster"
+        if login.actions and not by_hands and (trouble := browser_trouble(config.fetch)):
             raise BadInput(f"login: its actions need a browser: {trouble}")
     return login
 

@@ -203,7 +203,7 @@ class EmbeddedLeases:
             item.about, item.offsite, item.attempt, owner, self.epoch, now + section.lease_s, delay_s,
             request,
         )  # fmt: skip
-        by_hand = route(lease) if route is not None else None
+        by_hand = route(lease, now) if route is not None else None
         if by_hand is not None:
             lease = msgspec.structs.replace(lease, deadline=now + by_hand.lease_s)
         live = self._live[item.item] = LiveLease(lease, site, queue, item)

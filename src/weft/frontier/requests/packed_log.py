@@ -12,7 +12,7 @@ import struct
 from array import array
 from collections.abc import Callable, Collection, Iterator
 from heapq import merge
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from math import inf
 from pathlib import Path
 from sys import intern
@@ -42,6 +42,7 @@ _ENDS = struct.Struct("<II")
 _EDGE = len(MAGIC) + _ENDS.size
 _MOST_INDEX = 1 << 28
 _MOST_FRAME = 1 << 31
+_CHUNK_BYTES = 1 << 16
 _STARTS = (log_packing.START, log_packing.ROBOTS_START)
 _NOTES = (log_packing.ROBOTS, log_packing.CRAWL, log_packing.BOOT)
 Takes = Callable[[str, str], bool]  # whether requests of a pair of key and origin are read
@@ -124,30 +125,32 @@ class LogPart:
         head = self._frame(self.index.blocks[bucket].head, log_packing.BlockHeader)
         return any(text in head.origins or text in head.keys for text in texts)
 
-    def robots(self, slot: str, takes: Callable[[str], bool]) -> list[RobotsKnown]:
-        """The robots.txt files that came into force in this part, of the accepted origins."""
-        return [
-            RobotsKnown(at / 1e6, intern(digest), origin, slot)  # many sites have equal files
-            for origin, digest, at in self._robots_rows()
-            if takes(origin.rpartition(" ")[2])
-        ]
-
-    def _robots_rows(self) -> Iterator[tuple[str, str, int]]:
+    def robots(self, slot: str, origins: Collection[bytes]) -> list[RobotsKnown]:
+        """The robots.txt files of some origins that came into force in this part. A part may have a hundred thousand:
+        those of others are passed over without an object for each.
+        """
         columns = self._frame(self.index.robots, log_packing.RobotsColumns)
         if not columns.origins:
-            return iter(())
-        return zip(_lines(columns.origins), _lines(columns.digests), _steps(columns.ats), strict=True)
+            return []
+        has_trust = b" " in columns.origins
+        texts = chain.from_iterable(_chunks(columns.origins))
+        wanted = [
+            (number, text)
+            for number, text in enumerate(texts)
+            if (text.rpartition(b" ")[2] if has_trust else text) in origins
+        ]
+        return _robots_at(columns, wanted, slot)
 
     def _robots_of(self, body: log_packing.BlockColumns, slot: str) -> dict[int, RobotsKnown]:
-        """The robots.txt files that a block's notes name, by their numbers: a part may have a hundred thousand."""
+        """The robots.txt files that a block's notes name, by their numbers."""
         kinds = (kind for kind in body.kinds if kind in _NOTES)
         notes = zip(kinds, unpacked_ints(body.notes), strict=True)
-        wanted = {number for kind, number in notes if kind == log_packing.ROBOTS}
-        return {
-            number: RobotsKnown(at / 1e6, intern(digest), origin, slot)
-            for number, (origin, digest, at) in enumerate(self._robots_rows())
-            if number in wanted
-        }
+        named = {number for kind, number in notes if kind == log_packing.ROBOTS}
+        columns = self._frame(self.index.robots, log_packing.RobotsColumns)
+        texts = chain.from_iterable(_chunks(columns.origins))
+        wanted = [(number, text) for number, text in enumerate(texts) if number in named]
+        numbers = (number for number, _ in wanted)
+        return dict(zip(numbers, _robots_at(columns, wanted, slot), strict=True))
 
     def events(
         self,
@@ -325,13 +328,31 @@ def _timed(lines: Iterator[Line]) -> Iterator[tuple[float, Line]]:
         yield latest, line
 
 
-def _lines(text: bytes) -> Iterator[str]:
-    """The lines of a column of texts, one at a time: a list of them takes several times the memory of the column."""
+def _chunks(text: bytes) -> Iterator[list[bytes]]:
+    """The lines of a column of texts, some at a time: a list of all takes several times the memory of the column."""
     at = 0
-    while (end := text.find(b"\n", at)) >= 0:
-        yield text[at:end].decode()
+    while (end := text.find(b"\n", at + _CHUNK_BYTES)) >= 0:
+        yield text[at:end].split(b"\n")
         at = end + 1
-    yield text[at:].decode()
+    yield text[at:].split(b"\n")
+
+
+def _lines(text: bytes) -> Iterator[str]:
+    return map(bytes.decode, chain.from_iterable(_chunks(text)))
+
+
+def _robots_at(columns: log_packing.RobotsColumns, wanted: list[tuple[int, bytes]], slot: str) -> list[RobotsKnown]:
+    """Some of a part's robots.txt files: their numbers, which increase, and origins."""
+    if not wanted:
+        return []
+    numbers = {number for number, _ in wanted}
+    texts = enumerate(chain.from_iterable(_chunks(columns.digests)))
+    digests = [intern(text.decode()) for number, text in texts if number in numbers]  # many sites have equal files
+    ats = array("q", _steps(columns.ats))
+    return [
+        RobotsKnown(ats[number] / 1e6, digest, origin.decode(), slot)
+        for (number, origin), digest in zip(wanted, digests, strict=True)
+    ]
 
 
 def _steps(data: bytes) -> Iterator[int]:

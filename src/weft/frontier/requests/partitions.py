@@ -238,9 +238,9 @@ class LogReader:
         def takes(key: str, _: str) -> bool:
             return key in keys if keys is not None else _is_in(key, partition)
 
-        is_all = keys is None and partition.shares == 1
+        is_all, wanted = keys is None and partition.shares == 1, _texts(origins)
         texts = None if keys is None else _texts(keys)
-        yield from self._before(slot, span, origins)
+        yield from self._before(slot, span, wanted)
         yield from self._in_flight(slot, span, partition, takes)
         for entry in self._slots[slot][span]:
             if isinstance(entry, PackedLogFile):
@@ -249,7 +249,7 @@ class LogReader:
             try:
                 yield from entry.events(partition.bucket, slot, None if is_all else takes, partition.span, texts=texts)
                 yield from entry.settings(slot)
-                yield from entry.robots(slot, origins.__contains__)
+                yield from entry.robots(slot, wanted)
             except (Unjudged, FileNotFoundError) as error:
                 self._lose(entry, partition, error)
                 yield Lost(0.0, slot)
@@ -263,7 +263,7 @@ class LogReader:
         why = f"{why} (block {partition.bucket + 1} of {BUCKETS})"
         self.losses.add(Loss(name, since, until, index.blocks[partition.bucket].requests, why))
 
-    def _before(self, slot: str, span: slice, origins: set[str]) -> Iterator[Line]:
+    def _before(self, slot: str, span: slice, origins: frozenset[bytes]) -> Iterator[Line]:
         """The state at the beginning of a range: the opening, settings and robots.txt files of the parts before it."""
         behind = [entry for entry in self._slots[slot][: span.start] if isinstance(entry, LogPart)]
         if not behind or not origins:
@@ -279,8 +279,8 @@ class LogReader:
                 if not missing:
                     return
                 # State at the end of the part: the last record of an origin is in force.
-                found = {line.origin: line for line in part.robots(slot, missing.__contains__)}
-                missing -= {origin.rpartition(" ")[2] for origin in found}
+                found = {line.origin: line for line in part.robots(slot, missing)}
+                missing -= {origin.rpartition(" ")[2].encode() for origin in found}
                 yield from found.values()
         except (Unjudged, FileNotFoundError):
             yield Lost(0.0, slot)

@@ -60,6 +60,7 @@ def last_requests(
     longer ago than the longest delay of any crawl, and their own."""
     started: dict[int, tuple[str, float, float]] = {}
     running: dict[str, int] = {}
+    at_hands: dict[str, float] = {}  # by key: the deadline of what a hand may still send
     recent = RecentRequests({})
     last = recent.ended
     hidden = False  # a line since the last opening could not be read
@@ -77,6 +78,7 @@ def last_requests(
             is_of_this_boot = event.boot == boot_id()
             if not is_of_this_boot:
                 last.clear()
+                at_hands.clear()
                 recent.unsure_at = None
             elif hidden:
                 recent.unsure_at = min(event.at, now)  # the process that opened it then also waited from there
@@ -88,7 +90,7 @@ def last_requests(
         elif isinstance(event, RequestStart):
             started[event.item] = event.key, event.at, event.lasts_s
             running[event.key] = running.get(event.key, 0) + 1
-            last[event.key] = _latest_end(last.get(event.key, 0.0), event)
+            _note_start(event, last, at_hands)
         elif (ended := started.pop(event.item, None)) is not None:
             key, began, lasts_s = ended
             running[key] -= 1
@@ -99,16 +101,23 @@ def last_requests(
                 hidden = True
             elif not running[key]:
                 last[key] = event.at
+                at_hands.pop(key, None)
     if hidden:
         recent.unsure_at = now
+    for key, deadline in at_hands.items():
+        # An unknown end of another request is now at the latest, because its process is gone; a hand is not.
+        if (known := last[key]) is not None or deadline > now:
+            last[key] = max(known or 0.0, deadline)
     return recent
 
 
-def _latest_end(known: float | None, request: RequestStart) -> float | None:
-    """When a site's requests are over at the latest, if no end of this one is found; None: that is not known."""
-    if not request.lasts_s or known is None:
-        return None
-    return max(known, request.at + request.lasts_s)
+def _note_start(request: RequestStart, last: dict[str, float | None], at_hands: dict[str, float]) -> None:
+    """Records when a site's requests are over at the latest, if no end of this one is found."""
+    if request.lasts_s:
+        last.setdefault(request.key, 0.0)
+        at_hands[request.key] = max(at_hands.get(request.key, 0.0), request.at + request.lasts_s)
+    else:
+        last[request.key] = None
 
 
 def missing_bytes(folder: Path, place: tuple[str, int] | None) -> int:

@@ -250,3 +250,13 @@ def test_a_site_is_not_asked_early_after_damage_to_the_log(tmp_path: Path, damag
     due = frontier.leases.next_due()
     frontier.close()
     assert due == pytest.approx(1030.0 if damage == "none" else 1050.0, abs=0.5)
+
+
+def test_what_a_hand_has_is_waited_for_also_behind_an_end_that_is_unknown(tmp_path: Path) -> None:
+    for began, hand, lasts_s in ((10.0, "", 0.0), (20.0, "hand", 60.0)):  # each in a process that is killed
+        log = RequestLog(tmp_path, began)
+        log.start(int(began), began, "a.test", 1.0, 1, "http://a.test/", hand=hand, lasts_s=lasts_s)
+        log.flush()
+        log.close()
+    assert last_requests(tmp_path, 0.0, 30.0).ended == {"a.test": 80.0}
+    assert last_requests(tmp_path, 0.0, 90.0).ended == {"a.test": None}, "the other one may have ended only now"
