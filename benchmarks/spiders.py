@@ -31,7 +31,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from weft.frontier.clock import FOLDER
+from weft.frontier.clock import FOLDER_VARIABLE
 from weft.testing.web import synthetic_web
 
 RUNS = 3
@@ -131,7 +131,11 @@ def run_once(command: list[str], addresses: list[str], delay: float, pages: int)
         (folder / "three.py").write_text(SCRAPY_SPIDER)
         (folder / "machine").mkdir()
         seeds = " ".join(f"http://{address}:{PORT}/" for address in addresses)
-        own = {"SEEDS": seeds, "DELAY": str(delay), FOLDER: str(folder / "machine")}  # no other crawl is waited for
+        own = {
+            "SEEDS": seeds,
+            "DELAY": str(delay),
+            FOLDER_VARIABLE: str(folder / "machine"),
+        }  # no other crawl is waited for
         environment = _environment() | own
         before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         subprocess.run(command, env=environment, cwd=folder, check=True)

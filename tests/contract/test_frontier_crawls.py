@@ -200,7 +200,7 @@ def test_what_is_forgotten_is_gone_in_pieces_and_no_item_number_comes_again(make
         frontier.queue.admit(other, [page(f"http://a/{number}")])
         frontier.durability.commit()
     frontier.crawls.close_crawl(other)
-    frontier.crawls.closed(other)
+    frontier.crawls.forget_closed_crawl(other)
     frontier.durability.commit()
     assert not frontier.crawls.forget_crawls([other], at_most=5)
     frontier = brought_back(harness)
@@ -446,7 +446,7 @@ def test_numbers_of_crawls_are_never_given_out_again(make_embedded: MakeEmbedded
         frontier.queue.admit(numbers[-1], pages("a", 1))
         frontier.durability.commit()
         frontier.crawls.close_crawl(numbers[-1])
-        frontier.crawls.closed(numbers[-1])
+        frontier.crawls.forget_closed_crawl(numbers[-1])
         frontier.durability.commit()
         while not frontier.crawls.forget_crawls([numbers][-1]):
             pass
@@ -464,7 +464,7 @@ def test_another_crawl_of_the_site_goes_on_while_one_is_forgotten(make_embedded:
     assert (robots.purpose, robots.crawl) == (Purpose.ROBOTS, other)
     frontier.queue.admit(harness.crawl, pages("a", 3))
     frontier.crawls.close_crawl(other)
-    frontier.crawls.closed(other)
+    frontier.crawls.forget_closed_crawl(other)
     frontier.durability.commit()
     while not frontier.crawls.forget_crawls([other], at_most=3):
         pass
@@ -532,7 +532,7 @@ def test_what_is_not_acknowledged_of_one_crawl_outlasts_another_that_is_forgotte
         assert frontier.leases.finish([EndedLease(lease, End.PAGE)], batch=1) == [True]
     frontier.durability.commit()
     frontier.crawls.close_crawl(other)
-    frontier.crawls.closed(other)
+    frontier.crawls.forget_closed_crawl(other)
     while not frontier.crawls.forget_crawls([other]):
         pass
     frontier.durability.acknowledge(1)

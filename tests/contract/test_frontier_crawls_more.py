@@ -23,7 +23,7 @@ from harnesses import (
     walked,
 )
 
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease
+from weft.frontier.contract import CrawlLimits, End, EndedLease, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.requests import RequestEnd, RequestStart, read_events
 from weft.records import Found, Lease, Purpose
@@ -219,11 +219,11 @@ def test_of_two_crawls_with_one_name_the_other_has_it_when_one_ends(make_embedde
     named = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
     assert named in (older, newer)
     frontier.crawls.close_crawl(named)
-    frontier.crawls.closed(named)
+    frontier.crawls.forget_closed_crawl(named)
     left = older + newer - named
     assert frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0)) == left
     frontier.crawls.close_crawl(left)
-    frontier.crawls.closed(left)
+    frontier.crawls.forget_closed_crawl(left)
     assert frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0)) > newer
 
 
@@ -240,7 +240,7 @@ def test_the_end_of_the_unnamed_one_of_two_leaves_the_name_to_the_other(make_emb
     named = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
     unnamed = older + newer - named
     frontier.crawls.close_crawl(unnamed)
-    frontier.crawls.closed(unnamed)
+    frontier.crawls.forget_closed_crawl(unnamed)
     assert frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0)) == named
 
 
@@ -406,7 +406,7 @@ def test_a_robots_txt_that_one_crawl_will_not_ask_for_again_is_asked_for_by_anot
         if not isinstance(frontier, EmbeddedFrontier):
             pytest.skip(NO_ENDS)
         frontier.crawls.close_crawl(other)
-        frontier.crawls.closed(other)
+        frontier.crawls.forget_closed_crawl(other)
         frontier.durability.commit()
         while not frontier.crawls.forget_crawls([other]):
             pass
@@ -449,7 +449,7 @@ def test_leases_that_are_over_keep_no_other_from_ending(make: Make) -> None:
     frontier.queue.admit(harness.crawl, [*pages("a", 2), *pages("b", 2)])
     leases = frontier.leases.claim("me", 4)
     done(harness, leases[0])
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True) for lease in leases])
     assert frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases]) == [False, True, True, True]
     frontier.durability.commit()
     assert [logged(harness, lease)[1:] for lease in leases] == [["-"]] * 4
@@ -467,7 +467,7 @@ def test_a_lease_of_a_crawl_that_is_over_expires_without_a_trace(make_embedded: 
     frontier.queue.admit(other, pages("a", 2))
     lease = claim_one(harness)
     frontier.crawls.close_crawl(other)
-    frontier.crawls.closed(other)
+    frontier.crawls.forget_closed_crawl(other)
     frontier.durability.commit()
     harness.advance(lease.deadline - harness.time + 1.0)
     assert frontier.leases.claim("me", 9) == []
@@ -490,7 +490,7 @@ def test_what_waits_for_the_place_of_a_lease_of_a_crawl_that_is_over_has_it_when
     frontier.queue.admit(harness.crawl, pages("a", 1))
     assert frontier.leases.claim("me", 9) == []
     frontier.crawls.close_crawl(other)
-    frontier.crawls.closed(other)
+    frontier.crawls.forget_closed_crawl(other)
     harness.advance(lease.deadline - harness.time + 1.0)
     assert frontier.leases.claim("me", 9) == [], "nobody knows when it ended"
     harness.advance(1.1)

@@ -14,7 +14,7 @@ import pytest
 from harnesses import Harness
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlCounts, CrawlLimits, End, Ended, EndedLease, RobotsRecord
+from weft.frontier.contract import CrawlCounts, CrawlLimits, End, EndedLease, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, Lease, Purpose
 
@@ -212,7 +212,7 @@ class Life:
         if self.out:
             lease = self.out.pop(self.chance.randrange(len(self.out)))
             self.cooled.append(lease)
-            self.frontier.leases.cool([Ended(lease, self.frontier.now(), ok=True)])
+            self.frontier.leases.cool([TransferEnd(lease, self.frontier.now(), ok=True)])
             site = self.sites[host_of(lease.url)]
             site.end()
             site.ended = self.harness.time
@@ -255,7 +255,7 @@ class Life:
             del self.tenants[crawl]
             self.frontier.crawls.close_crawl(crawl)
             if self.chance.random() < 0.7:
-                self.frontier.crawls.closed(crawl)
+                self.frontier.crawls.forget_closed_crawl(crawl)
                 self.frontier.durability.commit()
                 while not self.frontier.crawls.forget_crawls([crawl], 50):
                     pass

@@ -88,7 +88,7 @@ def test_a_crawl_over_tls_has_its_large_pages_by_the_broker_and_by_a_shared_fold
             assert [*audited(crawler.data_dir).hands] == [cluster.hands[0].name], "credentials go to it, too"
             store = PageStore.open([crawler.data_dir], read_only=True)
             (large,) = [row for row in crawler.rows() if row.url.endswith(".txt")]
-            http = store.read(large).http
+            http = store.read_page(large).http
             store.abandon()
             assert http is not None and http.body == LARGE
         assert shared.is_dir(), "the second crawl's page was there"

@@ -25,7 +25,7 @@ from quotes_site import Asked, QuotesSite
 from scrapy_runs import NAMES, SPIDERS, by_scrapy, expected, in_order
 from scrapy_site import scrapy_site
 
-from weft.frontier.clock import FOLDER
+from weft.frontier.clock import FOLDER_VARIABLE
 
 AT_ONCE = 3
 KILLS = int(os.environ.get("WEFT_TEST_SPIDER_KILLS", "3"))
@@ -59,7 +59,7 @@ def alone(folder: Path) -> dict[str, str]:
     """As if this was the only crawl of the machine: all of them ask 127.0.0.1."""
     machine = folder / "machine"
     machine.mkdir(exist_ok=True)
-    return environment(**{FOLDER: str(machine)})
+    return environment(**{FOLDER_VARIABLE: str(machine)})
 
 
 def weft_command_in(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:

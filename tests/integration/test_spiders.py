@@ -87,10 +87,10 @@ def test_the_tutorial_from_its_start_to_its_files(site: QuotesSite, tmp_path: Pa
 
     # The rows say how each page was asked for; a POST stands beside the page of its URL.
     store = PageStore.open([data], read_only=True)
-    rows_of = {row.method: row for row in store.for_url(f"{site.url}search")}
+    rows_of = {row.method: row for row in store.rows_of_url(f"{site.url}search")}
     assert set(rows_of) == {"GET", "POST"}
     assert len(rows_of["POST"].request_digest) == 64
-    assert store.for_url(site.url)[0].method == "GET"
+    assert store.rows_of_url(site.url)[0].method == "GET"
     store.close()
     shown = weft_command("get", data, f"{site.url}search")
     assert "csrf" not in shown.stdout
@@ -207,7 +207,7 @@ class Hooks(weft.Spider):
     file, data, out = spider_file(tmp_path, text), tmp_path / "data", tmp_path / "out.jsonl"
     summary = run(file, "--data-dir", data, "-o", out, "--spider-workers", 1, code=3)
     assert "30 pages" in summary
-    assert f"Continue: weft crawl --resume -o {out} " in summary  # with its file, or that would lack what comes next
+    assert f"Continue: weft run --resume -o {out} " in summary  # with its file, or that would lack what comes next
     first = [item["n"] for item in lines(out) if "n" in item]
     assert sorted(first) == list(range(len(first)))  # by their priority
     run("--resume", "--data-dir", data, "-o", out, "--max-pages", 2000)
@@ -346,7 +346,7 @@ def test_the_python_names_are_discoverable() -> None:
     import pydoc
 
     import_module("weft.crawl.start")  # the package of that name does not replace the function
-    assert "function crawl in module" in pydoc.render_doc(weft.crawl)
+    assert "function weft.crawl" in pydoc.render_doc(weft.crawl)
     assert {"crawl", "run", "arun", "Spider", "Page", "Request", "try_spider", "Engine"} <= set(dir(weft))
     assert not {"TYPE_CHECKING", "Any", "annotations"} & set(dir(weft))
     assert all(getattr(weft, name) is not None for name in dir(weft))

@@ -35,11 +35,11 @@ from weft.errors import BadInput, Busy, ServerAway, ServerFull
 from weft.frontier.redis.connection import (
     SCHEMES,
     RedisSettings,
-    Trouble,
-    address,
+    ServerTrouble,
+    address_without_password,
     classify,
     connect,
-    describe,
+    error_message,
 )
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Broker:
     ) -> None:
         check_address(url)
         self.url, self.cluster_id = url, cluster_id
-        self.where = address(url)
+        self.where = address_without_password(url)
         self._claim_ms = int(1000 * max(CLAIM_S, 2 * visibility_s))
         with _named():
             self._client = connect(url, RedisSettings(socket_timeout_s=timeout_s, connect_timeout_s=timeout_s))
@@ -278,8 +278,8 @@ class Broker:
                 f"{self.where}: another program writes to this cluster's keys (WRONGTYPE): give the cluster a database "
                 "of its own, and delete the keys that begin with `weft:` in this one"
             )
-        kind = {Trouble.AWAY: ServerAway, Trouble.FULL: ServerFull}.get(classify(error), BadInput)
-        return kind(f"{self.where}: {_for_a_cluster(describe(error))}")
+        kind = {ServerTrouble.AWAY: ServerAway, ServerTrouble.FULL: ServerFull}.get(classify(error), BadInput)
+        return kind(f"{self.where}: {_for_a_cluster(error_message(error))}")
 
 
 def check_address(url: str) -> None:

@@ -21,7 +21,7 @@ from weft.engine.user_code.calls import Code, Loading, encode
 from weft.engine.user_code.sources import PRELOADED
 from weft.errors import BadInput
 from weft.records import Row
-from weft.store.index.query import Where
+from weft.store.index.query import RowFilter
 from weft.store.pages import PageStore
 
 AHEAD = 64  # pages that are being processed by child processes
@@ -98,7 +98,7 @@ class _ExtractionPass:
 
     def _pages_in_progress(self) -> Iterator[tuple[Row, PendingPage]]:
         some: list[Row] = []
-        for row in self._store.rows(Where(stored=True)):
+        for row in self._store.rows(RowFilter(stored=True)):
             if 200 <= row.status < 300 and row.warc_file:
                 some.append(row)
             if len(some) == _ROWS_TOGETHER:

@@ -19,7 +19,7 @@ from weft.engine.user_code.calls import CallResult, decode_output
 from weft.errors import unreadable
 from weft.files import replace_file
 from weft.records import Reason, Row
-from weft.store.index.query import Where
+from weft.store.index.query import RowFilter
 from weft.store.pages import PageStore
 
 EXAMPLES = 3
@@ -100,7 +100,7 @@ def _count_unresolved(store: PageStore, error: str, ever: int, now: int) -> int:
 
 
 def _unresolved_rows(store: PageStore, error: str) -> Iterator[Row]:
-    rows = store.rows(Where(error=error))
+    rows = store.rows(RowFilter(error=error))
     while some := list(islice(rows, _ROWS_TOGETHER)):
         outputs = store.outputs_of([row.item for row in some])
         yield from (row for row in some if not has_come_again(store, row, outputs.get(row.item)))
@@ -112,12 +112,12 @@ def _is_failure(error: str) -> bool:
 
 def _cause_of_error(store: PageStore, error: str, count: int) -> FailureCause:
     is_callback = error.startswith(CALLBACK_ERROR)
-    rows = list(islice(_unresolved_rows(store, error) if is_callback else store.rows(Where(error=error)), EXAMPLES))
+    rows = list(islice(_unresolved_rows(store, error) if is_callback else store.rows(RowFilter(error=error)), EXAMPLES))
     outputs = store.outputs_of([row.item for row in rows]) if is_callback else {}
     traces = (decode_output(output.data).traceback for output in outputs.values())
     return FailureCause(error, count, [row.url for row in rows], next(filter(None, traces), ""))
 
 
 def _cause_of_status(store: PageStore, status: int, count: int) -> FailureCause:
-    rows = islice(store.rows(Where(status=status)), EXAMPLES)
+    rows = islice(store.rows(RowFilter(status=status)), EXAMPLES)
     return FailureCause(f"HTTP {status}", count, [row.url for row in rows])

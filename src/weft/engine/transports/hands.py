@@ -21,7 +21,7 @@ from weft.fetch.remote.contract import Connect, HandDispatcher, HandFacts, Remot
 from weft.fetch.remote.messages import FetchTask
 from weft.fetch.remote.pool import LOST_S, HandPool
 from weft.fetch.remote.remote_client import RemoteTransport
-from weft.frontier.contract import Router
+from weft.frontier.contract import HandRouter
 from weft.records import HandRoute, Lease
 
 CONNECT = "weft.cluster.brain:connect"
@@ -140,7 +140,7 @@ class Hands:
         return why
 
     @property
-    def router(self) -> Router | None:
+    def router(self) -> HandRouter | None:
         """What decides at a claim which of them makes a request; None while no crawl uses them."""
         return self._route_lease if self._pool is not None else None
 

@@ -41,7 +41,7 @@ class StoredVisits:
     """Earlier visits from the pages that are stored when this object is made."""
 
     def __init__(self, store: PageStore) -> None:
-        self._pages = store.known()
+        self._pages = store.known_pages()
 
     def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, EarlierVisit]:
         """The earlier visits of those URLs at which there was a whole page."""
