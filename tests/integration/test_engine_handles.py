@@ -425,7 +425,7 @@ def test_the_events_of_all_crawls_are_read_without_the_records_of_all(
         ended(engine, name)
     engine.forget("gone")
     read = list[int]()
-    happened = PageStore.happened
+    happened = PageStore.rows_and_changes
 
     def counted(store: PageStore, crawl: int, after: int, limit: int) -> Any:
         rows, changes = happened(store, crawl, after, limit)
@@ -436,7 +436,7 @@ def test_the_events_of_all_crawls_are_read_without_the_records_of_all(
         raise AssertionError("the records of all crawls were read")
 
     monkeypatch.setattr(PageStore, "crawls", all_records)
-    monkeypatch.setattr(PageStore, "happened", counted)
+    monkeypatch.setattr(PageStore, "rows_and_changes", counted)
     events = list(engine.events(follow=False))
     assert {"some", "other"} <= {event.crawl for event in events} and "gone" not in {event.crawl for event in events}
     assert sum(read) <= 2 * len(events), "what is read is in proportion to the events"

@@ -12,7 +12,8 @@ import pytest
 SRC = Path(__file__).parents[2] / "src" / "weft"
 GROUND = {
     "alive", "bodies", "compiled", "config", "credentials", "errors", "files", "frames", "logins", "names", "patterns",
-    "plain_links", "records", "removal", "scraping", "sealed", "secret_files", "telemetry", "urls", "__init__",
+    "plain_links", "records", "references", "removal", "scraping", "sealed", "secret_files", "telemetry", "urls",
+    "__init__",
 }  # fmt: skip
 PARTS = {"frontier", "fetch", "extract", "store", "supervise"}
 PRODUCTS = {"crawl", "jobs", "pipelines", "spiders"}

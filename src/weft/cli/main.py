@@ -138,7 +138,8 @@ def run(args: list[str]) -> int:
     except NoCrawl as error:
         import shlex
 
-        _complain(f"{error}\nweft crawl URL --data-dir {shlex.quote(str(error.home))}")
+        command = "weft run FILE.py" if args[:1] == ["run"] else "weft crawl URL"
+        _complain(f"{error}\n{command} --data-dir {shlex.quote(str(error.home))}")
         return error.exit_code
     except WeftError as error:
         _complain(_for_a_key(error) or str(error))

@@ -247,6 +247,10 @@ class LoginSection(Section, frozen=True, kw_only=True):
         dict[str, Any],
         Help("login by a form: a mapping, or a YAML file with one"),
     ] = field(default_factory=dict)
+    login_failure: Annotated[
+        Literal["pause", "end"] | None,
+        Tuning("what a failed login does: pause, until `weft resume`, or end; none: pause where a terminal shows it"),
+    ] = None
 
 
 class LoginsSection(Section, frozen=True, kw_only=True):

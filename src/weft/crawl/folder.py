@@ -6,6 +6,7 @@
     DATA/crawls/crawl/origins.txt      the origins that its credentials are sent to, one a line, if it has credentials
     DATA/crawls/crawl/yielded.json     which pages `weft.crawl` has yielded (see yielded.py)
     DATA/crawls/crawl/spider.json      the description of its user code when it was last started or resumed
+    DATA/crawls/crawl/closing.json     what its user code raised when the crawl ended last (see items/failures.py)
     DATA/crawls/crawl/recrawl-N.json   where the last recrawl of pod N began
 
 Invariant: settings and seeds are on the disk before engine.json is. Data dirs that Weft creates are accessible only to

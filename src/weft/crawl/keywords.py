@@ -107,6 +107,7 @@ class Settings(TypedDict, total=False):
     max_duration: float | None
     max_pages_per_domain: int | None
     login: Mapping[str, object] | FormLogin | Path
+    login_failure: Literal["end", "pause"] | None
     logins: Mapping[str, object] | Path
     extract: Mapping[str, object] | Path
     scrapy: str | None

@@ -97,7 +97,7 @@ def run_beside(stack: ExitStack, prepared: Prepared, news: StoredPagesSignal) ->
 
     def run() -> None:
         try:
-            prepared.orchestrator.run(news.notify)
+            prepared.orchestrator.run(news.notify, is_watched=False)
         except BaseException as error:
             failure.append(error)
         finally:
@@ -176,7 +176,7 @@ def _committed_pages(store: PageStore, news: StoredPagesSignal, yielded: Yielded
     while True:
         ended = news.has_ended
         for row in yielded.new(store):
-            if 200 <= row.status < 300 and (page := read_page(store.read(row))) is not None:
+            if 200 <= row.status < 300 and (page := read_page(store.read_page(row))) is not None:
                 yield page
         if ended:
             return

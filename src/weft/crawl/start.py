@@ -40,7 +40,7 @@ from weft.engine.parsing.extraction import extraction_of
 from weft.engine.user_code.calls import Description
 from weft.errors import BadInput, BadUrl, Busy, NoCrawl, Occupied, WeftError, installing
 from weft.files import have_temporary_folder
-from weft.frontier.redis.connection import peers
+from weft.frontier.redis.connection import server_addresses
 from weft.store.pages import PageStore
 from weft.supervise.node import NodeMetrics
 from weft.telemetry import Log, LogFile, MetricsEndpoint
@@ -229,7 +229,7 @@ def _prepare(
             folder.record_scope_origins(complain)  # once, and before the crawl's time is counted
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
-            endpoint.talks_to(peers(pods.urls))
+            endpoint.talks_to(server_addresses(pods.urls))
     except BaseException:
         if pods is not None:
             pods.close()

@@ -88,7 +88,7 @@ _ERRORS: Mapping[str, ErrorClass] = {
 }
 # Not fetched because of the site or one of our limits: the page is missing although the caller wanted it. The other
 # reasons are decisions of the caller, the site's owner or the service's operator.
-_LOSSES = frozenset({Reason.BREAKER, Reason.RETRY_AFTER, Reason.ROBOTS_UNREACHABLE, Reason.DROPPED, Reason.BUDGET})
+_LOSSES = frozenset({Reason.BREAKER, Reason.RETRY_AFTER, Reason.ROBOTS_UNREACHABLE, Reason.BUDGET})
 
 
 def error_class(status: int, error: str) -> ErrorClass | None:

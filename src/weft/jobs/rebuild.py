@@ -38,7 +38,7 @@ from weft.jobs.store.sqlite import check_tasks, opened
 from weft.records import Row
 from weft.scraping import FinishReason, TaskState
 from weft.store.index import schema
-from weft.store.repair.rebuild import Rebuilt
+from weft.store.repair.rebuild import RebuildReport
 
 FORMATS = ("markdown", "metadata")
 SEEDS_AMONG = 200  # first rows of a crawl that are searched for its seeds
@@ -51,7 +51,7 @@ _encode = msgspec.msgpack.Encoder().encode
 class RebuiltService(Struct, frozen=True):
     """What was rebuilt."""
 
-    index: Rebuilt | None  # None: the engine's index was intact
+    index: RebuildReport | None  # None: the engine's index was intact
     tasks_kept: int | None  # None: the file of tasks was intact
     tasks_from_crawls: int = 0
     kept_as: str = ""  # path of the damaged file of tasks
@@ -70,7 +70,7 @@ def damage_in(data_dir: Path) -> list[str]:
     if not is_service(data_dir):
         return damaged
     path, engine, remedy = data_dir / STORE, data_dir / ENGINE, f"`weft rebuild {quote(str(data_dir))}` makes it again"
-    if schema.path_of(engine, SLOT.name).exists() and not is_index_whole(engine, thorough=False):
+    if schema.index_path(engine, SLOT.name).exists() and not is_index_whole(engine, thorough=False):
         damaged.append(f"{engine}: the engine's index is damaged: {remedy}")
     try:
         if path.exists():
@@ -111,7 +111,7 @@ def _name_crawls(path: Path, engine: Path) -> None:
             number: [row for _, row in reader.rows(number, 0, SEEDS_AMONG) if not row.depth] for number in nameless
         }
     tasks = sorted((task for task in _old_tasks(path) if task.id not in names), key=lambda task: task.started_at or 0.0)
-    with closing(sqlite3.connect(schema.path_of(engine, SLOT.name))) as db, db:
+    with closing(sqlite3.connect(schema.index_path(engine, SLOT.name))) as db, db:
         for number in nameless:
             task = next((task for task in tasks if any(_is_seed(row, task) for row in seeds[number])), None)
             if task is not None:
@@ -145,7 +145,7 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-def _rebuilt(path: Path, engine: Path, index: Rebuilt | None) -> RebuiltService:
+def _rebuilt(path: Path, engine: Path, index: RebuildReport | None) -> RebuiltService:
     new, kept_as = path.with_name(f"{path.name}.rebuilt"), path.with_name(f"{path.name}.damaged-{time.time():.0f}")
     for suffix in ("", "-wal", "-shm"):
         Path(f"{new}{suffix}").unlink(missing_ok=True)

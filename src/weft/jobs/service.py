@@ -19,7 +19,7 @@ from weft.engine.model import Blocked
 from weft.jobs.model import JobProgress, Task, TaskSpec, waiting_text
 from weft.jobs.store.contract import Idempotency, Listing, Submitted, Totals
 from weft.scraping import ErrorClass, TaskState
-from weft.store.export.facts import iso
+from weft.store.export.facts import iso_time
 
 if TYPE_CHECKING:  # import cycle
     from weft.jobs.sites.site_service import Sites
@@ -80,7 +80,7 @@ class ScrapedResult(Struct, frozen=True, kw_only=True):
     def whole(self) -> dict[str, Any]:
         """The complete document: values of the row take precedence over those of the document."""
         own = {name: getattr(self, name) for name in ("number", "url", "status", "title", "depth")}
-        return {**self.document, **own, "fetched_at": iso(self.fetched_at)}
+        return {**self.document, **own, "fetched_at": iso_time(self.fetched_at)}
 
 
 class Failure(Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ import msgspec
 from weft.errors import BadInput, WeftError
 from weft.pipelines.pool.engine.task import BadItem
 from weft.pipelines.pool.failure import describe
-from weft.pipelines.pool.items import check_items, count_lines, read_items
+from weft.pipelines.pool.items import check_items, count_lines, read_items, with_id
 from weft.pipelines.pool.target import CallableTarget
 from weft.pipelines.spec.definition import ItemsSpec
 
@@ -77,7 +77,7 @@ def _document(path: Path) -> ItemSource:
         items = msgspec.json.decode(path.read_bytes(), type=list[Any])
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"the items file {path} must be a JSON list of objects: {error}") from None
-    return ItemSource(iter(items), len(items))
+    return ItemSource(map(with_id, items), len(items))
 
 
 def _table(path: Path) -> ItemSource:
@@ -87,12 +87,16 @@ def _table(path: Path) -> ItemSource:
             try:
                 for row in rows:
                     extra = row.pop(None, None)
-                    yield BadItem(f"line {rows.line_num}", "the row has more cells than the header") if extra else row
+                    yield (
+                        BadItem(f"line {rows.line_num}", "the row has more cells than the header")
+                        if extra
+                        else with_id(row)
+                    )
             except (csv.Error, UnicodeDecodeError) as error:
                 raise WeftError(f"the items file {path} cannot be read after line {rows.line_num}: {error}") from None
 
     with path.open("rb") as file:
         head = file.readline(1 << 20).decode(errors="replace")
-    if "id" not in next(csv.reader([head.lstrip("\ufeff")]), []):
-        raise BadInput(f"the items file {path} has no column `id`")
+    if not {"id", "url"} & {*next(csv.reader([head.lstrip("\ufeff")]), [])}:
+        raise BadInput(f"the items file {path} has no column `id`, and no `url` to take its place")
     return ItemSource(items(), None)

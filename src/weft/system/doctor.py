@@ -21,8 +21,8 @@ from weft.config import ServiceConfig
 from weft.errors import BadInput, Busy, Missing, ServerAway, WeftError, installing
 from weft.fetch.browser.chromium import HELP as CHROMIUM_HELP
 from weft.fetch.browser.chromium import find_chromium, sandbox_trouble
-from weft.frontier.clock import FOLDER, MachineClock, UnusableClock, default_path
-from weft.frontier.redis.connection import RedisSettings, Unreachable, connect, inspect
+from weft.frontier.clock import FOLDER_VARIABLE, MachineClock, UnusableClock, default_clock_path
+from weft.frontier.redis.connection import RedisSettings, Unreachable, connect, inspect_server
 from weft.supervise.redis_server import find_program
 from weft.system import control, doctor_cluster, doctor_machine
 from weft.system import extras as optional
@@ -127,7 +127,7 @@ def _redis_server(config: ServiceConfig, needed: CheckState) -> Finding:
     try:
         client = connect(url, RedisSettings(password=password, socket_timeout_s=2.0, connect_timeout_s=2.0))
         try:
-            facts = inspect(url, client, wait_s=0.0)
+            facts = inspect_server(url, client, wait_s=0.0)
         finally:
             client.close()
     except ServerAway as away:
@@ -230,11 +230,11 @@ def _is_synchronised() -> bool | None:
 def politeness_clock() -> Finding:
     """The clock by which all crawls of this user are polite together."""
     try:
-        MachineClock(default_path()).close()
+        MachineClock(default_clock_path()).close()
     except UnusableClock as why:
-        advice = f"name a folder that can be written in {FOLDER}, or run one crawl at a time"
+        advice = f"name a folder that can be written in {FOLDER_VARIABLE}, or run one crawl at a time"
         return Finding("politeness clock", CheckState.WARNING, str(why), advice)
-    return Finding("politeness clock", CheckState.OK, str(default_path()))
+    return Finding("politeness clock", CheckState.OK, str(default_clock_path()))
 
 
 def chromium(find: Callable[[], str | None] = find_chromium) -> Finding:

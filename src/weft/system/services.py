@@ -30,6 +30,7 @@ from weft.system.redis import redis_of
 # What other rooms show on the dashboard, which knows none of them: see jobs/dashboard/panels.py.
 CLUSTER = ("redis", "celery")  # what `--cluster` adds
 PANELS = ("weft.crawl.machine:MachineCrawls",)
+CLUSTER_PANELS = ("weft.cluster.supervised.cluster_panel:ClusterPanel",)  # with a broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def declared(config: ServiceConfig, environment: Mapping[str, str]) -> dict[str,
     def api(made: Mapping[str, Made]) -> Made:
         (needed,) = made["engine"].services
         assert isinstance(needed, Service)
-        served = Api(config, needed, environment, PANELS)
+        served = Api(config, needed, environment, PANELS + (CLUSTER_PANELS if config.cluster.broker else ()))
         return Made(served.workers, served.url, served.close)
 
     workers = [worker_log(config, index) for index in range(config.server.workers)]

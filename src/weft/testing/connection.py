@@ -77,6 +77,7 @@ class WebConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._note = ""
         self._ending = False
+        self._is_unread = False  # an answer was sent to a client that was gone
         self.status = 0
         self.lost = False
 
@@ -153,7 +154,7 @@ class WebConnection(asyncio.Protocol):
         self._sent = 0
         self._stamp = request.t
         self.status = 0
-        self._ending = False
+        self._ending = self._is_unread = False
         self._note = "unanswered"
         host = request.header("host").rpartition("@")[2].partition(":")[0].lower()
         request.host = host if server.world.spec.names else self.address
@@ -273,7 +274,7 @@ class WebConnection(asyncio.Protocol):
                 address=self.address if self.server.world.spec.names else "",
                 scheme=self.server.scheme,
                 retry_after_s=retry_after_s,
-                aborted=aborted,
+                aborted=aborted or self._is_unread,
                 abandoned=request.abandoned,
                 overlaps=request.overlaps,
             )
@@ -308,6 +309,7 @@ class WebConnection(asyncio.Protocol):
         """
         moment = monotonic()
         if self.lost or not self._client_is_there():
+            self._is_unread = True
             return not (self.lost or self._busy)  # a ready answer is sent in any case
         self._stamp = moment
         return True

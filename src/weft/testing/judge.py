@@ -178,7 +178,9 @@ def _judge_delay(
         if arrival.retry_after_s is not None and arrival.end + arrival.retry_after_s > blocked_until:
             blocked_until, blocker = arrival.end + arrival.retry_after_s, arrival.url
         view = expectation.robots.get(arrival.host)
-        if view and view.crawl_delay_s and arrival.path == view.final and arrival.status == 200:
+        # A client that hung up does not know what the file says.
+        is_known = arrival.status == 200 and not arrival.aborted
+        if view and view.crawl_delay_s and arrival.path == view.final and is_known:
             delays[arrival.host] = view.crawl_delay_s
         if last is None or arrival.end > last.end:
             last = arrival

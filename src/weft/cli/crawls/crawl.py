@@ -116,6 +116,7 @@ def run(
     from weft.cli.crawls.display import show_crawl
     from weft.crawl.processes.ends import EXIT_NOTHING
     from weft.crawl.reports.outcome import CrawlOutcome
+    from weft.errors import LoginFailed
     from weft.supervise.notify import ServiceManager
 
     orchestrator, manager = prepared.orchestrator, ServiceManager.from_environment()
@@ -147,7 +148,12 @@ def run(
             home, limits = str(prepared.folder.home), prepared.loaded.config.limits
             with show_crawl(home, limits.max_pages, quiet=quiet or as_json, plain=no_progress) as show:
                 try:
-                    code = orchestrator.run(watch)
+                    code = orchestrator.run(watch, is_watched=sys.stderr.isatty() and not (quiet or as_json))
+                except LoginFailed as failed:
+                    command = _resume(prepared, typed, orchestrator.status())
+                    raise LoginFailed(
+                        f"{failed}\nNothing of the queue is lost. Correct it, and continue: {command}"
+                    ) from None
                 finally:
                     if output is not None:
                         output.close()
@@ -200,6 +206,7 @@ GIVEN_UP = (Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER)
 
 def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
     """The summary for people; its last line has the location of the corpus and the command to continue."""
+    from weft.crawl.items.failures import has_failed_at_end
     from weft.crawl.processes.ends import EXIT_NOTHING
     from weft.crawl.reports.changes import last_changes
     from weft.engine.loop.stop import Stop
@@ -224,6 +231,8 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
         lines.append(f"Errors: {errors or 'none'}. Retries: {status.retries:,}.")
     if prepared.loaded.config.spider.is_given:
         lines += items_of(prepared)
+        if has_failed_at_end(prepared.folder.data_dirs):
+            lines.append(f"The spider failed at the end of the crawl: {shlex.join(['weft', 'errors', str(home)])}")
     if prepared.loaded.config.run.recrawl and (report := last_changes(prepared.folder)) is not None:
         lines.append(
             f"Since the last visit: {report.summary()} ({shlex.join(['weft', 'stats', str(home), '--changes'])})."
@@ -293,7 +302,8 @@ def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlO
     if code in (3, 130) and status.state != CANCELLED:
         return f" Continue: {_resume(prepared, typed, status)}"
     if not outcome.is_nothing:
-        return f" See: {shlex.join(['weft', 'stats', str(folder.home)])}"
+        report = "errors" if status.errors.get("callback_error") else "stats"
+        return f" See: {shlex.join(['weft', report, str(folder.home)])}"
     seeds, first = folder.seeds(), outcome.causes[0]
     if prepared.loaded.config.run.resume:
         typed = Typed.of_resumed(seeds, prepared.loaded.given())

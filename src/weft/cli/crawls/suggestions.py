@@ -12,6 +12,7 @@ from weft.cli.terminal.messages import with_value
 
 # of one run only, or written separately
 _INTENTS = frozenset({"resume", "fresh", "retry_failed", "recrawl", "data_dirs"})
+_CODE = ("spider", "scrapy")  # settings of `weft run`
 _MOST_SEEDS = 3  # more would make the command too long
 
 
@@ -34,9 +35,13 @@ class Typed:
         """The command that starts the same crawl again, with `more` flags."""
         from weft.config import keys
 
-        words = ["weft crawl", *map(shlex.quote, _some(self.urls))]
+        command = "weft run" if any(name in self.flags for name in _CODE) else "weft crawl"
+        words = [command, *map(shlex.quote, _some(self.urls))]
+        words += ["-o " + shlex.quote(self.out)] if self.out else []
+        words += ["--overwrite"] if self.out not in (None, "-") else []
         words += ["--config " + shlex.quote(self.config_file)] if self.config_file else []
         kept = {name: value for name, value in self.flags.items() if name not in _INTENTS}
+        words += [shlex.quote(str(kept.pop("spider")))] if "spider" in kept else []
         words += [with_value(keys()[name].flag, _masked(name, value)) for name, value in kept.items()]
         return " ".join([*words, "--fresh", *filter(None, [more]), _folders(data_dirs)])
 
@@ -50,7 +55,20 @@ def _masked(name: str, value: Any) -> Any:
 
 def resume(data_dirs: Iterable[str | Path], more: str = "") -> str:
     """The command that continues a crawl."""
-    return " ".join(filter(None, ["weft crawl --resume", more, _folders(data_dirs)]))
+    folders = list(map(str, data_dirs))
+    return " ".join(filter(None, [f"{_command_of(folders)} --resume", more, _folders(folders)]))
+
+
+def _command_of(folders: Sequence[str]) -> str:
+    """The command that has started the crawl of a folder."""
+    from weft.crawl.folder import CrawlFolder
+    from weft.errors import WeftError
+
+    try:
+        settings = CrawlFolder(folders).settings()
+    except WeftError:  # the folder is damaged: what is wrong is reported by whoever reads it
+        settings = {}
+    return "weft run" if any(settings.get(name) for name in _CODE) else "weft crawl"
 
 
 def _folders(data_dirs: Iterable[str | Path]) -> str:

@@ -13,10 +13,10 @@ from weft.cli.reports.folders import report_in, which_crawl
 from weft.cli.terminal.output import VisibleStream, output_flags, print_document, printable
 from weft.cli.terminal.settings import several
 from weft.errors import BadInput
-from weft.store.export.request import FORMATS, LINKS
+from weft.store.export.request import FORMATS, LINK_FORMS
 
 if TYPE_CHECKING:
-    from weft.store.export.job import Done
+    from weft.store.export.job import ExportResult
 
 MOST_SHOWN = 10
 SHOW_EVERY_S = 0.2
@@ -40,7 +40,7 @@ SHOW_EVERY_S = 0.2
 )
 @click.option("--content", default="none", show_default=True, metavar="KIND",
               help="Add the page: text, main_text, markdown or html.")  # fmt: skip
-@click.option("--links", default="keep", show_default=True, metavar="keep|text|drop", type=click.Choice(LINKS),
+@click.option("--links", default="keep", show_default=True, metavar="keep|text|drop", type=click.Choice(LINK_FORMS),
               help="In Markdown: keep links, their text alone, or neither.")  # fmt: skip
 @click.option("--fields", multiple=True, metavar="A,B", help="Only these columns, in this order. Repeatable.")
 @click.option("--status", multiple=True, metavar="A,B", help="Only these: 200, 2xx, 0 for no response. Repeatable.")
@@ -118,7 +118,7 @@ def _visible_stdout(format_: str) -> BinaryIO:
     return cast(BinaryIO, VisibleStream(sys.stdout.buffer, as_json=format_ != "csv"))
 
 
-def _report_unread(done: Done, dirs: list[str]) -> None:
+def _report_unread(done: ExportResult, dirs: list[str]) -> None:
     """Reports pages that are missing, and how to restore them. An error, so it is printed even with --quiet."""
     click.echo(f"weft: {done.unread:,} pages could not be read, their content is not in it:", err=True)
     for page in done.unread_pages[:MOST_SHOWN]:

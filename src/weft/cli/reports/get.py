@@ -72,14 +72,14 @@ def get(
             raise BadInput(f"{url}: is not in {crawl_dir}{searched}; `{command}` says why")
         facts = row_document(row, store)
         if report.is_engines:
-            having = report.crawls_numbered({one.crawl for one in store.for_url(row.url)})
+            having = report.crawls_numbered({one.crawl for one in store.rows_of_url(row.url)})
             facts = {"crawl": next((one.name for one in having if one.number == row.crawl), None)} | facts
             facts["crawls"] = [one.name for one in having]
         if what is None:
             print_document(facts)
             return
         try:
-            stored = store.read(row)
+            stored = store.read_page(row)
             page = read_page(stored)
             text = store.text(row) if what == "text" and page is None else None
         except UnreadableData as error:

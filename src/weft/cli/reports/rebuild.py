@@ -16,7 +16,7 @@ from weft.cli.terminal.output import output_flags, print_document, printable, vi
 
 if TYPE_CHECKING:
     from weft.jobs.rebuild import RebuiltService
-    from weft.store.repair.rebuild import Rebuilt
+    from weft.store.repair.rebuild import RebuildReport
 
 MOST_SHOWN = 10
 
@@ -129,7 +129,7 @@ def _print_service(made: RebuiltService, as_json: bool, quiet: bool) -> None:
         )
 
 
-def _report_unparsed(report: Rebuilt) -> None:
+def _report_unparsed(report: RebuildReport) -> None:
     """Reports pages without text. An error, so it is printed even with --quiet."""
     click.echo(f"weft: {report.unparsed:,} pages could not be parsed, they have no text:", err=True)
     for page in report.unparsed_pages[:MOST_SHOWN]:
@@ -138,7 +138,7 @@ def _report_unparsed(report: Rebuilt) -> None:
         click.echo(f"      ... and {report.unparsed - MOST_SHOWN:,} more (--json names them)", err=True)
 
 
-def _print_losses(report: Rebuilt, dirs: list[Path], is_engines: bool) -> None:
+def _print_losses(report: RebuildReport, dirs: list[Path], is_engines: bool) -> None:
     """Reports where the files are damaged, what is lost, and how to restore it."""
     for one in report.damage[:MOST_SHOWN]:
         pages = f", with {', '.join(one.urls[:MOST_SHOWN])}" if one.urls else ""

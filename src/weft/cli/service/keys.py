@@ -92,12 +92,12 @@ def _ring(data_dir: str | None, config_file: str | None) -> Keyring:
 
 
 def _facts(key: ApiKey) -> dict[str, Any]:
-    from weft.store.export.facts import iso
+    from weft.store.export.facts import iso_time
 
     return {
         "id": key.id,
         "name": key.name,
         "scopes": key.scopes,
-        "created_at": iso(key.created_at) if key.created_at else None,
-        "revoked_at": None if key.revoked_at is None else iso(key.revoked_at),
+        "created_at": iso_time(key.created_at) if key.created_at else None,
+        "revoked_at": None if key.revoked_at is None else iso_time(key.revoked_at),
     }

@@ -69,7 +69,9 @@ class CrawlOpening:
             self._feeds.append(self._feeding_of_streams(crawl, admits=False, ended=lambda: None))
         if self._spec.config.run.recrawl or frontier.notes.note(RECRAWL):
             self._work.begin("counting known pages")
-            crawl.revisits = Revisits(StoredVisits(self._store))
+            is_rendered = self._spec.config.fetch.render != "never"
+            since = self._folder.settings_record().changed_at("render") if is_rendered else None
+            crawl.revisits = Revisits(StoredVisits(self._store), since)
         frontier.durability.commit()
         return crawl
 

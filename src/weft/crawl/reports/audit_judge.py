@@ -19,7 +19,15 @@ from weft.crawl.reports.crawls import ReportCrawl
 from weft.engine.loop.fetcher.robots import rules_of
 from weft.fetch.robots import Robots, product_token
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.requests import CrawlSettings, Event, LogOpening, Lost, RequestEnd, RequestStart, RobotsKnown
+from weft.frontier.requests import (
+    LogEvent,
+    LogOpening,
+    LostLines,
+    RequestEnd,
+    RequestStart,
+    RobotsKnown,
+    SettingsInForce,
+)
 from weft.frontier.requests.partitions import host_filter
 from weft.frontier.view import FrontierView, RobotsEvidence
 
@@ -110,7 +118,7 @@ class AuditJudge:
         self._settings: dict[tuple[int, int], _Requirements] = {}  # by crawl and revision
         self._revisions: dict[tuple[int, str], int] = {}  # of each pod's slots, as of the current position in the log
         # by pod, slot and crawl: as of the current position in the log
-        self._settings_of_crawls: dict[tuple[int, str, int], CrawlSettings] = {}
+        self._settings_of_crawls: dict[tuple[int, str, int], SettingsInForce] = {}
         self._newest_wall: dict[
             tuple[int, int], int
         ] = {}  # by pod and crawl: the highest revision that any slot has named
@@ -129,7 +137,7 @@ class AuditJudge:
         self._margins: list[tuple[float, float, float, str]] = []
         self.longest_delay_s = 0.0  # that a request had to wait for, of those that are reported
 
-    def run(self, events: Iterable[tuple[int, Event]]) -> AuditReport:
+    def run(self, events: Iterable[tuple[int, LogEvent]]) -> AuditReport:
         """The findings of all events, each with its pod."""
         for pod, event in events:
             if isinstance(event, RequestStart):
@@ -138,11 +146,11 @@ class AuditJudge:
                 self._handle_finish(event, pod)
             elif isinstance(event, RobotsKnown):
                 self._known_crawls[pod, event.origin] = event.digest
-            elif isinstance(event, CrawlSettings):
+            elif isinstance(event, SettingsInForce):
                 number = event.crawl if self._has_several else 0
                 self._settings_of_crawls[pod, event.slot, number] = event
                 self._newest_wall[pod, number] = max(event.revision, self._newest_wall.get((pod, number), 0))
-            elif isinstance(event, Lost):
+            elif isinstance(event, LostLines):
                 self._handle_missing_lines(pod)
             else:
                 self._handle_opening(event, pod)
@@ -304,7 +312,7 @@ class AuditJudge:
     ) -> tuple[float, float]:
         """The seconds that a request has waited, and those that were required."""
         crawl_delay_s = robots.crawl_delay(settings.agent) if robots is not None and settings.agent else None
-        since = site.last_end if min(request.places, settings.slots) == 1 else site.last_start
+        since = site.last_end if min(request.slots, settings.slots) == 1 else site.last_start
         return request.at - since, max(request.delay_s, settings.delay_s, crawl_delay_s or 0.0)
 
     def _check_delay(
@@ -313,7 +321,7 @@ class AuditJudge:
         if waited + ROUNDING_S < needed:
             detail = f"{waited:.3f} s after the last request, {needed:g} s required"
             yield self._make_violation("delay", request, detail)
-        slots = min(request.places, settings.slots)
+        slots = min(request.slots, settings.slots)
         if site.open >= slots:
             detail = f"{site.open + 1} requests open, {slots} allowed"
             yield self._make_violation("places", request, detail)

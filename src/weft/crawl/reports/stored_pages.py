@@ -84,7 +84,7 @@ class StoredPages:
 
     def _read(self, row: Row) -> CrawledPage | None:
         try:
-            return read_page(self._store.read(row))
+            return read_page(self._store.read_page(row))
         except UnreadableData as error:
             page = CrawledPage(row, (), b"")
             page.damage = str(error)

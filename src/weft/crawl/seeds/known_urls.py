@@ -24,9 +24,9 @@ from weft.crawl.seeds.feeding import SLICE_S
 from weft.engine.loop.stop import BLOCKING
 from weft.engine.user_code.running import found_from_output
 from weft.frontier.contract import Frontier
-from weft.frontier.durability.walk import is_cut_off
+from weft.frontier.durability.walk import is_walk_unfinished
 from weft.records import MAY_SUCCEED, POD_SHIFT, Found, Reason, Row
-from weft.store.index.query import Where
+from weft.store.index.query import RowFilter
 from weft.store.index.visits import Visit
 from weft.store.pages import PageStore
 from weft.telemetry import Log
@@ -95,12 +95,12 @@ class Again:
 
     def _pending_walks(self) -> Iterator[Callable[[], Iterator[None]]]:
         run, note = self._spec.config.run, self._frontier.notes.note
-        if run.retry_failed or is_cut_off(note(RETRY)):
+        if run.retry_failed or is_walk_unfinished(note(RETRY)):
             yield partial(self._walk, RETRY, self._spec.run, _may_succeed)
-        if run.recrawl or is_cut_off(note(RECRAWL)):
+        if run.recrawl or is_walk_unfinished(note(RECRAWL)):
             yield partial(self._walk, RECRAWL, self._spec.run, None)
         before, now = self._addresses()
-        if before != now or is_cut_off(note(ADDRESSES)):
+        if before != now or is_walk_unfinished(note(ADDRESSES)):
             yield partial(self._ask_refused, " ".join(now))
 
     def _addresses(self) -> tuple[list[str], list[str]]:
@@ -138,7 +138,7 @@ class Again:
     ) -> Iterator[tuple[int, Found | None]]:
         """The rows of this pod after an item, as links to queue; None for those that are not queued."""
         start, earlier = self._start(f"{name}_from"), self._start(f"{name}_queued")
-        where = Where(
+        where = RowFilter(
             after_item=max(after, (self._spec.pod << POD_SHIFT) - 1),
             upto_item=start.last_item,
             stored=True if wanted is None else None,

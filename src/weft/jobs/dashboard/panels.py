@@ -1,9 +1,9 @@
 """Panels: tables that other products show on the page of the service. They are passed in, and known by this protocol
 alone.
 
-`weft serve` passes their names as `module:name`, because a worker is a process of its own; the named callable takes no
-arguments and returns a panel. Panels are read in a thread, at most once in FRESH_S for all viewers; if one fails, its
-error is shown instead.
+`weft serve` passes their names as `module:name`, because a worker is a process of its own; the named callable gets the
+service's settings and returns a panel. Panels are read in a thread, at most once in FRESH_S for all viewers; if one
+fails, its error is shown instead.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol
 
+from weft.config import ServiceConfig
 from weft.records import PanelTable
 from weft.telemetry import Log
 
@@ -35,12 +36,12 @@ class Panel(Protocol):
         """The current contents; bounded in time and size."""
 
 
-def load_panels(names: Sequence[str]) -> tuple[Panel, ...]:
+def load_panels(names: Sequence[str], config: ServiceConfig) -> tuple[Panel, ...]:
     """Imports and creates the panels."""
     panels: list[Panel] = []
     for name in names:
         module, _, maker = name.partition(":")
-        panels.append(getattr(import_module(module), maker)())
+        panels.append(getattr(import_module(module), maker)(config))
     return tuple(panels)
 
 

@@ -73,7 +73,7 @@ async def serve(spec: WorkerSpec, has_gone: Callable[[Callable[[], None]], None]
     )  # fmt: skip
     sites = SitesPanel(SiteRegistry(data_dir, store=service.store))
     proxies = (ProxiesPanel(config),) if settings.has_proxies else ()
-    server = server_of(create_app(service, settings, (sites, *proxies, *load_panels(spec.panels))))
+    server = server_of(create_app(service, settings, (sites, *proxies, *load_panels(spec.panels, config))))
     gc.freeze()
     gc.enable()
 

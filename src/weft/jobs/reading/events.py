@@ -25,7 +25,7 @@ from weft.jobs.reading.index import IndexReaders
 from weft.jobs.service import JobEvent
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.scraping import TaskState
-from weft.store.export.facts import iso
+from weft.store.export.facts import iso_time
 from weft.telemetry import Log
 
 LEAST_S = 0.05  # shortest interval between two reads of the index
@@ -221,7 +221,7 @@ def progress_data(task: Task, snapshot: CrawlSnapshot) -> dict[str, Any]:
         "state": str(task.state),
         "message": waiting_text(task, waiting_for, waiting_until),
         "waiting_for": waiting_for or None,
-        "waiting_until": None if waiting_until is None else iso(waiting_until),
+        "waiting_until": None if waiting_until is None else iso_time(waiting_until),
         **progress.counts(task.spec.max_pages),
         "success_rate": progress.success_rate,
         "errors_by_class": classes,

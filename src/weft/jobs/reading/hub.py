@@ -26,7 +26,7 @@ import msgspec
 from weft.errors import WeftError
 from weft.jobs.errors import JobError, TaskUnknown
 from weft.jobs.service import JobEvent, JobService
-from weft.store.export.facts import iso
+from weft.store.export.facts import iso_time
 from weft.telemetry import Log
 
 RING_EVENTS = 2_000
@@ -47,8 +47,8 @@ Write = Callable[[bytes], bool]
 
 def frame(event: JobEvent) -> bytes:
     """An event in SSE format. Progress has no id, because a reader cannot resume after it."""
-    times = {name: iso(value) for name, value in event.data.items() if name.endswith("_at") and value is not None}
-    data = msgspec.json.encode({"at": iso(event.at), **event.data, **times})
+    times = {name: iso_time(value) for name, value in event.data.items() if name.endswith("_at") and value is not None}
+    data = msgspec.json.encode({"at": iso_time(event.at), **event.data, **times})
     head = f"id: {event.number}\n" if event.number is not None else ""
     return f"{head}event: {event.kind}\ndata: ".encode() + data + b"\n\n"
 

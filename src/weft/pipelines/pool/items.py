@@ -34,8 +34,16 @@ def parse_line(number: int, line: bytes) -> Any:
         return BadItem(name, f"the line is not JSON: {error}")
     if not isinstance(item, dict):
         return BadItem(name, f"an item must be an object with an id, this is {type(item).__name__}")
+    item = with_id(item)
     why = id_problem(item.get("id"))
     return item if why is None else BadItem(name, why)
+
+
+def with_id(item: Any) -> Any:
+    """An item of a file; one without an id that has a `url`, as a row of `weft export`, is known by that."""
+    if type(item) is dict and "id" not in item and type(item.get("url")) is str:
+        return {"id": item["url"], **item}
+    return item
 
 
 def read_items(file: IO[bytes]) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from weft.store.index import index_writer as index_module
 from weft.store.index import runs, schema
 from weft.store.index.index_writer import FileState, SlotIndex
 from weft.store.index.query import IndexReader
-from weft.store.index.replaced import late
+from weft.store.index.replaced import count_by_late_rows
 from weft.store.repair.rebuild import Rebuild
 
 FACTS = {"crawl_id": "c", "data_dirs": 1, "data_dir": 0}
@@ -51,12 +51,12 @@ def values(item: int, number: int, crawl: int, seed: int, hops: int = 0) -> tupl
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "FOLD_ROWS", 20)
-    monkeypatch.setattr(runs, "SLICE", 64)
-    monkeypatch.setattr(runs, "FAN_IN", 3)
+    monkeypatch.setattr(runs, "ENTRIES_PER_STEP", 64)
+    monkeypatch.setattr(runs, "RUNS_PER_MERGE", 3)
 
 
 def made(folder: Path, slot: str = "pod0-fetcher0") -> SlotIndex:
-    index = SlotIndex(schema.path_of(folder, slot), FACTS)
+    index = SlotIndex(schema.index_path(folder, slot), FACTS)
     if not index.files():
         index.register(NAME.replace("pod0-fetcher0", slot))
     return index
@@ -112,7 +112,7 @@ def steps_to_read_late(folder: Path, count: int) -> int:
         path = index.path
     with closing(sqlite3.connect(path)) as db:
         db.set_progress_handler(step, 100)
-        assert late(db, path).kinds == {}
+        assert count_by_late_rows(db, path).kinds == {}
     return steps[0]
 
 
@@ -159,7 +159,7 @@ def test_rows_that_are_lost_give_their_place_back(tmp_path: Path) -> None:
     with closing(made(tmp_path)) as index:
         last = visits_again(index, first_visits(index, 60), 60)
         rows = [row for row in index.rows_in(1) if row.item % 3 == 0]
-        index.lose(rows, FileState(1, NAME, 0, 0))
+        index.move_to_lost(rows, FileState(1, NAME, 0, 0))
         check_counts([tmp_path])
         visits_again(index, last, 60, seed=6)
         check_counts([tmp_path])
@@ -212,6 +212,6 @@ def test_a_rebuilt_index_counts_again_and_knows_what_was_noted(tmp_path: Path) -
         index.sync(last=True)
     Rebuild([tmp_path], "c", missing=lambda known: []).run()
     check_counts([tmp_path])
-    with closing(SlotIndex(schema.path_of(tmp_path, "pod0-fetcher0"), FACTS)) as index:
+    with closing(SlotIndex(schema.index_path(tmp_path, "pod0-fetcher0"), FACTS)) as index:
         commit(index, 10_000, [values(last + n, n, 1, seed=8) for n in range(1, 30)])
         check_counts([tmp_path])

@@ -20,7 +20,7 @@ from weft.jobs.api import answers, cursors
 from weft.jobs.api.problems import Refusal
 from weft.jobs.model import Task
 from weft.jobs.service import Records, ResultSlice
-from weft.store.export.lines import FORMULA
+from weft.store.export.lines import FORMULA_STARTS
 
 MEDIA_TYPES = {
     "jsonl": "application/x-ndjson",
@@ -87,7 +87,7 @@ def _csv(rows: Rows, columns: list[str], is_first: bool) -> bytes:
 def _cell(value: object) -> object:
     if value is None:
         return ""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
 
 
 def _section(row: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ from weft.pipelines.stage import StageContext
 from weft.store.errors import UnreadableData
 from weft.store.warc.foreign_warc import RecordReader
 from weft.store.warc.warc_content import ContentPosition
-from weft.store.warc.warc_read import Http, WarcRecord
+from weft.store.warc.warc_read import HttpMessage, WarcRecord
 
 BLOCK_BYTES = 2 * MAX_BYTES  # of a record that are read: no more of a page is checked than MAX_BYTES
 _STATED = tuple(field.name for field in fields(Preferences))
@@ -83,14 +83,14 @@ def _reader() -> RecordReader:
     return RecordReader()
 
 
-def _message(record: WarcRecord) -> Http:
+def _message(record: WarcRecord) -> HttpMessage:
     """The HTTP response in a record; for other records, their block with the record's content type."""
     if record.kind == "response":
         return record.http()
-    return Http("", 200, (("Content-Type", record.headers.get("content-type", "")),), record.block)
+    return HttpMessage("", 200, (("Content-Type", record.headers.get("content-type", "")),), record.block)
 
 
-def _body(http: Http) -> bytes:
+def _body(http: HttpMessage) -> bytes:
     """The decoded body, up to the length that is checked."""
     body = http.body
     if "chunked" in (http.get("transfer-encoding") or "").lower():
