@@ -54,7 +54,8 @@ class BrowserProcess:
         left_s = left_s or patience(20)
         order = RenderOrder(
             0, url, 200, [("Content-Type", "text/html; charset=utf-8")], html.encode(), "Tester/1.0", left_s,
-            options or RenderOptions(longest_settle_s=patience(3)), **{"allow_private": True, "loopback_only": True} | more,
+            options or RenderOptions(longest_settle_s=patience(3)),
+            **{"allow_private": True, "loopback_only": True} | more,
         )  # fmt: skip
 
         def judge(question: PartQuestion) -> None:
