@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord, TransferEnd
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found, Lease
@@ -81,7 +81,7 @@ class Run:
             arguments: list[Any] = []
             for name in names[start : start + 2000]:
                 arguments += [name, b"\x01", int(9e14), 0, 1]
-            self.frontier.link.call("robots", arguments)
+            self.frontier.link.call_script("robots", arguments)
 
 
 def domain(number: int) -> str:
@@ -193,7 +193,7 @@ def growth(folder: Path, sizes: list[int], rounds: int) -> bool:
 
 
 def done(run: Run, leases: list[Lease]) -> None:
-    run.frontier.leases.cool([Ended(lease, run.frontier.now(), ok=True) for lease in leases])
+    run.frontier.leases.cool([TransferEnd(lease, run.frontier.now(), ok=True) for lease in leases])
     run.frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases])
 
 
@@ -241,7 +241,7 @@ def loop(run: Run, pages: int) -> None:
         start = time.process_time()
         found_on = [(lease, next(supply)) for lease in leases]
         made += time.process_time() - start
-        frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
+        frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True) for lease in leases])
         found = [
             Found(link, lease.depth + 1, lease.item)
             for lease, hrefs in found_on
@@ -266,7 +266,7 @@ def hot(run: Run, urls: int) -> None:
         run.frontier.queue.admit(
             run.crawl, [Found(f"https://hot.com/page-{at}", 1) for at in range(start, start + 2000)]
         )
-        run.frontier.lead.tend()
+        run.frontier.spiller.move_segments()
         if start % 100_000 == 0:
             seen = sum(run.client.memory_usage(key) for key in run.client.scan_iter("e:*", count=1000))
             most = max(most, run.memory() - empty - seen)

@@ -12,29 +12,26 @@ import sys
 from pathlib import Path
 
 import weft
-from weft.records import Row
-from weft.store.pages import PageStore
 
 
-def fault_of(row: Row) -> str:
+def fault_of(status: int, error: str) -> str:
     """What is wrong with where a link leads; nothing for what robots.txt keeps us from trying."""
-    if row.status >= 400:
-        return f"HTTP {row.status}"
-    if row.error.startswith(("robots", "noindex", "redirect to ", "trap")):
+    if status >= 400:
+        return f"HTTP {status}"
+    if error.startswith(("robots", "noindex", "redirect to ", "trap")):
         return ""
-    return row.error
+    return error
 
 
 def main(seed: str, folder: Path) -> int:
     for _ in weft.crawl(seed, data_dir=folder, offsite_hops=1, fresh=(folder / "engine.json").exists()):
         pass
-    store = PageStore.open([folder], read_only=True)
     broken = 0
-    for row in store.rows():
-        if fault := fault_of(row):
-            broken += 1
-            print(f"{fault}: {row.url}\n    on {store.url_of(row.parent) or 'the list of seeds, or a sitemap'}")
-    store.close()
+    with weft.StoredPages(folder) as pages:
+        for row in pages.rows():
+            if fault := fault_of(row.status, row.error):
+                broken += 1
+                print(f"{fault}: {row.url}\n    on {pages.parent(row) or 'the list of seeds, or a sitemap'}")
     print(f"{broken} broken links")
     return 1 if broken else 0
 

@@ -12,30 +12,26 @@ import sys
 from collections import Counter, defaultdict
 from functools import cache
 
+import weft
 from weft import urls
-from weft.engine.stored.stored_page import read_page
 from weft.pipelines import Context, WorkerPool
-from weft.store.index.query import Where
-from weft.store.pages import PageStore
 
 
 @cache
-def corpus(folder: str) -> PageStore:
-    """One opened store for each worker."""
-    return PageStore.open([folder], read_only=True)
+def corpus(folder: str) -> weft.StoredPages:
+    """Opened once in each worker."""
+    return weft.StoredPages(folder)
 
 
 def language_of(item: dict[str, str], context: Context) -> str:
-    stored = corpus(item["folder"]).get(item["id"])
-    page = read_page(stored) if stored else None
+    page = corpus(item["folder"]).get(item["id"])
     if page is None or page.page.kind != "html":
         context.skip("no HTML page")
     return page.page.language or "unknown"
 
 
 def main(folder: str) -> None:
-    pages = corpus(folder).rows(Where(status=200, stored=True))
-    items = ({"id": row.url, "folder": folder} for row in pages)
+    items = ({"id": row.url, "folder": folder} for row in corpus(folder).rows() if row.status == 200)
     hosts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for result in WorkerPool(language_of).stream(items):
         if result.status == "ok":

@@ -15,14 +15,14 @@ from pathlib import Path
 import weft
 from weft import urls
 from weft.errors import BadUrl
-from weft.extract.page import ParsedPage
 
 
-def links_of(page: ParsedPage) -> Iterator[tuple[str, str, str]]:
+def links_of(page: weft.CrawledPage) -> Iterator[tuple[str, str, str]]:
     """Target, text and rel of each link that is a URL."""
-    for link in page.links:
+    parsed = page.page
+    for link in parsed.links:
         try:
-            target = urls.join(page.base, link.href, page.charset or "utf-8")
+            target = urls.join(parsed.base, link.href, parsed.charset or "utf-8")
         except BadUrl:  # mailto:, javascript: and the like
             continue
         yield target, link.text, " ".join(link.rel)
@@ -35,7 +35,7 @@ def main(seed: str, path: Path) -> None:
         table.writerow(["from", "to", "text", "rel"])
         for page in weft.crawl(seed):
             pages += 1
-            for link in links_of(page.page):
+            for link in links_of(page):
                 links += 1
                 table.writerow([page.url, *link])
     print(f"{links} links on {pages} pages: {path}")

@@ -9,25 +9,21 @@ from __future__ import annotations
 
 import sys
 
-from weft.engine.stored.stored_page import read_page
-from weft.store.index.query import Where
-from weft.store.pages import PageStore
+import weft
 
 
 def main(folder: str, word: str) -> None:
-    store = PageStore.open([folder], read_only=True)
     searched = found = 0
-    for row in store.rows(Where(status=200, stored=True)):
-        page = read_page(store.read(row))
-        if page is None or page.page.kind != "html":
-            continue
-        searched += 1
-        for line in page.page.main_text.splitlines():
-            at = line.casefold().find(word.casefold())
-            if at >= 0:
-                found += 1
-                print(f"{row.url}: {line[max(0, at - 60) : at + 100].strip()}")
-    store.close()
+    with weft.StoredPages(folder) as pages:
+        for page in pages:
+            if page.page.kind != "html":
+                continue
+            searched += 1
+            for line in page.page.main_text.splitlines():
+                at = line.casefold().find(word.casefold())
+                if at >= 0:
+                    found += 1
+                    print(f"{page.url}: {line[max(0, at - 60) : at + 100].strip()}")
     print(f"{found} lines in {searched} pages", file=sys.stderr)
 
 

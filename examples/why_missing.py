@@ -11,21 +11,17 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from weft.crawl.reports.crawls import ReportFolder
-from weft.crawl.reports.explain import Explanations
+import weft
 
 
 def main(data_dir: str, wanted: Path) -> None:
-    folder = ReportFolder([data_dir])
-    explanations = Explanations(folder)
     counts: Counter[str] = Counter()
-    for url in filter(None, map(str.strip, wanted.read_text(encoding="utf-8").splitlines())):
-        for answer in explanations.explain(url):  # of an engine's folder: one for each crawl that has it
-            counts[answer.reason] += 1
-            if answer.reason != "page":
-                print(f"{answer.reason}: {answer.url}: {answer.summary}")
-    explanations.close()
-    folder.close()
+    with weft.StoredPages(data_dir) as pages:
+        for url in filter(None, map(str.strip, wanted.read_text(encoding="utf-8").splitlines())):
+            for answer in pages.explain(url):  # of an engine's folder: one for each crawl that has it
+                counts[answer.reason] += 1
+                if answer.reason != "page":
+                    print(f"{answer.reason}: {answer.url}: {answer.summary}")
     print(", ".join(f"{reason} {count}" for reason, count in counts.most_common()))
 
 

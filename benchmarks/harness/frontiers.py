@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.measure import resident
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, Lease, Purpose
 
@@ -94,7 +94,7 @@ class Driven:
 
     def _end(self, leases: list[Lease]) -> None:
         now = self.frontier.now()
-        self.frontier.leases.cool(Ended(lease, now, ok=True, outcome="200") for lease in leases)
+        self.frontier.leases.cool(TransferEnd(lease, now, ok=True, outcome="200") for lease in leases)
         self.frontier.leases.finish(EndedLease(lease, End.PAGE) for lease in leases)
         self.frontier.durability.commit()
 

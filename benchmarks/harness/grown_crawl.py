@@ -25,7 +25,7 @@ from weft.alive import silent
 from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
 from weft.engine.folder import CRAWL_SUFFIX
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, PageLinks, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, PageLinks, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.requests.segments import Segment, name_of, replace_by_packed, segments_of
 from weft.records import FetchResult, Found, Lease, Purpose, Row
@@ -215,7 +215,9 @@ class Builder:
             if any(lease.purpose is not Purpose.PAGE for lease in some):
                 raise RuntimeError(f"a claim without a robots.txt: {some[0]}")
             now = frontier.now()
-            frontier.leases.cool([Ended(lease, now, ok=True, outcome=str(status_of(lease.item))) for lease in some])
+            frontier.leases.cool(
+                [TransferEnd(lease, now, ok=True, outcome=str(status_of(lease.item))) for lease in some]
+            )
             leases += some
         return leases
 

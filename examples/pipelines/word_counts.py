@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from weft.pipelines import BadInput, CollectContext, ItemResult, StageContext
+from weft.errors import BadInput
+from weft.pipelines import CollectContext, ItemResult, StageContext
 
 
 def documents(settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

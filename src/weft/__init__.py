@@ -1,8 +1,9 @@
 """Weft collects the web politely and never loses what it has.
 
-`weft.crawl(URL)` is a crawl, page by page; `weft.run(Spider)` a crawl with code of one's own, item by item (`weft.arun`
-for asyncio). A `weft.Spider` yields items and `weft.Request`s of each `weft.Page`; `weft.try_spider` runs one without a
-network. `weft.FormLogin` is what a crawl logs in with. `weft.Engine` and `weft.AsyncEngine` run many crawls at once.
+`weft.crawl(URL)` is a crawl, page by page; `weft.StoredPages(DIR)` reads what is stored; `weft.run(Spider)` is a crawl
+with code of one's own, item by item (`weft.arun` for asyncio). A `weft.Spider` yields items and `weft.Request`s of each
+`weft.Page`; `weft.try_spider` runs one without a network. `weft.FormLogin` is what a crawl logs in with. `weft.Engine`
+and `weft.AsyncEngine` run many crawls at once.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ if TYPE_CHECKING:
     from weft.crawl.items.item_iteration import arun as arun
     from weft.crawl.items.item_iteration import run as run
     from weft.crawl.page_iteration import crawl as crawl
+    from weft.crawl.reports.stored_pages import StoredPages as StoredPages
     from weft.engine.aio import AsyncEngine as AsyncEngine
     from weft.engine.handle import Engine as Engine
+    from weft.engine.stored.stored_page import CrawledPage as CrawledPage
     from weft.engine.user_code.page import Page as Page
     from weft.engine.user_code.request import Request as Request
     from weft.engine.user_code.selected import Selected as Selected
@@ -29,6 +32,7 @@ __version__ = "0.1.0"
 # Public name -> its module: `weft.run(...)` works after `import weft` alone, which stays free of everything it needs.
 _NAMES = {
     "AsyncEngine": "weft.engine.aio",
+    "CrawledPage": "weft.engine.stored.stored_page",
     "Engine": "weft.engine.handle",
     "FormLogin": "weft.logins",
     "Page": "weft.engine.user_code.page",
@@ -36,6 +40,7 @@ _NAMES = {
     "RequestFailure": "weft.spiders.spider",
     "Selected": "weft.engine.user_code.selected",
     "Spider": "weft.spiders.spider",
+    "StoredPages": "weft.crawl.reports.stored_pages",
     "Supervisor": "weft.system.supervisor",
     "arun": "weft.crawl.items.item_iteration",
     "crawl": "weft.crawl",

@@ -5,6 +5,7 @@
     │   ├── BadUrl           a text that is not a crawlable URL; `reason` is a word to count by
     │   ├── NoCrawl          a data dir that was asked about holds no crawl
     │   ├── Occupied         a data dir holds a crawl already: continue it, start it over, or choose another
+    │   ├── LoginFailed          a crawl's login has failed: correct it, and continue the crawl
     │   ├── Damaged          a file of a crawl is lost, cut off or altered; the message gives the remedy
     │   └── BadConfig        one or more problems in a configuration, all reported at once
     ├── Busy                 a port, a data dir: another process holds it (exit 2)
@@ -66,6 +67,10 @@ class Occupied(BadInput):
             "`data_dir`"
         )
         self.home = home
+
+
+class LoginFailed(BadInput):
+    """The login of a crawl has failed, and the crawl has ended: what is queued is kept."""
 
 
 class NothingStored(UserWarning):

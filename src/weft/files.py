@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from weft.errors import writing
@@ -21,8 +21,12 @@ _PAUSE_S = 0.02
 _LOG_WAIT_S = 30.0
 
 
-def replace_file(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o600) -> None:
-    """Replaces a file atomically, or leaves the old one; with `durable` a power cut cannot undo it."""
+def replace_file(
+    path: Path, data: bytes, *, durable: bool = True, mode: int = 0o600, owned_as_folder: bool = False
+) -> None:
+    """Replaces a file atomically, or leaves the old one; with `durable` a power cut cannot undo it. With
+    `owned_as_folder` the owner of its folder can read it, also if root writes it.
+    """
     beside = path.with_name(f"{path.stem}.tmp")
     with writing(path):
         # An existing file of this name may be a link to another location: it is deleted, and never written through.
@@ -30,6 +34,8 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True, mode: int = 0
         fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
             with os.fdopen(fd, "wb") as file:
+                if owned_as_folder:
+                    _own_as_folder(fd, path)
                 file.write(data)
                 file.flush()
                 if durable:
@@ -40,6 +46,25 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True, mode: int = 0
             raise
         if durable:
             sync_folder(path.parent)
+
+
+def make_lock_file(path: Path) -> None:
+    """Creates the file for `locked`, with the owner of its folder."""
+    with suppress(FileExistsError):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            _own_as_folder(fd, path)
+        finally:
+            os.close(fd)
+
+
+def _own_as_folder(fd: int, path: Path) -> None:
+    """What root has just created in another user's folder becomes that user's. Only for a file that this process has
+    created: the folder's owner may have put a link to any file at an existing name.
+    """
+    folder = path.parent.stat()
+    if os.geteuid() == 0 and folder.st_uid != 0:
+        os.fchown(fd, folder.st_uid, folder.st_gid)
 
 
 def have_temporary_folder(own: Path) -> None:

@@ -7,21 +7,18 @@ is refused for the same reason.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from weft import urls
 from weft.errors import BadInput, BadUrl
+from weft.references import is_broken_reference, is_reference, resolve, with_absolute_paths
 
-MAX_SECRET_BYTES = 64 << 10
 MOST_FIELDS = 100
-_REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 _IS_SECRET = re.compile(r"pass|pwd|secret|token|otp|\bpin\b", re.IGNORECASE)
 _COOKIE_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -127,39 +124,27 @@ def _names(logins: Mapping[str, object]) -> str:
 def absolute(given: Any) -> Any:
     """The setting with the paths of `${file:PATH}` made absolute: a resume may have another working directory."""
 
-    def made(match: re.Match[str]) -> str:
-        return match[0] if match[1] == "env" else f"${{file:{os.path.abspath(match[2].strip())}}}"  # noqa: PTH100
-
     if isinstance(given, FormLogin):
         given = given.as_settings()
     if not isinstance(given, Mapping):
         return given
     if isinstance(actions := given.get("actions"), list | tuple):
         acted = [
-            {**one, "text": _REFERENCE.sub(made, one["text"])} if isinstance(one, Mapping) and "text" in one else one
+            {**one, "text": with_absolute_paths(one["text"])} if isinstance(one, Mapping) and "text" in one else one
             for one in actions
         ]
         given = {**given, "actions": acted}
     fields = given.get("fields")
     if not isinstance(fields, Mapping):
         return given
-    named = {name: _REFERENCE.sub(made, value) if isinstance(value, str) else value for name, value in fields.items()}
+    named = {name: with_absolute_paths(value) if isinstance(value, str) else value for name, value in fields.items()}
     return {**given, "fields": named}
 
 
 def filled_in(login: FormLogin, environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """The fields with their values; BadInput names a variable that is not set, or a file that cannot be read."""
-    environment = os.environ if environment is None else environment
-
-    def value(match: re.Match[str]) -> str:
-        kind, name = match[1], match[2].strip()
-        found = environment.get(name, "") if kind == "env" else _content(name)
-        if not found:
-            what = f"the environment variable {name} is not set" if kind == "env" else f"the file {name} is empty"
-            raise BadInput(f"the login at {login.url} needs it: {what}")
-        return found
-
-    return {name: _REFERENCE.sub(value, text) for name, text in login.fields.items()}
+    needed_by = f"the login at {login.url}"
+    return {name: resolve(text, needed_by, environment) for name, text in login.fields.items()}
 
 
 def filled_actions(login: FormLogin, environment: Mapping[str, str] | None = None) -> tuple[dict[str, Any], ...]:
@@ -171,24 +156,6 @@ def filled_actions(login: FormLogin, environment: Mapping[str, str] | None = Non
             action = {**action, **filled_in(one, environment), "is_plain": not is_reference(text)}
         actions.append(action)
     return tuple(actions)
-
-
-def is_reference(text: str) -> bool:
-    """Whether a field's value is a reference."""
-    return _REFERENCE.search(text) is not None
-
-
-def _content(path: str) -> str:
-    try:
-        with Path(path).open("rb") as file:
-            raw = file.read(MAX_SECRET_BYTES + 1)
-        if len(raw) > MAX_SECRET_BYTES:
-            raise BadInput(f"a login's file {path} has more than {MAX_SECRET_BYTES:,} bytes: it is to hold one value")
-        return raw.decode().removesuffix("\n").removesuffix("\r")
-    except OSError as error:
-        raise BadInput(f"a login's file {path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"a login's file {path} is not UTF-8 text") from None
 
 
 def _wrong(login: FormLogin) -> str:
@@ -204,7 +171,7 @@ def _wrong(login: FormLogin) -> str:
     if len(login.fields) > MOST_FIELDS:
         return f"`fields` has more than {MOST_FIELDS} names"
     for name, value in login.fields.items():
-        if "${" in value and re.sub(_REFERENCE, "", value).count("${"):
+        if is_broken_reference(value):
             return f"`fields`: {name} has a reference that is none: write ${{env:NAME}} or ${{file:PATH}}"
         if _IS_SECRET.search(name) and not is_reference(value):
             return (
@@ -226,7 +193,7 @@ def _wrong_actions(login: FormLogin) -> str:
         if action.get("type") == "executeJavascript":
             why = "a login runs no scripts of its own"
         text, selector = str(action.get("text", "")), str(action.get("selector", ""))
-        if "${" in text and re.sub(_REFERENCE, "", text).count("${"):
+        if is_broken_reference(text):
             why = "has a reference that is none: write ${env:NAME} or ${file:PATH}"
         elif action.get("type") == "write" and _IS_SECRET.search(selector) and not is_reference(text):
             why = "is given as plain text, which would be written down: write ${env:NAME} or ${file:PATH}"

@@ -56,7 +56,6 @@ FOREIGN: dict[str, tuple[str | None, str]] = {
     "respect_robots": (None, _ROBOTS),
     "respect_robots_txt": (None, _ROBOTS),
     "obey_robots": (None, _ROBOTS),
-    "ignore_robots": (None, _ROBOTS),
     "timeout": ("total_timeout", ""),
     "request_timeout": ("total_timeout", ""),
     "page_timeout": ("total_timeout", ""),

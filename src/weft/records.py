@@ -48,7 +48,6 @@ class Reason(StrEnum):
     DEPTH = "depth"
     PATTERN = "pattern"
     EXCLUDED = "excluded"
-    DROPPED = "dropped"
     CONTENT_TYPE = "content-type"
     UNKNOWN_OUTCOME = "unknown_outcome"  # it may have been sent, and the answer is not known: not sent again
     LOST_REQUEST = "lost-request"  # the stored request cannot be read any more

@@ -45,6 +45,21 @@ def flags(site: DrawnSite, folder: Path, **more: object) -> list[str]:
     ]  # fmt: skip
 
 
+def test_a_recrawl_that_renders_replaces_pages_that_were_stored_unrendered(site: DrawnSite, tmp_path: Path) -> None:
+    folder, page = tmp_path / "crawl", f"{site.url}/drawn0"
+    plain = weft(*flags(site, folder), timeout_s=60)
+    assert plain.returncode == 0, plain.stderr
+    assert weft_here("get", folder, page, "--rendered").returncode
+    again = ("crawl", "--resume", "--recrawl", "--render", "auto", "--data-dir", folder, "--quiet")
+    done = weft(*again, timeout_s=90)
+    assert done.returncode == 0, done.stderr
+    assert "hello /drawn0" in weft_here("get", folder, page, "--rendered").stdout
+    before = len([path for path in site.paths() if path == "/drawn0"])
+    done = weft(*again, timeout_s=90)  # once more: it is compared with the rendered copy
+    assert done.returncode == 0, done.stderr
+    assert len([path for path in site.paths() if path == "/drawn0"]) == before + 1
+
+
 def test_auto_renders_what_scripts_must_draw_and_nothing_else(site: DrawnSite, tmp_path: Path) -> None:
     folder = tmp_path / "crawl"
     secrets = ["--header", "Authorization=Bearer user-token", "--header", "X-Key=user-key", "--cookies", "jar"]

@@ -23,6 +23,8 @@ from weft.fetch.contract import Transport
 from weft.fetch.dns.resolver import NameCounts
 from weft.records import FetchResult
 
+GROWN_BYTES = int(os.environ.get("WEFT_TEST_GROWN_MB", "100")) << 20
+
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[DrawnSite]:
@@ -224,3 +226,31 @@ def test_no_browser_outlives_the_process_that_has_started_it(browsers: BrowserPr
         assert own.render(f"{site.url}/drawn3", site.page("/drawn3")).error == ""
         own.close()
         assert chromiums(str(folder)) == []
+
+
+def test_a_browser_that_has_grown_is_replaced_when_its_pages_are_finished(site: DrawnSite) -> None:
+    if shutil.which("chromium") is None:
+        missing("chromium")
+    # It keeps its memory, and requests something again and again, until that is refused.
+    large = """<p id=end>the end</p><script>const kept = new Uint8Array(SIZE).fill(1);
+      const again = setInterval(() => fetch("/data").catch(() => clearInterval(again)), 300)</script>"""
+    with profiles() as folder:
+        own, came, left_s = BrowserProcess(folder, recycle_bytes=GROWN_BYTES), list[RenderedPage](), patience(40)
+        assert own.render(f"{site.url}/drawn1", site.page("/drawn1"), left_s=left_s).error == ""
+        first, before = min(chromiums(str(folder))), own.link.report.memory_bytes
+
+        def refuse(_: PartQuestion) -> str:
+            return "enough" if own.link.report.memory_bytes - before > 1.2 * GROWN_BYTES else ""
+
+        own.begin(
+            f"{site.url}/large", large.replace("SIZE", str(2 * GROWN_BYTES)), came.append, refuse=refuse,
+            options=RenderOptions(longest_settle_s=left_s / 4), left_s=left_s,
+        )  # fmt: skip
+        for number in range(3):
+            own.begin(f"{site.url}/drawn{number}", site.page("/drawn1"), came.append, left_s=left_s)
+        own.until(lambda: len(came) == 4)
+        assert [(one.error, one.detail) for one in came] == [("", "")] * 4, "it costs no page"
+        own.until(lambda: own.link.report.recycled == 1)
+        assert own.render(f"{site.url}/drawn4", site.page("/drawn1"), left_s=left_s).error == ""
+        assert first not in chromiums(str(folder))
+        own.close()

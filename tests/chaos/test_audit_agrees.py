@@ -29,7 +29,7 @@ from pace import patience
 from ports import free_port
 
 from weft.crawl.folder import CrawlFolder
-from weft.frontier.requests import Gaps, RequestEnd, RequestStart, summed
+from weft.frontier.requests import RequestEnd, RequestStart, UnreadableLines, with_checksum
 from weft.frontier.view import FrontierView
 from weft.supervise import process
 from weft.testing import nginx
@@ -140,7 +140,7 @@ def read_asked(data_dir: Path) -> list[Asked]:
     found: list[Asked] = []
     open_: dict[tuple[int, int], int] = {}
     with closing(FrontierView(CrawlFolder([data_dir]).pod_folders())) as view:
-        for pod, event in view.requests(Gaps()):
+        for pod, event in view.requests(UnreadableLines()):
             if isinstance(event, RequestStart):
                 open_[pod, event.item] = len(found)
                 found.append(Asked(event.url, event.wall))
@@ -297,7 +297,7 @@ def test_the_audit_finds_a_request_that_came_too_early(story: Story, tmp_path: P
     before, last = max(pairs, key=lambda pair: (pair[1], pair[0]))
     fields = lines[last].split("\t")
     fields[2] = f"{float(lines[before].split(chr(9))[2]) + story.campaign.delay_s / 2:.6f}"
-    lines[last] = summed("\t".join(fields[:8])).decode()
+    lines[last] = with_checksum("\t".join(fields[:8])).decode()
     log.write_text("".join(lines))
     told = weft("audit", copy)
     assert told.returncode == 1, told.stdout + told.stderr

@@ -1,4 +1,5 @@
-"""2,000 pages through three workers: 20 of them are killed, the brain 5 times; the broker is emptied, silent, full."""
+"""2,000 pages through three workers: 20 are killed, 3 stopped for a while; the brain is killed 5 times; the broker is
+emptied, silent, full; the sites hang twice."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ pytestmark = [
 def test_workers_brain_and_broker_fail_and_nothing_is_lost(
     tmp_path: Path, start_server: Callable[..., RedisServer]
 ) -> None:
-    failures = ["hand"] * 20 + ["brain"] * 5 + ["flush", "silent", "full"]
+    failures = ["hand"] * 20 + ["brain"] * 5 + ["stopped"] * 3 + ["sites"] * 2 + ["flush", "silent", "full"]
     random.Random(7).shuffle(failures)
     verdict, hands = crawl_while_all_parts_fail(
         tmp_path, start_server("valkey"), {"hosts": 60, "pages": 2000, "seed": 11}, hands=3, failures=failures,

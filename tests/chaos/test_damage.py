@@ -108,7 +108,7 @@ def good_pages(data_dir: Path) -> dict[str, tuple[int, int]]:
             if not row.warc_file or not 200 <= row.status < 300:
                 continue
             try:
-                stored = store.read(row)
+                stored = store.read_page(row)
             except StoreError:
                 continue
             if stored.http is not None and len(stored.http.body) == row.length:

@@ -19,14 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clean_root import make_root, run_in_root, start_confined
 from crawling import until
 from pace import patience
 from ports import free_port
 
 ROOT = Path(__file__).parents[2]
-BASE = "python3,python3-venv,ca-certificates,passwd"
-# What pip needs to reach its index from inside, where it is not the usual one.
-HANDED_IN = re.compile(r"PIP_\w+|https?_proxy|no_proxy", re.IGNORECASE)
 STOP_S = 60.0
 
 pytestmark = [
@@ -77,12 +75,7 @@ class Stage:
             assert name in ("LABEL", "EXPOSE", "VOLUME", "STOPSIGNAL", "ARG"), name
 
     def run(self, *argv: str) -> None:
-        handed = {name: value for name, value in os.environ.items() if HANDED_IN.fullmatch(name)}
-        done = subprocess.run(
-            ["chroot", self.root, "sh", "-c", 'cd "$0" && exec "$@"', self.folder, *argv],
-            env=self.environment | handed, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{argv}: {done.stdout[-2000:]} {done.stderr[-4000:]}"
+        run_in_root(self.root, *argv, folder=self.folder, environment=self.environment)
 
     def _copy(self, words: list[str], stages: dict[str, Stage]) -> None:
         origin = ROOT
@@ -104,20 +97,9 @@ class Stage:
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Debian with Python, as the base image has it."""
-    debootstrap = shutil.which("debootstrap", path=f"{os.environ['PATH']}:/usr/sbin")
-    if debootstrap is None:
-        pytest.skip("debootstrap is not here")
-    root = tmp_path_factory.mktemp("image") / "base"
-    subprocess.run([debootstrap, "--variant=minbase", f"--include={BASE}", "bookworm", root], check=True)
+    root = make_root(tmp_path_factory.mktemp("image") / "base")
     (root / "usr/local/bin/python").symlink_to("/usr/bin/python3")
     (root / "usr/local/bin/pip").symlink_to("/usr/bin/pip3")
-    for file in ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt"):
-        if Path(file).exists():
-            (root / file.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file, root / file.lstrip("/"))
-    for folder in (found for found in os.environ.get("PIP_FIND_LINKS", "").split() if found.startswith("/")):
-        if Path(folder).is_dir():
-            (root / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
     return root
 
 
@@ -141,27 +123,10 @@ def image(base: Path) -> Iterator[Stage]:
     shutil.rmtree(base.parent, ignore_errors=True)
 
 
-# Read-only but for /data, in a process namespace of its own, as the image's user: what the compose files ask for.
-CONFINED = """
-set -e
-root=$1 data=$2 user=$3 folder=$4; shift 4
-mount --make-rprivate /
-mount --bind "$root" "$root"
-mount --bind "$data" "$root/data"
-mount -t proc proc "$root/proc"
-mount --rbind /dev "$root/dev"
-mount -o remount,bind,ro "$root"
-exec chroot --userspec="$user:$user" --groups= "$root" setpriv --no-new-privs env --chdir="$folder" "$@"
-"""
-
-
 def start(image: Stage, data: Path, *words: str, **variables: str) -> subprocess.Popen[bytes]:
-    user = image.user.partition(":")[0]
-    os.chown(data, int(user), int(user))
-    return subprocess.Popen(
-        ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", CONFINED, "sh",
-         image.root, data, user, image.folder, *image.entrypoint, *words],
-        env=image.environment | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    return start_confined(
+        image.root, data, *image.entrypoint, *words,
+        user=int(image.user.partition(":")[0]), folder=image.folder, environment=image.environment | variables,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from pace import patience
 from test_seed_streams import Site
 
 from weft import urls
-from weft.frontier.durability.journal import Journal
+from weft.frontier.durability.journal import FrontierJournal
 from weft.records import Row
 from weft.store.pages import PageStore
 from weft.testing.tls import CA_FILE
@@ -69,7 +69,7 @@ def test_thirty_kills_in_the_wide_mix(tmp_path: Path) -> None:
 
 def admitted_pages(crawler: Crawler) -> list[str]:
     """The URLs of all pages that were ever let in."""
-    with closing(Journal(crawler.data_dir / "frontier" / "frontier.db")) as journal:
+    with closing(FrontierJournal(crawler.data_dir / "frontier" / "frontier.db")) as journal:
         lines = [line for _, _, lines in journal.admitted_since(0) for line in lines if " p " in line]
     return [line.split(" ", 7)[7] for line in lines]
 
@@ -80,7 +80,7 @@ def check_links(crawler: Crawler, rows: list[Row], admitted: set[str]) -> int:
     try:
         for row in rows:
             if row.warc_file and row.status == 200:
-                page = store.read(row).http
+                page = store.read_page(row).http
                 assert page is not None
                 links = [urls.origin_of(row.url) + href.decode() for href in _HREF(page.body)]
                 assert admitted.issuperset(links), row

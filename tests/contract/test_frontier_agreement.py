@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from harnesses import EmbeddedHarness, Harness, RedisHarness
 
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord, TransferEnd
 from weft.records import Found, Lease, Purpose, Reason
 from weft.supervise.redis_server import RedisServer
 
@@ -137,7 +137,7 @@ class Life:
             facts = {**facts, "took_s": took_s}
         self.told.append(f"{url} {facts} {ago}")
         for harness, lease in zip(self.both, leases, strict=True):
-            harness.frontier.leases.cool([Ended(lease, harness.time - ago, **facts)])
+            harness.frontier.leases.cool([TransferEnd(lease, harness.time - ago, **facts)])
 
     def finish(self) -> None:
         leased = self.cooled or self.out

@@ -156,3 +156,29 @@ def test_payloads_that_are_not_needed_any_more_go(make_embedded: Callable[..., H
     harness.frontier.durability.commit()
     harness.crash()
     assert not list((harness.folder / "payloads").glob("*.seg"))
+
+
+def test_a_request_that_has_ended_is_in_no_file_any_more(make_embedded: Callable[..., Harness]) -> None:
+    harness = started(make_embedded(delay_s=0.0))
+    harness.frontier.queue.admit(
+        harness.crawl,
+        [asked(b"password=s3cret", "1"), asked(b"kept", "2", "http://a/2"), asked(b"x", "3", "http://a/3")],
+    )
+    harness.frontier.durability.commit()
+
+    def kept() -> bytes:
+        return b"".join(path.read_bytes() for path in (harness.folder / "payloads").glob("*.seg"))
+
+    assert b"s3cret" in kept()
+    first = next_lease(harness)
+    assert first.request == b"password=s3cret"
+    done(harness, first)
+    harness.frontier.durability.commit()
+    assert b"s3cret" not in kept() and b"kept" in kept()
+    harness.crash()
+    no_robots(harness, "a")
+    second = next_lease(harness)  # of a file of an earlier process
+    assert second.request == b"kept"
+    done(harness, second)
+    harness.frontier.durability.commit()
+    assert b"kept" not in kept()

@@ -17,7 +17,7 @@ from harnesses import ALLOW, Harness, done, no_robots, page
 
 from weft import urls
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord, SlotRequest, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.redis.connection import RedisSettings, connect
 from weft.frontier.redis.link import PodLink
@@ -43,7 +43,7 @@ class Fetcher:
     def step(self, address_of: Address, transfer_s: float = 2.5, delays: dict[str, float] | None = None) -> None:
         now = self.frontier.now()
         for end, lease, start, address in [one for one in self._out if one[0] <= now]:
-            self.frontier.leases.cool([Ended(lease, end, ok=True)])
+            self.frontier.leases.cool([TransferEnd(lease, end, ok=True)])
             assert self.frontier.leases.finish([EndedLease(lease, End.PAGE)]) == [True]
             self.sent.append((start, end, address, lease.url))
         self._out = [one for one in self._out if one[0] > now]
@@ -51,7 +51,7 @@ class Fetcher:
             wanted = []
             for lease in leases:
                 host = urls.host_of(lease.url)
-                wanted.append(Wanted(lease, address_of(host), (delays or {}).get(host, 0.0)))
+                wanted.append(SlotRequest(lease, address_of(host), (delays or {}).get(host, 0.0)))
             self.asked += len(wanted)
             for one, granted in zip(wanted, self.frontier.leases.claim_slots(wanted), strict=True):
                 if granted:
@@ -123,7 +123,7 @@ def test_hosts_whose_address_changes_get_stuck_nowhere(make: Callable[..., Harne
 
 
 def take(harness: Harness, lease: Lease, address: str = "127.0.0.1", crawl_delay_s: float = 0.0) -> bool:
-    (granted,) = harness.frontier.leases.claim_slots([Wanted(lease, address, crawl_delay_s)])
+    (granted,) = harness.frontier.leases.claim_slots([SlotRequest(lease, address, crawl_delay_s)])
     return granted
 
 
@@ -162,7 +162,7 @@ def test_a_host_that_moves_to_an_address_with_more_places_uses_them_at_once(make
         (lease,) = claimed(harness, host)
         assert take(harness, lease)
         slow_down = host == "last.test"  # one at a time at this address from then on
-        frontier.leases.cool([Ended(lease, frontier.now(), ok=True, slow_down=slow_down)])
+        frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True, slow_down=slow_down)])
         frontier.leases.finish([EndedLease(lease, End.PAGE)])
         harness.advance(10)
     frontier.queue.admit(harness.crawl, [page(f"http://{host}/{number}") for host in hosts for number in range(4)])
@@ -228,7 +228,7 @@ def test_a_crawl_delay_and_a_retry_after_hold_for_the_whole_address(make: Callab
     harness.advance(2)
     (two,) = harness.frontier.leases.claim("me", 50)
     assert take(harness, two)
-    harness.frontier.leases.cool([Ended(two, harness.time, ok=None, slow_down=True, retry_after_s=300.0)])
+    harness.frontier.leases.cool([TransferEnd(two, harness.time, ok=None, slow_down=True, retry_after_s=300.0)])
     harness.frontier.leases.finish([EndedLease(two, End.OTHER)])
     (three,) = claimed(harness, "c")
     assert not take(harness, three)
@@ -247,7 +247,7 @@ def test_an_address_that_slows_down_is_asked_less_often_whichever_host_it_was(ma
         harness.advance(100.0)
         (lease,) = claimed(harness, "a")
         assert take(harness, lease)
-        harness.frontier.leases.cool([Ended(lease, harness.time, ok=True, took_s=took_s)])
+        harness.frontier.leases.cool([TransferEnd(lease, harness.time, ok=True, took_s=took_s)])
         harness.frontier.leases.finish([EndedLease(lease, End.PAGE)])
     harness.advance(10.0)
     (other,) = claimed(harness, "b")
@@ -268,7 +268,9 @@ def test_an_eased_address_keeps_the_longer_delay_for_one_more_request_whichever_
         (lease,) = claimed(harness, "a")
         assert take(harness, lease, crawl_delay_s=0.0 if is_slow else 12.0)
         ok = None if is_slow else True
-        harness.frontier.leases.cool([Ended(lease, harness.time, ok=ok, slow_down=is_slow, in_trouble=in_trouble)])
+        harness.frontier.leases.cool(
+            [TransferEnd(lease, harness.time, ok=ok, slow_down=is_slow, in_trouble=in_trouble)]
+        )
         harness.frontier.leases.finish([EndedLease(lease, End.PAGE)])
     for host, delay_s in (("b", 2 * DELAY_S), ("c", 12.0)):
         harness.advance(delay_s - 0.5)
@@ -286,7 +288,7 @@ def test_a_wait_that_is_too_long_rejects_what_is_queued_at_the_address(make: Cal
     one, two = claimed(harness, "a", "b")
     assert take(harness, one)
     assert not take(harness, two)
-    harness.frontier.leases.cool([Ended(one, harness.time, slow_down=True, retry_after_s=1e6)])
+    harness.frontier.leases.cool([TransferEnd(one, harness.time, slow_down=True, retry_after_s=1e6)])
     harness.frontier.leases.finish([EndedLease(one, End.OTHER)])
     for _ in range(40):
         harness.advance(5)
@@ -433,7 +435,7 @@ def test_an_address_whose_pod_is_away_is_not_asked(make_pods: Callable[..., Pods
     for _ in range(3):
         leases = frontier.leases.claim("me", 9)
         addresses = {one: address_in(0), two: address_in(1)}
-        wanted = [Wanted(lease, addresses[urls.host_of(lease.url)]) for lease in leases]
+        wanted = [SlotRequest(lease, addresses[urls.host_of(lease.url)]) for lease in leases]
         for lease, granted in zip(leases, frontier.leases.claim_slots(wanted), strict=True):
             assert granted is (urls.host_of(lease.url) == one)
         pods.time += 0.1
@@ -450,18 +452,18 @@ def test_a_dead_process_gives_back_places_in_all_pods(make_pods: Callable[..., P
     admit(other, 1, 1)
     (mine,), (theirs,) = first.leases.claim("me", 9), other.leases.claim("me", 9)
     address = address_in(1)
-    assert first.leases.claim_slots([Wanted(mine, address)]) == [True]
-    assert other.leases.claim_slots([Wanted(theirs, address)]) == [False]
+    assert first.leases.claim_slots([SlotRequest(mine, address)]) == [True]
+    assert other.leases.claim_slots([SlotRequest(theirs, address)]) == [False]
     pods.time += 15
     pods.frontiers[0] = pods.process(0)
     pods.frontiers[0].recovery.recover()
-    assert not other.leases.claim_slots([Wanted(lease, address) for lease in other.leases.claim("me", 9)])[0]
+    assert not other.leases.claim_slots([SlotRequest(lease, address) for lease in other.leases.claim("me", 9)])[0]
     pods.time += DELAY_S + 0.5
-    assert not any(other.leases.claim_slots([Wanted(lease, address) for lease in other.leases.claim("me", 9)])), (
+    assert not any(other.leases.claim_slots([SlotRequest(lease, address) for lease in other.leases.claim("me", 9)])), (
         "on its way"
     )
     pods.time += 1.0
-    assert any(other.leases.claim_slots([Wanted(lease, address) for lease in other.leases.claim("me", 9)]))
+    assert any(other.leases.claim_slots([SlotRequest(lease, address) for lease in other.leases.claim("me", 9)]))
 
 
 def test_after_lost_data_an_address_waits_for_all_leases_of_that_time(make_pods: Callable[..., Pods]) -> None:
@@ -473,7 +475,7 @@ def test_after_lost_data_an_address_waits_for_all_leases_of_that_time(make_pods:
     waited = 0
     while (
         not (leases := first.leases.claim("me", 9))
-        or not first.leases.claim_slots([Wanted(leases[0], address_in(1))])[0]
+        or not first.leases.claim_slots([SlotRequest(leases[0], address_in(1))])[0]
     ):
         pods.time += 1.0
         waited += 1
@@ -489,16 +491,16 @@ def test_robots_txt_keeps_its_place_until_it_was_read(make_pods: Callable[..., P
     first.queue.admit(1, [page(f"http://{host}/")])
     (robots,), (theirs,) = first.leases.claim("me", 9), other.leases.claim("me", 9)
     address = address_in(0)
-    assert first.leases.claim_slots([Wanted(robots, address)]) == [True]
+    assert first.leases.claim_slots([SlotRequest(robots, address)]) == [True]
     pods.time += 1.0
     end = pods.time
-    first.leases.cool([Ended(robots, pods.time, ok=True)])
-    assert other.leases.claim_slots([Wanted(theirs, address)]) == [False]
+    first.leases.cool([TransferEnd(robots, pods.time, ok=True)])
+    assert other.leases.claim_slots([SlotRequest(theirs, address)]) == [False]
     pods.time += 1.5
-    assert not any(other.leases.claim_slots([Wanted(lease, address) for lease in other.leases.claim("me", 9)]))
+    assert not any(other.leases.claim_slots([SlotRequest(lease, address) for lease in other.leases.claim("me", 9)]))
     first.sites.robots_known(f"http://{host}", RobotsRecord("ok", b"", 9e12), 20.0)
     first.leases.finish([EndedLease(robots, End.OTHER)])
-    while not any(other.leases.claim_slots([Wanted(lease, address) for lease in other.leases.claim("me", 9)])):
+    while not any(other.leases.claim_slots([SlotRequest(lease, address) for lease in other.leases.claim("me", 9)])):
         pods.time += 0.25
     assert end + 20 <= pods.time < end + 22
 
@@ -508,7 +510,7 @@ def test_an_address_that_asked_for_too_long_a_wait_is_asked_again_at_its_end(mak
     frontier = harness.start()
     (one,) = claimed(harness, "a")
     assert take(harness, one)
-    frontier.leases.cool([Ended(one, harness.time, slow_down=True, retry_after_s=100.0)])
+    frontier.leases.cool([TransferEnd(one, harness.time, slow_down=True, retry_after_s=100.0)])
     frontier.leases.finish([EndedLease(one, End.OTHER)])
     harness.advance(100)
     no_robots(harness, "b")
@@ -533,8 +535,8 @@ def test_places_of_idle_addresses_are_forgotten(make_pods: Callable[..., Pods]) 
     first, _ = pods.start()
     admit(first, 0, 1)
     (lease,) = first.leases.claim("me", 9)
-    assert first.leases.claim_slots([Wanted(lease, address_in(1))]) == [True]
-    first.leases.cool([Ended(lease, pods.time, ok=True)])
+    assert first.leases.claim_slots([SlotRequest(lease, address_in(1))]) == [True]
+    first.leases.cool([TransferEnd(lease, pods.time, ok=True)])
     server = pods.connection(1)
     assert server.zcard("held") == 0
     assert 0 < server.pttl(f"a:{address_in(1)}") <= (DELAY_S + 90 + 60) * 1000
@@ -550,7 +552,7 @@ def test_a_host_whose_address_asks_for_a_longer_delay_meanwhile_is_asked_after_i
     no_robots(harness, "a.test", "b.test")
     frontier.queue.admit(harness.crawl, [page("http://a.test/"), page("http://b.test/")])
     first, second = frontier.leases.claim("me", 9)
-    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in (first, second)]) == [True, False]
+    assert frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1") for lease in (first, second)]) == [True, False]
     done(harness, first)
     frontier.sites.robots_known(f"http://{first.key}", ALLOW, 100.0)
     for _ in range(9):

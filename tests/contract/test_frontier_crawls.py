@@ -200,7 +200,7 @@ def test_what_is_forgotten_is_gone_in_pieces_and_no_item_number_comes_again(make
         frontier.queue.admit(other, [page(f"http://a/{number}")])
         frontier.durability.commit()
     frontier.crawls.close_crawl(other)
-    frontier.crawls.closed(other)
+    frontier.crawls.forget_closed_crawl(other)
     frontier.durability.commit()
     assert not frontier.crawls.forget_crawls([other], at_most=5)
     frontier = brought_back(harness)
@@ -437,20 +437,6 @@ def test_a_crawl_that_waits_for_a_delay_does_not_put_off_when_another_is_due(mak
     assert frontier.leases.next_due() == pytest.approx(1001.0, abs=0.02), "a delay after the end at the first"
 
 
-def test_dropping_what_is_queued_does_not_end_a_pause(make: Make) -> None:
-    harness = make(delay_s=0.0)
-    frontier = harness.start()
-    no_robots(harness, "a")
-    frontier.queue.admit(harness.crawl, pages("a", 3))
-    frontier.crawls.pause(harness.crawl)
-    frontier.queue.drop(harness.crawl)
-    assert frontier.status.stats().queued == 0 and len(frontier.rejected.rejections()) == 3
-    frontier.queue.admit(harness.crawl, [page("http://a/new")])
-    assert frontier.leases.claim("me", 9) == []
-    frontier.crawls.pause(harness.crawl, False)
-    assert claim_one(harness).url == "http://a/new"
-
-
 def test_numbers_of_crawls_are_never_given_out_again(make_embedded: MakeEmbedded) -> None:
     harness = make_embedded(delay_s=0.0)
     frontier = harness.start()
@@ -460,7 +446,7 @@ def test_numbers_of_crawls_are_never_given_out_again(make_embedded: MakeEmbedded
         frontier.queue.admit(numbers[-1], pages("a", 1))
         frontier.durability.commit()
         frontier.crawls.close_crawl(numbers[-1])
-        frontier.crawls.closed(numbers[-1])
+        frontier.crawls.forget_closed_crawl(numbers[-1])
         frontier.durability.commit()
         while not frontier.crawls.forget_crawls([numbers][-1]):
             pass
@@ -478,7 +464,7 @@ def test_another_crawl_of_the_site_goes_on_while_one_is_forgotten(make_embedded:
     assert (robots.purpose, robots.crawl) == (Purpose.ROBOTS, other)
     frontier.queue.admit(harness.crawl, pages("a", 3))
     frontier.crawls.close_crawl(other)
-    frontier.crawls.closed(other)
+    frontier.crawls.forget_closed_crawl(other)
     frontier.durability.commit()
     while not frontier.crawls.forget_crawls([other], at_most=3):
         pass
@@ -528,8 +514,8 @@ def test_what_was_refused_of_one_crawl_outlasts_the_end_of_another(make_embedded
     other = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
     frontier.queue.admit(harness.crawl, pages("a", 2))
     frontier.queue.admit(other, pages("b", 3))
-    frontier.queue.drop(harness.crawl)
-    frontier.queue.drop(other)
+    for lease in frontier.leases.claim("me", 9):
+        cool(harness, lease, slow_down=True, retry_after_s=1e6)
     frontier.crawls.close_crawl(other)
     assert {rejection.crawl for rejection in frontier.rejected.rejections()} == {harness.crawl}
 
@@ -546,7 +532,7 @@ def test_what_is_not_acknowledged_of_one_crawl_outlasts_another_that_is_forgotte
         assert frontier.leases.finish([EndedLease(lease, End.PAGE)], batch=1) == [True]
     frontier.durability.commit()
     frontier.crawls.close_crawl(other)
-    frontier.crawls.closed(other)
+    frontier.crawls.forget_closed_crawl(other)
     while not frontier.crawls.forget_crawls([other]):
         pass
     frontier.durability.acknowledge(1)

@@ -23,7 +23,7 @@ from harnesses import (
     walked,
 )
 
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease
+from weft.frontier.contract import CrawlLimits, End, EndedLease, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.requests import RequestEnd, RequestStart, read_events
 from weft.records import Found, Lease, Purpose
@@ -219,11 +219,11 @@ def test_of_two_crawls_with_one_name_the_other_has_it_when_one_ends(make_embedde
     named = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
     assert named in (older, newer)
     frontier.crawls.close_crawl(named)
-    frontier.crawls.closed(named)
+    frontier.crawls.forget_closed_crawl(named)
     left = older + newer - named
     assert frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0)) == left
     frontier.crawls.close_crawl(left)
-    frontier.crawls.closed(left)
+    frontier.crawls.forget_closed_crawl(left)
     assert frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0)) > newer
 
 
@@ -240,7 +240,7 @@ def test_the_end_of_the_unnamed_one_of_two_leaves_the_name_to_the_other(make_emb
     named = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
     unnamed = older + newer - named
     frontier.crawls.close_crawl(unnamed)
-    frontier.crawls.closed(unnamed)
+    frontier.crawls.forget_closed_crawl(unnamed)
     assert frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0)) == named
 
 
@@ -301,23 +301,27 @@ def test_what_is_found_nearer_while_it_is_set_aside_comes_back_there_and_once(
 
 
 def test_a_page_that_was_found_nearer_is_rejected_once(make: Make) -> None:
-    harness = make(delay_s=0.0)
+    harness = make(delay_s=0.0, max_retry_after_s=60.0)
     frontier = harness.start(CrawlLimits(max_depth=5))
     no_robots(harness, "a")
+    frontier.queue.admit(harness.crawl, [page("http://a/first")])
+    first = claim_one(harness)
     for depth in (4, 3, 2):
         frontier.queue.admit(harness.crawl, [page("http://a/1", depth)])
-    frontier.queue.drop(harness.crawl)
+    cool(harness, first, slow_down=True, retry_after_s=3600.0)
     (rejected,) = frontier.rejected.rejections()
     assert (rejected.item.url, rejected.item.depth) == ("http://a/1", 2)
     frontier.rejected.ended([rejected.item.item])
-    assert frontier.status.stats().finished == 1
+    frontier.leases.finish([EndedLease(first, End.OTHER)])
+    assert frontier.status.stats().finished == 2
     frontier.queue.admit(harness.crawl, [page("http://a/1", 1)])
+    harness.advance(3600)
     assert frontier.leases.claim("me", 9) == [], "it has ended, and was not fetched"
 
 
 @pytest.mark.parametrize("was", ["tried", "set aside"])
 def test_a_page_that_was_found_nearer_while_it_was_not_in_its_queue_is_rejected_once(make: Make, was: str) -> None:
-    harness = make(delay_s=0.0)
+    harness = make(delay_s=0.0, max_retry_after_s=60.0)
     frontier = harness.start(CrawlLimits(max_depth=5))
     no_robots(harness, "a")
     frontier.queue.admit(harness.crawl, [page("http://a/1", 4)])
@@ -327,9 +331,11 @@ def test_a_page_that_was_found_nearer_while_it_was_not_in_its_queue_is_rejected_
         frontier.leases.finish([EndedLease(lease, End.RETRY, 60.0)])
     else:
         frontier.leases.exclude([lease])
+    frontier.queue.admit(harness.crawl, [page("http://a/first")])
+    first = claim_one(harness)
     frontier.queue.admit(harness.crawl, [page("http://a/1", 2)])
     frontier.queue.restore_excluded(harness.crawl, lambda _: True)
-    frontier.queue.drop(harness.crawl)
+    cool(harness, first, slow_down=True, retry_after_s=3600.0)
     (rejected,) = frontier.rejected.rejections()
     assert (rejected.item.url, rejected.item.depth) == ("http://a/1", 2)
     frontier.rejected.ended([rejected.item.item])
@@ -337,13 +343,15 @@ def test_a_page_that_was_found_nearer_while_it_was_not_in_its_queue_is_rejected_
 
 
 def test_a_page_that_was_found_nearer_and_is_out_is_not_rejected(make: Make) -> None:
-    harness = make(delay_s=0.0)
+    harness = make(delay_s=0.0, places=2, max_retry_after_s=60.0)
     frontier = harness.start(CrawlLimits(max_depth=5))
     no_robots(harness, "a")
+    frontier.queue.admit(harness.crawl, [page("http://a/first")])
+    first = claim_one(harness)
     for depth in (4, 2):
         frontier.queue.admit(harness.crawl, [page("http://a/1", depth)])
     lease = claim_one(harness)
-    frontier.queue.drop(harness.crawl)
+    cool(harness, first, slow_down=True, retry_after_s=3600.0)
     assert frontier.rejected.rejections() == []
     done(harness, lease)
     assert frontier.status.stats().finished == 1
@@ -383,7 +391,7 @@ def test_a_site_is_remembered_for_as_long_as_the_slowest_crawl_may_have_to_wait(
     assert claim_one(harness).crawl == slow
 
 
-@pytest.mark.parametrize("ends", ["closed", "paused", "dropped"])
+@pytest.mark.parametrize("ends", ["closed", "paused"])
 def test_a_robots_txt_that_one_crawl_will_not_ask_for_again_is_asked_for_by_another(make: Make, ends: str) -> None:
     harness = make(delay_s=0.0)
     frontier = harness.start()
@@ -398,14 +406,11 @@ def test_a_robots_txt_that_one_crawl_will_not_ask_for_again_is_asked_for_by_anot
         if not isinstance(frontier, EmbeddedFrontier):
             pytest.skip(NO_ENDS)
         frontier.crawls.close_crawl(other)
-        frontier.crawls.closed(other)
+        frontier.crawls.forget_closed_crawl(other)
         frontier.durability.commit()
         while not frontier.crawls.forget_crawls([other]):
             pass
         assert frontier.status.stats().queued == 3
-    elif ends == "dropped":
-        frontier.queue.drop(other)
-        assert (len(frontier.rejected.rejections()), frontier.status.stats().queued) == (2, 3)
     else:
         frontier.crawls.pause(other)
         queued = [frontier.status.crawl_counts(crawl).queued for crawl in (harness.crawl, other)]
@@ -444,7 +449,7 @@ def test_leases_that_are_over_keep_no_other_from_ending(make: Make) -> None:
     frontier.queue.admit(harness.crawl, [*pages("a", 2), *pages("b", 2)])
     leases = frontier.leases.claim("me", 4)
     done(harness, leases[0])
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True) for lease in leases])
     assert frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases]) == [False, True, True, True]
     frontier.durability.commit()
     assert [logged(harness, lease)[1:] for lease in leases] == [["-"]] * 4
@@ -462,7 +467,7 @@ def test_a_lease_of_a_crawl_that_is_over_expires_without_a_trace(make_embedded: 
     frontier.queue.admit(other, pages("a", 2))
     lease = claim_one(harness)
     frontier.crawls.close_crawl(other)
-    frontier.crawls.closed(other)
+    frontier.crawls.forget_closed_crawl(other)
     frontier.durability.commit()
     harness.advance(lease.deadline - harness.time + 1.0)
     assert frontier.leases.claim("me", 9) == []
@@ -485,7 +490,7 @@ def test_what_waits_for_the_place_of_a_lease_of_a_crawl_that_is_over_has_it_when
     frontier.queue.admit(harness.crawl, pages("a", 1))
     assert frontier.leases.claim("me", 9) == []
     frontier.crawls.close_crawl(other)
-    frontier.crawls.closed(other)
+    frontier.crawls.forget_closed_crawl(other)
     harness.advance(lease.deadline - harness.time + 1.0)
     assert frontier.leases.claim("me", 9) == [], "nobody knows when it ended"
     harness.advance(1.1)
@@ -770,7 +775,7 @@ def test_a_visit_that_is_asked_for_while_another_is_under_way_is_made(make: Make
 
 
 @pytest.mark.parametrize("others", [1, 2])
-def test_a_site_whose_first_crawl_is_dropped_is_claimed_from_for_the_others(make: Make, others: int) -> None:
+def test_a_site_whose_first_crawl_is_paused_is_claimed_from_for_the_others(make: Make, others: int) -> None:
     harness = make(delay_s=1.0)
     frontier = harness.start()
     no_robots(harness, "a")
@@ -779,9 +784,9 @@ def test_a_site_whose_first_crawl_is_dropped_is_claimed_from_for_the_others(make
     done(harness, claim_one(harness))
     for crawl in slower:
         frontier.queue.admit(crawl, pages("a", 1))
-    frontier.queue.drop(harness.crawl)
+    frontier.crawls.pause(harness.crawl)
     harness.advance(2)
-    assert frontier.leases.claim("me", 9) == [], "the dropped one would be served now"
+    assert frontier.leases.claim("me", 9) == [], "the paused one would be served now"
     due = frontier.leases.next_due()
     assert due is not None and due <= harness.time + 2.1
     harness.advance(2.1)

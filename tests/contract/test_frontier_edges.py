@@ -12,8 +12,8 @@ import pytest
 from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page, urls_of
 
 from weft.errors import DiskFull
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord, Wanted
-from weft.frontier.politeness import SLOWEST_S
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord, SlotRequest, TransferEnd
+from weft.frontier.politeness import MOST_EXTRA_DELAY_S
 from weft.frontier.requests import RequestEnd, RequestStart, read_events, writing
 from weft.records import Found, Lease, Purpose
 
@@ -64,7 +64,7 @@ def test_the_delay_counts_from_the_end_that_is_told(make: Callable[..., Harness]
     harness = make(delay_s=300.0)
     lease = two_pages(harness)
     harness.advance(200.0)
-    harness.frontier.leases.cool([Ended(lease, harness.frontier.now() - 100.0, ok=True)])
+    harness.frontier.leases.cool([TransferEnd(lease, harness.frontier.now() - 100.0, ok=True)])
     harness.frontier.leases.finish([EndedLease(lease, End.PAGE)])
     assert urls_of(due_exactly(harness, 200.0)) == ["http://a/2"]
 
@@ -199,7 +199,7 @@ def test_a_slowed_site_waits_twice_as_long_each_time_up_to_a_minute(make: Callab
         assert due is not None
         waits.append(round(due - harness.time, 1))
         harness.advance(waits[-1] + TICK_S)
-    assert waits == [16.0, 32.0, SLOWEST_S, SLOWEST_S, SLOWEST_S]
+    assert waits == [16.0, 32.0, MOST_EXTRA_DELAY_S, MOST_EXTRA_DELAY_S, MOST_EXTRA_DELAY_S]
 
 
 def waits_for_a_lease(harness: Harness) -> tuple[float, Lease]:
@@ -423,7 +423,7 @@ def test_a_place_that_was_refused_is_logged_as_not_asked(make: Callable[..., Har
     harness.advance(10.0)
     leases = frontier.leases.claim("me", 9)
     assert len(leases) == 2
-    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False]
+    assert frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False]
     events = [
         event for event in read_events(harness.folder / "requests") if isinstance(event, RequestStart | RequestEnd)
     ]
@@ -445,7 +445,7 @@ def test_a_host_that_moves_to_another_address_goes_on_there(make: Callable[..., 
     for _ in range(9):
         harness.advance(1.0)
         for lease in frontier.leases.claim("me", 1):
-            if frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 0.0)]) == [True]:
+            if frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1", 0.0)]) == [True]:
                 first[lease.url] = lease
     assert len(first) == 2, "as many as the address has places"
     mine = next(lease for url, lease in first.items() if url.startswith("http://h/"))
@@ -454,7 +454,7 @@ def test_a_host_that_moves_to_another_address_goes_on_there(make: Callable[..., 
     for _ in range(9):
         harness.advance(1.0)
         for lease in frontier.leases.claim("me", 1):
-            if frontier.leases.claim_slots([Wanted(lease, "192.0.2.2", 0.0)]) == [True]:
+            if frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.2", 0.0)]) == [True]:
                 moved.add(lease.url)
     assert len(moved) == 2, moved
 
@@ -471,7 +471,7 @@ def test_a_place_at_an_address_that_a_host_has_left_goes_to_who_waits_there(make
         for _ in range(5):
             harness.advance(1.0)
             for lease in frontier.leases.claim("me", 1):
-                if frontier.leases.claim_slots([Wanted(lease, address, 0.0)]) == [True]:
+                if frontier.leases.claim_slots([SlotRequest(lease, address, 0.0)]) == [True]:
                     return lease
         return None
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from harnesses import ALLOW, CheckpointedHarness, EmbeddedHarness, PodHarness, no_robots, pages
 
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease
+from weft.frontier.contract import CrawlLimits, End, EndedLease, TransferEnd
 
 Make = Callable[..., EmbeddedHarness]
 
@@ -50,7 +50,7 @@ def test_a_breaker_binds_the_crawls_of_its_trust_alone(make: Make) -> None:
             asked.append((harness.time - began, lease.crawl))
             ok = lease.crawl == plain
             failed[lease.crawl] += not ok
-            frontier.leases.cool([Ended(lease, harness.time, ok=ok)])
+            frontier.leases.cool([TransferEnd(lease, harness.time, ok=ok)])
             frontier.leases.finish([EndedLease(lease, End.PAGE if ok else End.OTHER)])
         harness.advance(0.5)
     assert [whose for _, whose in asked].count(plain) == 9 and max(at for at, whose in asked if whose == plain) < 60

@@ -59,7 +59,7 @@ def test_a_kill_among_many_goes_on_behind_those_that_are_queued(
     frontier = harness.start()
     no_robots(harness, "a")
     many = lost(*range(1, 2500))
-    call, left = frontier.link.call, [2]
+    call, left = frontier.link.call_script, [2]
 
     def dies(name: str, arguments: Any) -> Any:
         if name == "admit" and left[0] == 0:
@@ -67,7 +67,7 @@ def test_a_kill_among_many_goes_on_behind_those_that_are_queued(
         left[0] -= name == "admit"
         return call(name, arguments)
 
-    monkeypatch.setattr(frontier.link, "call", dies)
+    monkeypatch.setattr(frontier.link, "call_script", dies)
     with pytest.raises(KeyboardInterrupt):
         walked(frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(many)))
     assert frontier.status.stats().queued == 2000

@@ -13,7 +13,7 @@ import pytest
 from harnesses import ALLOW, EmbeddedHarness, pages
 
 from weft.frontier.clock import MachineClock
-from weft.frontier.contract import End, Ended, EndedLease, Wanted
+from weft.frontier.contract import End, EndedLease, SlotRequest, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Lease
 
@@ -40,10 +40,12 @@ class Process(EmbeddedHarness):
         for one in [one for one in self.out if one[0] <= self.time]:
             self.out.remove(one)
             slow = retry_after_s is not None
-            self.frontier.leases.cool([Ended(one[1], one[0], ok=not slow, slow_down=slow, retry_after_s=retry_after_s)])
+            self.frontier.leases.cool(
+                [TransferEnd(one[1], one[0], ok=not slow, slow_down=slow, retry_after_s=retry_after_s)]
+            )
             self.frontier.leases.finish([EndedLease(one[1], End.PAGE)])
         for lease in self.frontier.leases.claim("me", 10):
-            if not address or self.frontier.leases.claim_slots([Wanted(lease, address, 0.0)]) == [True]:
+            if not address or self.frontier.leases.claim_slots([SlotRequest(lease, address, 0.0)]) == [True]:
                 self.out.append((self.time + transfer_s, lease))
                 sent.append(self.time)
         return sent
@@ -136,7 +138,7 @@ def test_what_was_given_back_unasked_holds_nobody_up(make: Make) -> None:
         process.frontier.queue.admit(process.crawl, pages("a", 3))
     (lease,) = first.frontier.leases.claim("me", 1)
     first.frontier.leases.finish([EndedLease(lease, End.RELEASE)])
-    first.frontier.queue.drop(first.crawl)
+    first.frontier.crawls.pause(first.crawl)
     assert [whose for _, whose in live([first, second], 3, transfer_s=0.1)] == [1, 1, 1]
 
 
@@ -155,8 +157,8 @@ def test_who_has_a_place_at_an_address_keeps_it_at_the_very_end_of_too_long_a_wa
     first, second = make(settings, settings)
     first.frontier.queue.admit(first.crawl, pages("a", 1))
     (lease,) = first.frontier.leases.claim("me", 9)
-    assert first.frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 0.0)]) == [True]
-    first.frontier.leases.cool([Ended(lease, first.time, slow_down=True, retry_after_s=100.0)])
+    assert first.frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1", 0.0)]) == [True]
+    first.frontier.leases.cool([TransferEnd(lease, first.time, slow_down=True, retry_after_s=100.0)])
     first.frontier.leases.finish([EndedLease(lease, End.OTHER)])
     for process in (first, second):
         process.advance(100.0)
@@ -164,8 +166,8 @@ def test_who_has_a_place_at_an_address_keeps_it_at_the_very_end_of_too_long_a_wa
     (mine,) = first.frontier.leases.claim("me", 9)
     second.frontier.queue.admit(second.crawl, pages("b", 1))
     (theirs,) = second.frontier.leases.claim("me", 9)
-    assert second.frontier.leases.claim_slots([Wanted(theirs, "192.0.2.1", 0.0)]) == [False]
-    assert first.frontier.leases.claim_slots([Wanted(mine, "192.0.2.1", 0.0)]) == [True]
+    assert second.frontier.leases.claim_slots([SlotRequest(theirs, "192.0.2.1", 0.0)]) == [False]
+    assert first.frontier.leases.claim_slots([SlotRequest(mine, "192.0.2.1", 0.0)]) == [True]
 
 
 def test_a_crawl_that_waits_for_another_on_the_machine_says_so(make: Make) -> None:

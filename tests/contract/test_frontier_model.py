@@ -14,9 +14,9 @@ import pytest
 from harnesses import Harness
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlCounts, CrawlLimits, End, Ended, EndedLease, RobotsRecord
+from weft.frontier.contract import CrawlCounts, CrawlLimits, End, EndedLease, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
-from weft.records import Found, Lease, Purpose, Reason
+from weft.records import Found, Lease, Purpose
 
 STEPS = 150
 HOSTS = ("a", "b", "c", "d")
@@ -97,7 +97,6 @@ class Life:
             self.pause,
             self.pause,
             self.close,
-            self.drop,
             self.set_aside,
             self.restore_excluded,
         ]
@@ -213,7 +212,7 @@ class Life:
         if self.out:
             lease = self.out.pop(self.chance.randrange(len(self.out)))
             self.cooled.append(lease)
-            self.frontier.leases.cool([Ended(lease, self.frontier.now(), ok=True)])
+            self.frontier.leases.cool([TransferEnd(lease, self.frontier.now(), ok=True)])
             site = self.sites[host_of(lease.url)]
             site.end()
             site.ended = self.harness.time
@@ -256,19 +255,10 @@ class Life:
             del self.tenants[crawl]
             self.frontier.crawls.close_crawl(crawl)
             if self.chance.random() < 0.7:
-                self.frontier.crawls.closed(crawl)
+                self.frontier.crawls.forget_closed_crawl(crawl)
                 self.frontier.durability.commit()
                 while not self.frontier.crawls.forget_crawls([crawl], 50):
                     pass
-
-    def drop(self) -> None:
-        crawl, tenant = self.any_one()
-        self.frontier.queue.drop(crawl)
-        rejected = self.frontier.rejected.rejections()
-        assert {one.item.url for one in rejected} == set(tenant.queued) and len(rejected) == len(tenant.queued)
-        assert {(one.crawl, one.reason) for one in rejected} <= {(crawl, Reason.DROPPED)}
-        self.frontier.rejected.ended([one.item.item for one in rejected])
-        tenant.queued = {}
 
     def set_aside(self) -> None:
         leases = [one for one in self.out if one.purpose is Purpose.PAGE and one.crawl in self.tenants][:2]

@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 from harnesses import ALLOW, RECRAWL, Harness, claim_one, cool, done, no_robots, page, stored, urls_of, walked
 
-from weft.frontier.contract import CrawlLimits, End, EndedLease, Item, RobotsRecord, Wanted
-from weft.frontier.durability.walk import is_cut_off
-from weft.frontier.politeness import EASE_AFTER
+from weft.frontier.contract import CrawlLimits, End, EndedLease, Item, RobotsRecord, SlotRequest
+from weft.frontier.durability.walk import is_walk_unfinished
+from weft.frontier.politeness import EASED_AFTER_ANSWERS
 from weft.frontier.requests import RequestEnd, RequestStart, read_events
 from weft.records import Found, Lease, Purpose, Reason
 
@@ -224,10 +224,10 @@ def test_a_recrawl_that_is_cut_off_continues_behind_its_last_step(make: Callable
     with pytest.raises(OSError):
         walked(frontier.revisits.walk(harness.crawl, RECRAWL, "run-1", partial(known, 1500), begun.append))
     frontier = harness.crash()
-    assert is_cut_off(frontier.notes.note(RECRAWL))
+    assert is_walk_unfinished(frontier.notes.note(RECRAWL))
     walked(frontier.revisits.walk(harness.crawl, RECRAWL, "run-2", partial(known, 2500), begun.append))
     assert (asked, len(begun), frontier.status.stats().queued) == ([0, 1000], 1, 2500)
-    assert not is_cut_off(frontier.notes.note(RECRAWL))
+    assert not is_walk_unfinished(frontier.notes.note(RECRAWL))
     walked(frontier.revisits.walk(harness.crawl, RECRAWL, "run-2", partial(known, 2500), begun.append))
     assert len(asked) == 2
 
@@ -419,7 +419,7 @@ def test_an_address_that_asks_for_nothing_has_all_its_places(make: Callable[...,
     no_robots(harness, *"abc")
     frontier.queue.admit(harness.crawl, [page(f"http://{host}/1") for host in "abc"])
     leases = frontier.leases.claim("me", 9)
-    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in leases]) == [True, True, False]
+    assert frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1") for lease in leases]) == [True, True, False]
 
 
 def test_a_slowed_site_is_eased_by_half_after_each_row_of_good_answers(make: Callable[..., Harness]) -> None:
@@ -434,7 +434,9 @@ def test_a_slowed_site_is_eased_by_half_after_each_row_of_good_answers(make: Cal
         cool(harness, lease, ok=number > 1, slow_down=number < 2)
         frontier.leases.finish([EndedLease(lease, End.OTHER)])
         harness.advance(100)
-    assert delays == [1.0, 2.0] + [4.0] * EASE_AFTER + [2.0] * EASE_AFTER + [1.0] * (48 - 2 * EASE_AFTER)
+    assert delays == [1.0, 2.0] + [4.0] * EASED_AFTER_ANSWERS + [2.0] * EASED_AFTER_ANSWERS + [1.0] * (
+        48 - 2 * EASED_AFTER_ANSWERS
+    )
 
 
 def test_a_slowed_address_is_eased_likewise(make: Callable[..., Harness]) -> None:
@@ -443,17 +445,17 @@ def test_a_slowed_address_is_eased_likewise(make: Callable[..., Harness]) -> Non
     no_robots(harness, "a")
     frontier.queue.admit(harness.crawl, [page(f"http://a/{number}") for number in range(60)])
     waits: list[int] = []
-    for number in range(EASE_AFTER + 6):
+    for number in range(EASED_AFTER_ANSWERS + 6):
         ended_at = harness.time
         granted: list[bool] = []
         while not any(granted):
             harness.advance(1)
             leases = frontier.leases.claim("me", 9)
-            granted = frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in leases])
+            granted = frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1") for lease in leases])
         waits.append(round((harness.time - ended_at) / 10) * 10)
         cool(harness, leases[0], ok=number > 0, slow_down=number == 0)
         frontier.leases.finish([EndedLease(leases[0], End.PAGE)])
-    assert waits[1:] == [20] * (EASE_AFTER + 1) + [10] * 4, "the answer that eases it was still waited for"
+    assert waits[1:] == [20] * (EASED_AFTER_ANSWERS + 1) + [10] * 4, "the answer that eases it was still waited for"
 
 
 def test_a_page_that_was_stored_just_before_a_crash_frees_its_place_a_delay_later(make: Callable[..., Harness]) -> None:
@@ -492,7 +494,7 @@ def test_a_request_is_in_the_log_before_its_claim_returns(make: Callable[..., Ha
     leases = frontier.leases.claim("me", 9)
     assert sorted(logged(harness)) == sorted(("start", lease.item) for lease in leases)
     starts = [event for event in read_events(harness.folder / "requests") if isinstance(event, RequestStart)]
-    assert {(event.key, event.delay_s, event.places, event.url) for event in starts} == {
+    assert {(event.key, event.delay_s, event.slots, event.url) for event in starts} == {
         ("a", 3.0, 2, "http://a/1"), ("b", 3.0, 2, "http://b/1"),
     }  # fmt: skip
     assert {round(event.at, 2) for event in starts} == {harness.time}
@@ -561,15 +563,18 @@ def test_everything_that_is_queued_can_be_listed(make: Callable[..., Harness]) -
 
 
 def test_rejected_items_are_reported_as_they_were_found(make: Callable[..., Harness]) -> None:
-    harness = make()
+    harness = make(max_retry_after_s=60.0)
     frontier = harness.start()
+    frontier.queue.admit(harness.crawl, [Found("https://a.test/0", 1)])
+    robots = claim_one(harness)
     found = [Found("https://a.test/1", 2, 17, offsite=1), Found("https://a.test/2", 3, 18, 2, about="https://a.test/x")]
     frontier.queue.admit(harness.crawl, found)
-    frontier.queue.drop(harness.crawl)
+    cool(harness, robots, slow_down=True, retry_after_s=3600.0)
     rejected = sorted(frontier.rejected.rejections(), key=lambda one: one.item.url)
-    assert [as_found(one.item) for one in rejected] == found
-    assert {(one.crawl, one.reason) for one in rejected} == {(harness.crawl, Reason.DROPPED)}
+    assert [as_found(one.item) for one in rejected] == [Found("https://a.test/0", 1), *found]
+    assert {(one.crawl, one.reason) for one in rejected} == {(harness.crawl, Reason.RETRY_AFTER)}
     frontier.rejected.ended([one.item.item for one in rejected])
+    frontier.leases.finish([EndedLease(robots, End.OTHER)])
     frontier.durability.commit()
     assert harness.crash().status.stats().queued == 0
 

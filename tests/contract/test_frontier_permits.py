@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from harnesses import ALLOW, EmbeddedHarness, Harness, claim_one, done, no_robots, page
 
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease
+from weft.frontier.contract import CrawlLimits, End, EndedLease, TransferEnd
 from weft.records import Lease
 
 Make = Callable[..., Harness]
@@ -87,7 +87,7 @@ def test_as_many_go_on_as_permits_are_free_past_those_that_are_not_due(make: Mak
     assert len(out) == 2 and frontier.leases.claim("me", 9) == []
     first, *slow, last = sorted(set("abcdef") - {lease.key for lease in out})
     slow_down(harness, *slow)
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in out])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True) for lease in out])
     assert frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in out]) == [True, True]
     assert sorted(lease.key for lease in frontier.leases.claim("me", 9)) == [first, last]
 

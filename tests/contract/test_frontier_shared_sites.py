@@ -107,7 +107,7 @@ def test_a_page_that_ends_while_the_robots_txt_is_asked_for_changes_nothing_of_t
         if not isinstance(frontier, EmbeddedFrontier):
             pytest.skip(NO_ENDS)
         frontier.crawls.close_crawl(other)
-        frontier.crawls.closed(other)
+        frontier.crawls.forget_closed_crawl(other)
         frontier.durability.commit()
     done(harness, out, End.RELEASE if is_over else End.PAGE)
     assert frontier.leases.claim("me", 9) == [], "it is under way"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from harnesses import Harness, claim_one, done, no_robots, page
 
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Slots, Wanted
+from weft.frontier.contract import CrawlLimits, End, EndedLease, SlotRequest, Slots, TransferEnd
 from weft.frontier.politeness import SLOW_S
 from weft.records import Found, Lease, Purpose
 
@@ -38,7 +38,7 @@ class Web:
             self.harness.frontier.queue.admit(crawl, found)
 
     def answer(self, leases: list[Lease], end: End = End.PAGE, **facts: Any) -> None:
-        self.harness.frontier.leases.cool([Ended(lease, self.harness.time, **facts) for lease in leases])
+        self.harness.frontier.leases.cool([TransferEnd(lease, self.harness.time, **facts) for lease in leases])
         self.harness.frontier.leases.finish([EndedLease(lease, end) for lease in leases])
 
     def claim(self, slots: Slots | None = FEW, limit: int = 99) -> list[str]:
@@ -67,7 +67,7 @@ def test_a_slot_is_free_again_however_its_request_ends(make: Make, end: str) -> 
     web.claim()
     out, frontier = web.leases, web.harness.frontier
     if end == "cooled":
-        frontier.leases.cool([Ended(lease, web.harness.time, ok=False) for lease in out])
+        frontier.leases.cool([TransferEnd(lease, web.harness.time, ok=False) for lease in out])
     elif end == "released":
         frontier.leases.finish([EndedLease(lease, End.RELEASE) for lease in out])
     elif end == "expired":
@@ -223,7 +223,7 @@ def test_a_request_that_its_address_has_no_place_for_gives_its_slot_back(make: M
     web = Web(make(key_scope="ip", delay_s=5.0))
     web.add("a", "b", "c", "d", pages=1)
     assert len(web.claim()) == 2 and web.harness.frontier.leases.claim("me", 9, FEW) == []
-    assert web.harness.frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in web.leases]) == [
+    assert web.harness.frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1") for lease in web.leases]) == [
         True,
         False,
     ]

@@ -11,7 +11,7 @@ import pytest
 from harnesses import ALLOW, RedisHarness, no_robots, page, pages
 
 from weft.errors import ServerAway
-from weft.frontier.contract import End, Ended, EndedLease, Slots, Wanted
+from weft.frontier.contract import End, EndedLease, SlotRequest, Slots, TransferEnd
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 
@@ -35,11 +35,11 @@ def claimed(pod: RedisHarness, *hosts: str) -> list[Lease]:
 
 
 def taken(pod: RedisHarness, address: str, *leases: Lease) -> list[bool]:
-    return pod.frontier.leases.claim_slots([Wanted(lease, address) for lease in leases])
+    return pod.frontier.leases.claim_slots([SlotRequest(lease, address) for lease in leases])
 
 
 def end(pod: RedisHarness, lease: Lease, **facts: Any) -> None:
-    pod.frontier.leases.cool([Ended(lease, pod.time, **facts)])
+    pod.frontier.leases.cool([TransferEnd(lease, pod.time, **facts)])
     assert pod.frontier.leases.finish([EndedLease(lease, End.OTHER)]) == [True]
 
 
@@ -96,7 +96,7 @@ def test_what_an_address_asked_for_holds_for_its_next_host_though_nobody_tells_o
     pod.frontier.durability.commit()
     pod.advance(1.0)
     (lease,) = claimed(pod, "third")
-    monkeypatch.setattr(pod.frontier.leases._places, "_ask", away)
+    monkeypatch.setattr(pod.frontier.leases._address_slots, "_call_script_of_pod", away)
     assert taken(pod, NEW, lease) == [False]
     pod.advance(waits_s - 1.1)
     assert pod.frontier.leases.claim("me", 9) == []

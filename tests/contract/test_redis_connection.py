@@ -28,16 +28,16 @@ from weft.frontier.redis.connection import (
     RedisSettings,
     Restarted,
     ServerFacts,
-    Trouble,
-    address,
-    asking,
-    check_run,
+    ServerTrouble,
+    address_without_password,
+    check_run_id,
     classify,
     connect,
-    inspect,
+    convert_errors,
+    inspect_server,
     refuse_shared,
 )
-from weft.frontier.redis.pod_info import PodIdentity, claim_of, claim_pod, forget
+from weft.frontier.redis.pod_info import PodIdentity, claim_pod, empty_database, read_claim_id
 from weft.supervise.redis_server import RedisServer, ping
 from weft.testing.tls import CA_FILE, CERTS
 
@@ -49,7 +49,7 @@ IDENTITY = PodIdentity("crawl0000001", 0, 2)
 
 
 def looked_at(url: str, settings: RedisSettings = QUICK) -> ServerFacts:
-    return inspect(url, connect(url, settings))
+    return inspect_server(url, connect(url, settings))
 
 
 def refusal(url: str, settings: RedisSettings = QUICK) -> str:
@@ -115,7 +115,7 @@ def test_tcp_with_password_and_a_database_of_its_own(kind: str, start_server: St
     assert "refuses the password" in refusal(f"redis://:{SECRET}x@127.0.0.1:{port}")
     assert "has no database of that number" in refusal(f"redis://:{SECRET}@127.0.0.1:{port}/99")
     client = connect(f"redis://:{SECRET}@127.0.0.1:{port}/5")
-    claim_pod(client, address(f"redis://:{SECRET}@127.0.0.1:{port}/5"), IDENTITY)
+    claim_pod(client, address_without_password(f"redis://:{SECRET}@127.0.0.1:{port}/5"), IDENTITY)
     assert SECRET not in str(client.hgetall("pod:info"))
 
 
@@ -169,7 +169,7 @@ def test_a_replica_is_refused(start_server: StartServer, port: int) -> None:
     start_server(settings={"port": str(port)})
     replica = start_server(settings={"replicaof": f"127.0.0.1 {port}"})
     assert "is a replica of 127.0.0.1; give its master" in refusal(replica.url)
-    with pytest.raises(ServerAway, match="read-only replica"), asking("pod 1"):
+    with pytest.raises(ServerAway, match="read-only replica"), convert_errors("pod 1"):
         connect(replica.url).set("a", 1)
 
 
@@ -184,9 +184,9 @@ def test_a_full_server_is_reported_at_the_start_and_while_it_runs(kind: str, sta
     looked_at(server.url)
     client = connect(server.url)
     client.config_set("maxmemory", "1000")
-    with pytest.raises(ServerFull, match="is full"), asking("pod 0"):
+    with pytest.raises(ServerFull, match="is full"), convert_errors("pod 0"):
         client.set("k", "x")
-    with pytest.raises(ServerFull, match="is full"), asking("pod 0"):
+    with pytest.raises(ServerFull, match="is full"), convert_errors("pod 0"):
         client.eval("return redis.call('set', KEYS[1], 'x')", 1, "k")
     with pytest.raises(ServerFull, match="raise its maxmemory"):
         looked_at(server.url)
@@ -221,17 +221,17 @@ def test_a_loading_server_is_waited_for(start_server: StartServer) -> None:
         assert time.monotonic() < until
     told: list[str] = []
     client = connect(slow.url)
-    with pytest.raises(ServerAway, match="loading its data"), asking("pod 0"):
+    with pytest.raises(ServerAway, match="loading its data"), convert_errors("pod 0"):
         client.get("k1")
-    assert inspect(slow.url, client, tell=told.append).aof
+    assert inspect_server(slow.url, client, tell=told.append).aof
     assert told == [f"unix://{slow.socket}?db=0: is loading its data; waiting for it"]
     assert client.dbsize() == 10000
     with pytest.raises(ServerAway, match="still loading"):
-        inspect(slow.url, _Loading(client), wait_s=-1)  # type: ignore[arg-type]
+        inspect_server(slow.url, _Loading(client), wait_s=-1)  # type: ignore[arg-type]
     slept: list[float] = []
     looks = map(float, count())
     with pytest.raises(ServerAway, match="after 3 s"):
-        inspect(slow.url, _Loading(client), clock=lambda: next(looks), sleep=slept.append, wait_s=3)  # type: ignore[arg-type]
+        inspect_server(slow.url, _Loading(client), clock=lambda: next(looks), sleep=slept.append, wait_s=3)  # type: ignore[arg-type]
     assert slept == [LOADING_POLL_S] * 3, "it is not asked again and again without a pause"
 
 
@@ -258,7 +258,7 @@ def test_one_database_for_two_pods_is_refused_whatever_its_names(start_server: S
 def test_a_database_is_taken_once_and_known_again(kind: str, start_server: StartServer) -> None:
     server = start_server(kind)
     client = connect(server.url)
-    where = address(server.url)
+    where = address_without_password(server.url)
     assert claim_pod(client, where, IDENTITY) is True
     assert claim_pod(client, where, IDENTITY) is False
     info: Any = client.hgetall("pod:info")
@@ -277,9 +277,9 @@ def test_a_database_is_taken_once_and_known_again(kind: str, start_server: Start
             claim_pod(client, where, identity)
         assert said in str(caught.value)
     before = client.dbsize()
-    forget(client, where, "another")
+    empty_database(client, where, "another")
     assert client.dbsize() == before
-    forget(client, where, "crawl0000001")
+    empty_database(client, where, "crawl0000001")
     assert client.dbsize() == 0
 
 
@@ -322,7 +322,7 @@ def test_what_a_pods_own_processes_leave_in_an_emptied_database_is_not_foreign(s
     assert client.hkeys("n") == [b"id"], "nothing that was left is believed"
     claim = client.hget("n", "id")
     assert not claim_pod(client, "here", IDENTITY, was_ours=True)
-    assert claim_of(client, "here", IDENTITY) == claim.decode()
+    assert read_claim_id(client, "here", IDENTITY) == claim.decode()
 
 
 def test_processes_that_take_one_database_at_once_agree(start_server: StartServer) -> None:
@@ -344,14 +344,14 @@ def test_a_server_that_goes_away_is_away_and_comes_back(start_server: StartServe
     client.set("a", 1)
     kill_written(server)
     for _ in range(2):
-        with pytest.raises(ServerAway), asking("pod 0"):
+        with pytest.raises(ServerAway), convert_errors("pod 0"):
             client.get("a")
     server.start()
     assert client.get("a") == b"1"
     assert server.pid is not None
     os.kill(server.pid, signal.SIGSTOP)
     try:
-        with pytest.raises(ServerAway, match="does not answer in time"), asking("pod 0"):
+        with pytest.raises(ServerAway, match="does not answer in time"), convert_errors("pod 0"):
             client.get("a")
     finally:
         os.kill(server.pid, signal.SIGCONT)
@@ -362,7 +362,7 @@ def test_a_client_that_was_connected_already_asks_which_run_it_reaches(start_ser
     server = start_server()
     client = connect(server.url)
     run = str(client.info("server")["run_id"])
-    check_run(client, lambda: run)
+    check_run_id(client, lambda: run)
     client.set("a", 1)
     kill_written(server)
     server.start()
@@ -378,7 +378,7 @@ def test_a_command_is_never_sent_twice(start_server: StartServer) -> None:
     client.ping()
     assert server.pid is not None
     os.kill(server.pid, signal.SIGSTOP)
-    with pytest.raises(ServerAway), asking("pod 0"):
+    with pytest.raises(ServerAway), convert_errors("pod 0"):
         client.incr("count")
     os.kill(server.pid, signal.SIGCONT)
     other = connect(server.url)
@@ -391,20 +391,20 @@ def test_a_command_is_never_sent_twice(start_server: StartServer) -> None:
 @pytest.mark.parametrize(
     ("error", "trouble"),
     [
-        (redis.ConnectionError("refused"), Trouble.AWAY),
-        (redis.TimeoutError("late"), Trouble.AWAY),
-        (redis.exceptions.BusyLoadingError("Redis is loading the dataset in memory"), Trouble.AWAY),
-        (redis.ReadOnlyError("You can't write"), Trouble.AWAY),
-        (redis.ResponseError("BUSY Redis is busy running a script"), Trouble.AWAY),
-        (redis.ResponseError("OOM command not allowed"), Trouble.FULL),
-        (redis.ResponseError("MISCONF Errors writing to the AOF file: No space left on device"), Trouble.FULL),
-        (redis.AuthenticationError("WRONGPASS"), Trouble.AWAY),
-        (redis.ResponseError("ERR Error running script"), Trouble.FATAL),
-        (redis.ResponseError("WRONGTYPE Operation against a key"), Trouble.FATAL),
-        (redis.InvalidResponse("Protocol Error"), Trouble.FATAL),
+        (redis.ConnectionError("refused"), ServerTrouble.AWAY),
+        (redis.TimeoutError("late"), ServerTrouble.AWAY),
+        (redis.exceptions.BusyLoadingError("Redis is loading the dataset in memory"), ServerTrouble.AWAY),
+        (redis.ReadOnlyError("You can't write"), ServerTrouble.AWAY),
+        (redis.ResponseError("BUSY Redis is busy running a script"), ServerTrouble.AWAY),
+        (redis.ResponseError("OOM command not allowed"), ServerTrouble.FULL),
+        (redis.ResponseError("MISCONF Errors writing to the AOF file: No space left on device"), ServerTrouble.FULL),
+        (redis.AuthenticationError("WRONGPASS"), ServerTrouble.AWAY),
+        (redis.ResponseError("ERR Error running script"), ServerTrouble.FATAL),
+        (redis.ResponseError("WRONGTYPE Operation against a key"), ServerTrouble.FATAL),
+        (redis.InvalidResponse("Protocol Error"), ServerTrouble.FATAL),
     ],
 )
-def test_troubles_are_sorted_by_what_to_do(error: Exception, trouble: Trouble) -> None:
+def test_troubles_are_sorted_by_what_to_do(error: Exception, trouble: ServerTrouble) -> None:
     assert classify(error) is trouble
 
 

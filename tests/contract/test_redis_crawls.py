@@ -11,15 +11,15 @@ import pytest
 from log_lines import log_lines
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, HandedTransfer, RobotsRecord, TransferEnd
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.link import Limits
+from weft.frontier.redis.link import QueueLimits
 from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 
 ALLOW = RobotsRecord("allow", b"", 9e12)
-SMALL = Limits(cap=200, keep=50, low=20, hard=2000)
+SMALL = QueueLimits(split_above=200, moved_at_once=50, refill_below=20, most_in_tail=2000)
 
 
 class Pod:
@@ -77,7 +77,7 @@ def allow(frontier: RedisFrontier, *hosts: str) -> None:
 
 
 def finished(frontier: RedisFrontier, *leases: Lease) -> None:
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True) for lease in leases])
     assert all(frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases]))
 
 
@@ -114,7 +114,7 @@ def test_a_shorter_delay_reaches_all_sites_although_a_kill_came_between(
     frontier.queue.admit(crawl, pages("a", 2))
     (lease,) = frontier.leases.claim("me", 9)
     finished(frontier, lease)
-    monkeypatch.setattr(frontier.crawls, "_schedule_all", lambda _crawl: None)
+    monkeypatch.setattr(frontier.crawls, "_reschedule_sites", lambda _crawl: None)
     frontier.crawls.change_crawl(crawl, CrawlLimits(), polite(0.0), 1.0)
     again = pod.process()
     pod.time += 1
@@ -180,17 +180,17 @@ def a_full_life(pod: Pod, frontier: RedisFrontier, crawl: int) -> list[Lease]:
     """Something of every kind that is kept for a crawl; returns what is out."""
     few = [found for host, count in (("b", 3), ("c", 2), ("d", 1), ("e", 2)) for found in pages(host, count)]
     frontier.queue.admit(crawl, [*pages("hot", 1000, depth=1), *few])
-    frontier.lead.tend()
+    frontier.spiller.move_segments()
     allow(frontier, "hot", "b", "c")
     leases = {lease.key: lease for lease in frontier.leases.claim("me", 99)}
     frontier.leases.exclude([leases.pop("b")])
     frontier.sites.keep_cookies(crawl, "hot", b"cookies")
     frontier.notes.scope_extended(crawl, "https://led.test/")
     failed = leases.pop("d")
-    frontier.leases.cool([Ended(failed, frontier.now(), ok=False)])
+    frontier.leases.cool([TransferEnd(failed, frontier.now(), ok=False)])
     frontier.leases.finish([EndedLease(failed, End.RETRY, wait_s=50)])
     retried = leases.pop("c")
-    frontier.leases.cool([Ended(retried, frontier.now(), ok=False)])
+    frontier.leases.cool([TransferEnd(retried, frontier.now(), ok=False)])
     frontier.leases.finish([EndedLease(retried, End.RETRY, wait_s=50)])
     return list(leases.values())
 
@@ -218,7 +218,7 @@ def test_what_is_counted_is_what_is_there_whatever_happens(pod: Pod, seed: int) 
         elif what == 1:
             out = []
             frontier = pod.process(limits=SMALL)
-            frontier.crew.release_owner("me")
+            frontier.processes.release_owner("me")
             names |= {name: frontier.crawls.open_crawl(name, CrawlLimits(), polite(1.0)) for name in names}
         elif what == 2:
             frontier.crawls.pause(crawl, rng.random() < 0.5)
@@ -238,9 +238,9 @@ def test_what_is_counted_is_what_is_there_whatever_happens(pod: Pod, seed: int) 
         elif out:
             lease = out.pop(rng.randrange(len(out)))
             if rng.random() < 0.8:
-                frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+                frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True)])
             frontier.leases.finish([EndedLease(lease, rng.choice(list(End)), rng.choice((0.0, 5.0)))])
-        frontier.lead.tend()
+        frontier.spiller.move_segments()
         pod.time += rng.choice((0.0, 0.5, 3.0))
     standings = {crawl: frontier.status.crawl_counts(crawl) for crawl in names.values()}
     assert {crawl: one.queued for crawl, one in standings.items()} == {
@@ -255,7 +255,7 @@ def test_what_is_counted_is_what_is_there_whatever_happens(pod: Pod, seed: int) 
         frontier.crawls.pause(crawl, False)
     for _ in range(4000):
         pod.time += 3
-        frontier.lead.tend()
+        frontier.spiller.move_segments()
         leases = frontier.leases.claim("me", 50)
         if not leases and not frontier.status.stats().queued:
             break
@@ -364,7 +364,7 @@ def test_a_page_that_was_parsed_by_one_that_was_killed_before_its_batch_was_safe
     allow(fetcher, "a")
     fetcher.queue.admit(1, pages("a", 1))
     (lease,) = fetcher.leases.claim("me", 9)
-    assert fetcher.parse_queue.fetched([Handed(Ended(lease, fetcher.now(), ok=True), b"place")]) == [True]
+    assert fetcher.parse_queue.fetched([HandedTransfer(TransferEnd(lease, fetcher.now(), ok=True), b"place")]) == [True]
     parser = pod.process("pod0-parser0")
     (taken,) = parser.parse_queue.claim(9)
     assert parser.leases.finish([EndedLease(taken.lease, End.PAGE)], batch=1) == [True]

@@ -14,14 +14,14 @@ from redis.exceptions import ResponseError
 
 from weft.config import PolitenessSection
 from weft.errors import Busy
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, EndedLease, HandedTransfer, RobotsRecord, SlotRequest, TransferEnd
 from weft.frontier.redis import bloom, scripts
 from weft.frontier.redis import marks as marks_module
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.link import CrawlFacts, Limits, PodLink
+from weft.frontier.redis.link import CrawlFacts, PodLink, QueueLimits
 from weft.frontier.redis.marks import PodMarks
 from weft.frontier.redis.pods.client import PodClient
-from weft.frontier.redis.pods.pod_outbox import Behind
+from weft.frontier.redis.pods.pod_outbox import MessageLost
 from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.frontier.requests import RequestEnd, read_events
 from weft.frontier.view import FrontierView
@@ -107,7 +107,7 @@ def test_a_bloom_filter_answers_also_where_nothing_may_be_added(pod: Pod) -> Non
     frontier = pod.process(
         crawl=CrawlLimits(max_pages_per_domain=1, max_sitemaps=1),
         bloom_filter=(10_000, 1e-6),
-        limits=Limits(hard=200_000),
+        limits=QueueLimits(most_in_tail=200_000),
     )
     frontier.queue.admit(1, pages(*range(1020)))
     assert frontier.queue.admit(1, pages(5, 2000, 7, 2001)).duplicates == 2, "over its budget, and still told apart"
@@ -137,12 +137,12 @@ end }, { __index = server })
 
 def test_a_filter_of_the_servers_own_is_asked_and_filled(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its commands are those of a module that not every server has: sets stand for them here."""
-    plain = scripts.source
-    monkeypatch.setattr(scripts, "source", lambda name: BLOOM_BY_SETS + plain(name))
-    monkeypatch.setattr(scripts, "digest", lambda name: sha1(scripts.source(name).encode()).hexdigest())
-    monkeypatch.setattr(bloom, "shape", lambda *_: "server")
+    plain = scripts.script_source
+    monkeypatch.setattr(scripts, "script_source", lambda name: BLOOM_BY_SETS + plain(name))
+    monkeypatch.setattr(scripts, "script_digest", lambda name: sha1(scripts.script_source(name).encode()).hexdigest())
+    monkeypatch.setattr(bloom, "filter_shape", lambda *_: "server")
     reserved: list[Any] = []
-    monkeypatch.setattr(bloom, "reserve", lambda _client, _where, *what: reserved.append(what))
+    monkeypatch.setattr(bloom, "reserve_filter", lambda _client, _where, *what: reserved.append(what))
     frontier = pod.process(crawl=CrawlLimits(max_pages_per_domain=1), bloom_filter=(10_000, 1e-6))
     frontier.crawls.open_crawl("test", CrawlLimits(max_pages_per_domain=1))
     assert reserved == [(1, 10_000, 1e-6)], "before anything is added: the server would make a small one"
@@ -169,7 +169,7 @@ def test_whoever_looks_a_crawl_up_knows_its_filter(pod: Pod) -> None:
 
 
 def test_what_finds_its_queue_full_is_not_marked_as_seen(pod: Pod) -> None:
-    frontier = pod.process(limits=Limits(cap=4, keep=2, low=1, hard=6))
+    frontier = pod.process(limits=QueueLimits(split_above=4, moved_at_once=2, refill_below=1, most_in_tail=6))
     first = frontier.queue.admit(1, pages(*range(8)))
     assert (first.new, first.full) == (8, ())
     second = frontier.queue.admit(1, pages(0, 8, 9))
@@ -190,7 +190,7 @@ def test_of_many_that_are_told_at_once_each_nearer_one_is_expanded_as_itself(pod
     items = {}
     for lease in frontier.leases.claim("me", 99):
         items[lease.url] = lease.item
-        frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+        frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True)])
         frontier.leases.finish([EndedLease(lease, End.PAGE)])
     assert len(items) == 5
     at_once = [
@@ -219,7 +219,7 @@ def test_pages_of_a_site_that_its_store_tells_of_count_where_the_server_knows_no
     leases = frontier.leases.claim("me", 99)
     assert sorted(lease.url for lease in leases) == ["http://a/1", "http://b/1", "http://b/2", "http://b/3"]
     for lease in leases:
-        frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+        frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True)])
         frontier.leases.finish([EndedLease(lease, End.PAGE)])
     again = pod.process(crawl=CrawlLimits(max_pages_per_domain=4), delay_s=0.0, places=9)
     again.recovery.recover((), {1: 6}, {"a": 0, "b": 1})
@@ -232,12 +232,12 @@ def test_only_the_crew_is_waited_for_after_a_loss(pod: Pod) -> None:
     assert frontier.recovery.settled()
     pod.client.sadd("settling", "pod0-fetcher0", "pod0-fetcher9")
     assert not frontier.recovery.settled()
-    frontier.crew.assign(["pod0-fetcher0", "pod0-fetcher1"])
+    frontier.processes.assign_slots(["pod0-fetcher0", "pod0-fetcher1"])
     assert pod.client.smembers("crew") == {b"pod0-fetcher0", b"pod0-fetcher1"}
     assert pod.client.smembers("settling") == {b"pod0-fetcher0"}
     frontier.recovery.restore_stored(1, [])
     assert frontier.recovery.settled()
-    frontier.crew.assign(["pod0-fetcher2"])
+    frontier.processes.assign_slots(["pod0-fetcher2"])
     assert pod.client.smembers("crew") == {b"pod0-fetcher2"}, "others are not waited for any more"
 
 
@@ -278,7 +278,7 @@ def test_while_a_pod_settles_that_has_nothing_queued_nothing_is_due(pod: Pod) ->
 def test_a_queue_that_wants_more_and_has_none_on_disk_is_left_alone(pod: Pod) -> None:
     frontier = pod.process()
     pod.client.sadd("low", "1:0:a", "1:0:b")
-    assert frontier.lead.tend() == 0
+    assert frontier.spiller.move_segments() == 0
     assert pod.client.smembers("low") == set()
 
 
@@ -292,19 +292,19 @@ def test_a_pod_is_given_what_is_left_of_the_pages_and_gives_back_what_it_does_no
     frontier.sites.robots_known("http://a", ALLOW, None)
     frontier.queue.admit(1, pages(*range(9)))
     leases = frontier.leases.claim("me", 2)
-    frontier.leases.cool([Ended(leases[0], frontier.now(), ok=True)])
+    frontier.leases.cool([TransferEnd(leases[0], frontier.now(), ok=True)])
     frontier.leases.finish([EndedLease(leases[0], End.PAGE)])
-    assert frontier.permits.given(1) == (1, 1, 4)
-    assert frontier.permits.given(9) == (0, 0, -1)
+    assert frontier.permits.permit_counts(1) == (1, 1, 4)
+    assert frontier.permits.permit_counts(9) == (0, 0, -1)
     assert frontier.permits.left(1) == 2
     assert [frontier.permits.lower_permits(1, wanted) for wanted in (9, 3, 0)] == [4, 3, 2]
-    assert (frontier.permits.left(1), frontier.permits.given(1)) == (0, (1, 1, 2))
+    assert (frontier.permits.left(1), frontier.permits.permit_counts(1)) == (0, (1, 1, 2))
 
 
 def test_a_crawl_without_a_limit_gives_every_pod_what_it_wants(pod: Pod) -> None:
     frontier = pod.process()
     assert [frontier.permits.give_permits(1, number, 10**6) for number in (0, 1)] == [10**6, 10**6]
-    assert frontier.permits.given(1) == (0, 0, -1)
+    assert frontier.permits.permit_counts(1) == (0, 0, -1)
 
 
 def test_a_pod_is_held_by_one_node_until_it_lets_go(pod: Pod) -> None:
@@ -317,8 +317,8 @@ def test_a_pod_is_held_by_one_node_until_it_lets_go(pod: Pod) -> None:
     frontier.pod.hold_pod("1@here:/one", 0.0)
     assert pod.client.get("owner") is None
     frontier.pod.hold_pod("2@there:/two", 30.0)
-    assert frontier.pod.decide("a", 30.0) and not frontier.pod.decide("b", 30.0)
-    assert not frontier.pod.decide("a", 0.0) and frontier.pod.decide("b", 30.0)
+    assert frontier.pod.elect_decider("a", 30.0) and not frontier.pod.elect_decider("b", 30.0)
+    assert not frontier.pod.elect_decider("a", 0.0) and frontier.pod.elect_decider("b", 30.0)
 
 
 # ── calls ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -354,17 +354,17 @@ def test_a_process_that_is_closed_holds_no_file_open(pod: Pod) -> None:
 
 def test_a_batch_that_came_before_is_known_and_one_too_early_is_refused(pod: Pod) -> None:
     frontier = pod.process()
-    assert frontier.pod.intake.deliver(1, "sender", 5, pages(1, 2)).new == 2
-    again = frontier.pod.intake.deliver(1, "sender", 5, pages(1, 2, 3))
+    assert frontier.pod.intake.deliver_batch(1, "sender", 5, pages(1, 2)).new == 2
+    again = frontier.pod.intake.deliver_batch(1, "sender", 5, pages(1, 2, 3))
     assert (again.new, again.duplicates) == (0, 3)
-    assert frontier.pod.intake.deliver(1, "sender", 4, pages(4)).new == 0
-    with pytest.raises(Behind):
-        frontier.pod.intake.deliver(1, "sender", 9, pages(9), after=6)
-    assert frontier.pod.intake.deliver(1, "sender", 9, pages(9), after=5).new == 1
-    assert frontier.pod.intake.deliver(1, "other", 1, pages(1, 10)).duplicates == 1
+    assert frontier.pod.intake.deliver_batch(1, "sender", 4, pages(4)).new == 0
+    with pytest.raises(MessageLost):
+        frontier.pod.intake.deliver_batch(1, "sender", 9, pages(9), after=6)
+    assert frontier.pod.intake.deliver_batch(1, "sender", 9, pages(9), after=5).new == 1
+    assert frontier.pod.intake.deliver_batch(1, "other", 1, pages(1, 10)).duplicates == 1
     assert frontier.status.stats().received == 2 + 1 + 2
-    arrived = frontier.pod.intake.arrived("sender")
-    assert (arrived.last, frontier.pod.intake.arrived("nobody").last) == (9, 0)
+    arrived = frontier.pod.intake.last_arrival("sender")
+    assert (arrived.last, frontier.pod.intake.last_arrival("nobody").last) == (9, 0)
 
 
 def test_what_was_refused_can_be_looked_up_after_a_commit(pod: Pod) -> None:
@@ -388,7 +388,7 @@ def test_a_process_asks_at_once_when_it_has_freed_a_permit(pod: Pod, limit: str)
     (lease,) = frontier.leases.claim("me", 9)
     pod.time += 1.0
     assert frontier.leases.claim("me", 9) == []
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True)])
     pod.time += 1.0
     frontier.leases.claim("me", 9)
     frontier.leases.finish([EndedLease(lease, End.OTHER)])
@@ -401,7 +401,7 @@ def test_a_process_without_limits_need_not_ask_for_what_it_has_ended(pod: Pod) -
     frontier.sites.robots_known("http://a", ALLOW, None)
     frontier.queue.admit(1, pages(1, 2))
     (lease,) = frontier.leases.claim("me", 9)
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True)])
     frontier.leases.claim("me", 9)
     frontier.leases.finish([EndedLease(lease, End.PAGE)])
     assert frontier.leases.next_due() == pytest.approx(pod.time + 30.0, abs=0.001)
@@ -428,9 +428,9 @@ def test_every_item_that_was_numbered_is_marked_on_disk(pod: Pod) -> None:
     frontier = pod.process()
     marks = PodMarks(pod.folder / "marks", "other")
     frontier.queue.admit(1, pages(1, 2, 3))
-    assert marks.known()[1] == 3
+    assert marks.last_seen()[1] == 3
     frontier.queue.admit(1, [*pages(1, 4), Found("http://a/to", 1, hops=1, about="http://a/from")])
-    operation, item = marks.known()
+    operation, item = marks.last_seen()
     assert item == 5
     assert operation == int(pod.client.hget("n", "ops"))
     marks.close()
@@ -458,7 +458,7 @@ def test_only_a_request_that_was_under_way_is_logged_as_expired(pod: Pod) -> Non
     frontier.sites.robots_known("http://a", ALLOW, None)
     frontier.queue.admit(1, pages(1, 2))
     one, two = frontier.leases.claim("me", 9)
-    frontier.leases.cool([Ended(one, frontier.now(), ok=True)])
+    frontier.leases.cool([TransferEnd(one, frontier.now(), ok=True)])
     pod.time = max(one.deadline, two.deadline) + 1.0
     assert len(frontier.leases.claim("me", 9)) == 2
     ends = [event for event in read_events(pod.folder / "requests") if isinstance(event, RequestEnd)]
@@ -476,15 +476,15 @@ def test_whoever_has_lost_its_lease_frees_no_place_of_another(pod: Pod) -> None:
     pod.time += 11.0
     (held,) = two.leases.claim(two.owner, 9)
     assert held.item == lost.item
-    one.leases.cool([Ended(lost, one.now(), ok=True)])
+    one.leases.cool([TransferEnd(lost, one.now(), ok=True)])
     one.durability.commit()
     assert one.leases.finish([EndedLease(lost, End.PAGE)]) == [False]
     pod.time += 11.0
     assert two.leases.claim(two.owner, 9) == [], "the other one is still being asked"
-    two.leases.cool([Ended(held, two.now(), ok=True)])
+    two.leases.cool([TransferEnd(held, two.now(), ok=True)])
     assert two.leases.finish([EndedLease(held, End.PAGE)]) == [True]
     again = pod.process("pod0-fetcher2")
-    again.leases.cool([Ended(held, again.now(), ok=True)])
+    again.leases.cool([TransferEnd(held, again.now(), ok=True)])
     pod.time += 10.1
     assert [lease.url for lease in two.leases.claim(two.owner, 9)] == ["http://a/2"]
 
@@ -495,10 +495,10 @@ def test_an_end_that_comes_after_its_lease_is_nobodys(pod: Pod) -> None:
     one.queue.admit(1, pages(1))
     one.durability.commit()
     (lost,) = one.leases.claim(one.owner, 9)
-    assert two.crew.release_owner(one.owner) == 1
-    one.leases.cool([Ended(lost, one.now(), ok=True)])
+    assert two.processes.release_owner(one.owner) == 1
+    one.leases.cool([TransferEnd(lost, one.now(), ok=True)])
     one.durability.commit()
-    assert one.parse_queue.fetched([Handed(Ended(lost, one.now(), ok=True), b"somewhere")]) == [False]
+    assert one.parse_queue.fetched([HandedTransfer(TransferEnd(lost, one.now(), ok=True), b"somewhere")]) == [False]
     assert (one.status.stats().queued, one.status.stats().leased, one.status.stats().to_parse) == (1, 0, 0)
 
 
@@ -511,10 +511,10 @@ def test_after_a_broken_connection_the_server_is_looked_at_before_it_is_asked(po
     pod.client.hincrby("n", "ops", -3)
     assert frontier.notes.note("word") == "kept"
     assert not pod.client.hexists("n", "lost")
-    frontier.link.scripts.broken = True
+    frontier.link.scripts.has_failed = True
     frontier.notes.note("word")
     assert pod.client.hexists("n", "lost")
-    assert not frontier.link.scripts.broken
+    assert not frontier.link.scripts.has_failed
 
 
 def test_with_several_places_a_page_that_was_fetched_lets_the_next_be_asked_for_at_once(pod: Pod) -> None:
@@ -524,7 +524,9 @@ def test_with_several_places_a_page_that_was_fetched_lets_the_next_be_asked_for_
         frontier.queue.admit(1, pages(1, host=f"h{places}"))
         (lease,) = frontier.leases.claim("me", 9)
         assert frontier.leases.claim("me", 9) == []
-        assert frontier.parse_queue.fetched([Handed(Ended(lease, frontier.now(), ok=True), b"somewhere")]) == [True]
+        assert frontier.parse_queue.fetched(
+            [HandedTransfer(TransferEnd(lease, frontier.now(), ok=True), b"somewhere")]
+        ) == [True]
         assert frontier.leases.next_due() == pytest.approx(pod.time + due_s)
 
 
@@ -533,7 +535,7 @@ def test_an_end_that_is_told_at_once_makes_a_site_due_a_whole_delay_later(pod: P
     frontier.sites.robots_known("http://a", ALLOW, None)
     frontier.queue.admit(1, pages(1, 2))
     (lease,) = frontier.leases.claim("me", 9)
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True)])
     frontier.leases.finish([EndedLease(lease, End.PAGE)])
     pod.time += 10.0 - 1e-6
     assert frontier.leases.claim("me", 9) == []
@@ -542,15 +544,20 @@ def test_an_end_that_is_told_at_once_makes_a_site_due_a_whole_delay_later(pod: P
 
 
 def test_segments_that_came_back_can_be_claimed_at_once(pod: Pod) -> None:
-    frontier = pod.process(delay_s=0.0, places=99, limits=Limits(cap=20, keep=5, low=2, hard=200), idle_s=50.0)
+    frontier = pod.process(
+        delay_s=0.0,
+        places=99,
+        limits=QueueLimits(split_above=20, moved_at_once=5, refill_below=2, most_in_tail=200),
+        idle_s=50.0,
+    )
     frontier.sites.robots_known("http://a", ALLOW, None)
     frontier.queue.admit(1, pages(*range(100)))
-    assert frontier.lead.tend() > 0
+    assert frontier.spiller.move_segments() > 0
     while leases := frontier.leases.claim("me", 99):
         frontier.leases.finish([EndedLease(lease, End.OTHER) for lease in leases])
     due = frontier.leases.next_due()
     assert due is None or due > pod.time
-    assert frontier.lead.tend() > 0
+    assert frontier.spiller.move_segments() > 0
     assert frontier.leases.next_due() == pytest.approx(pod.time)
     assert frontier.leases.claim("me", 99) != []
 
@@ -566,7 +573,7 @@ def test_an_address_that_is_taken_makes_its_host_wait_and_the_next_be_asked_for(
         frontier.sites.robots_known(f"http://{host}", ALLOW, None)
     frontier.queue.admit(1, [*pages(1), *pages(1, host="b")])
     leases = frontier.leases.claim("me", 9)
-    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False]
+    assert frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False]
     assert frontier.leases.next_due() == pytest.approx(pod.time)
     frontier.close()
 
@@ -579,7 +586,11 @@ def test_sites_that_have_nothing_any_more_take_no_place_of_their_address(pod: Po
     leases = frontier.leases.claim("me", 9)
     for name in range(20):
         pod.client.sadd("P:192.0.2.1", f"gone{name}")
-    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False, False]
+    assert frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1", 0.0) for lease in leases]) == [
+        True,
+        False,
+        False,
+    ]
     assert frontier.leases.next_due() == pytest.approx(pod.time)
     assert pod.client.scard("P:192.0.2.1") <= 20, "the one that has been claimed, and not all that are gone"
 
@@ -591,9 +602,9 @@ def test_what_a_host_asked_for_holds_for_the_address_that_it_turns_out_to_share(
     frontier.queue.admit(1, [*pages(1), *pages(1, host="b")])
     pod.time += 51.0
     by_host = {lease.key: lease for lease in frontier.leases.claim("me", 9)}
-    wanted = [Wanted(by_host[host], "192.0.2.1", delay_s) for host, delay_s in (("a", 0.0), ("b", 50.0))]
+    wanted = [SlotRequest(by_host[host], "192.0.2.1", delay_s) for host, delay_s in (("a", 0.0), ("b", 50.0))]
     assert frontier.leases.claim_slots(wanted) == [True, False]
-    frontier.leases.cool([Ended(by_host["a"], frontier.now(), ok=True)])
+    frontier.leases.cool([TransferEnd(by_host["a"], frontier.now(), ok=True)])
     frontier.leases.finish([EndedLease(by_host["a"], End.PAGE)])
     assert frontier.leases.claim("me", 9) == []
     pod.time += 49.0
@@ -622,10 +633,10 @@ def test_whoever_has_lost_its_lease_gives_back_no_others_when_its_address_is_tak
     two.leases.claim(two.owner, 9)
     pod.time += 11.0
     (held,) = two.leases.claim(two.owner, 9)
-    assert two.leases.claim_slots([Wanted(held, "192.0.2.1", 0.0)]) == [True]
-    assert one.leases.claim_slots([Wanted(lost, "192.0.2.1", 0.0)]) == [False]
+    assert two.leases.claim_slots([SlotRequest(held, "192.0.2.1", 0.0)]) == [True]
+    assert one.leases.claim_slots([SlotRequest(lost, "192.0.2.1", 0.0)]) == [False]
     assert one.status.stats().leased == 1
-    two.leases.cool([Ended(held, two.now(), ok=True)])
+    two.leases.cool([TransferEnd(held, two.now(), ok=True)])
     assert two.leases.finish([EndedLease(held, End.PAGE)]) == [True]
     one.close()
     two.close()
@@ -635,7 +646,7 @@ def test_pages_that_waited_for_a_robots_txt_are_due_when_it_is_known(pod: Pod) -
     frontier = pod.process(delay_s=0.0, places=9, idle_s=50.0)
     frontier.queue.admit(1, pages(1))
     (robots,) = frontier.leases.claim("me", 9)
-    frontier.leases.cool([Ended(robots, frontier.now(), ok=True)])
+    frontier.leases.cool([TransferEnd(robots, frontier.now(), ok=True)])
     frontier.leases.finish([EndedLease(robots, End.OTHER)])
     pod.time += 1.0
     assert frontier.leases.claim("me", 9) == []
@@ -644,20 +655,10 @@ def test_pages_that_waited_for_a_robots_txt_are_due_when_it_is_known(pod: Pod) -
     assert [lease.url for lease in frontier.leases.claim("me", 9)] == ["http://a/1"]
 
 
-def test_a_crawl_that_was_dropped_goes_on_with_what_comes_later(pod: Pod) -> None:
-    frontier = pod.process(delay_s=0.0, places=9)
-    frontier.sites.robots_known("http://a", ALLOW, None)
-    frontier.queue.admit(1, pages(1, 2))
-    frontier.queue.drop(1)
-    assert [one.item.url for one in frontier.rejected.rejections()] == ["http://a/1", "http://a/2"]
-    frontier.queue.admit(1, pages(3))
-    assert [lease.url for lease in frontier.leases.claim("me", 9)] == ["http://a/3"]
-
-
 def test_a_bloom_filter_has_the_bits_that_its_error_rate_needs(pod: Pod) -> None:
-    assert bloom.shape(pod.client, "redis", 1_000_000, 0.01) in ("server", "9585059:7")
-    assert bloom.shape(pod.client, "redis", 1000, 0.5) in ("server", "1443:1")
-    assert bloom.shape(pod.client, "redis", 1000, 0.9) in ("server", "220:1")
+    assert bloom.filter_shape(pod.client, "redis", 1_000_000, 0.01) in ("server", "9585059:7")
+    assert bloom.filter_shape(pod.client, "redis", 1000, 0.5) in ("server", "1443:1")
+    assert bloom.filter_shape(pod.client, "redis", 1000, 0.9) in ("server", "220:1")
 
 
 @pytest.mark.parametrize(
@@ -676,7 +677,7 @@ def test_a_server_that_has_filters_of_its_own_is_known_by_its_commands(known: An
             assert command == ("COMMAND INFO", "BF.ADD")
             return known
 
-    assert bloom.shape(Server(), "redis", 500_000, 0.01) == shape
+    assert bloom.filter_shape(Server(), "redis", 500_000, 0.01) == shape
 
 
 @pytest.mark.parametrize("answer", ["OK", "ERR item exists", "ERR unknown command"])
@@ -690,7 +691,7 @@ def test_a_filter_of_the_servers_own_is_reserved_once(answer: str) -> None:
                 raise ResponseError(answer)
 
     with pytest.raises(ResponseError, match="unknown") if "unknown" in answer else nullcontext():
-        bloom.reserve(Server(), "redis", 7, 10_000, 1e-6)
+        bloom.reserve_filter(Server(), "redis", 7, 10_000, 1e-6)
     assert asked == [("BF.RESERVE", "b:7", 1e-6, 10_000)]
 
 
@@ -715,7 +716,9 @@ def test_a_new_visit_of_a_page_takes_nothing_from_the_one_before(pod: Pod) -> No
 
 def test_nobody_answers_where_nobody_is(tmp_path: Path) -> None:
     section = PolitenessSection(delay_s=1.0, places=1)
-    assert not PodClient(PodLink(connect(f"unix://{tmp_path}/none.sock"), section, pod=0, pods=1)).link.answers()
+    assert not PodClient(
+        PodLink(connect(f"unix://{tmp_path}/none.sock"), section, pod=0, pods=1)
+    ).link.is_server_answering()
 
 
 def test_what_a_store_tells_of_a_page_changes_nothing_that_is_known_of_it(pod: Pod) -> None:

@@ -13,12 +13,12 @@ from weft.crawl.pods.redis_pods import _stop_reason
 from weft.engine.loop.stop import Stop
 from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.link import Limits
+from weft.frontier.redis.link import QueueLimits
 from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 
-SMALL = Limits(cap=200, keep=50, low=20, hard=5000)
+SMALL = QueueLimits(split_above=200, moved_at_once=50, refill_below=20, most_in_tail=5000)
 
 
 @pytest.fixture
@@ -63,17 +63,17 @@ def test_a_queue_whose_rest_is_on_disk_is_no_end(pod: Callable[..., RedisFrontie
     """Another fetcher has emptied its head, and the lead, which brings more, was killed and is starting again."""
     frontier = pod()
     frontier.queue.admit(1, [Found(f"https://hot/{number}", 0) for number in range(1500)])
-    assert frontier.lead.tend()
+    assert frontier.spiller.move_segments()
     first = drained(frontier)
-    facts = frontier.status.facts()
+    facts = frontier.status.stats_and_waits()
     assert 0 < first < 1500 and facts[0].queued == 1500 - first
     assert (facts[0].leased, facts[1]["scheduled"], facts[1]["blocked"]) == (0, 0, 0)
     assert _stop_reason([facts], None) is None
     total = first
-    while frontier.lead.tend():
+    while frontier.spiller.move_segments():
         total += drained(frontier)
     assert total + drained(frontier) == 1500
-    assert _stop_reason([frontier.status.facts()], None) is Stop.DONE
+    assert _stop_reason([frontier.status.stats_and_waits()], None) is Stop.DONE
 
 
 def test_a_permit_that_comes_back_goes_to_a_site_that_waits_for_one(pod: Callable[..., RedisFrontier]) -> None:
@@ -85,7 +85,7 @@ def test_a_permit_that_comes_back_goes_to_a_site_that_waits_for_one(pod: Callabl
     frontier.queue.admit(1, [Found(f"{site}/{number}", 0) for site in sites for number in range(3)])
     pages, transports = 0, [End.OTHER, End.RELEASE, End.RETRY, None]
     for turn in range(200):
-        facts = frontier.status.facts()
+        facts = frontier.status.stats_and_waits()
         if _stop_reason([facts], 3) is Stop.MAX_PAGES:
             break
         assert _stop_reason([facts], 3) is None, (turn, facts)
@@ -93,7 +93,7 @@ def test_a_permit_that_comes_back_goes_to_a_site_that_waits_for_one(pod: Callabl
         assert len(leases) <= 3 - pages and (leases or facts[1]["scheduled"])
         way = transports[turn % 4] if turn < 12 else End.PAGE
         if way is None:
-            frontier.crew.release_owner("me")
+            frontier.processes.release_owner("me")
         else:
             ended(frontier, leases, way)
             pages += len(leases) if way is End.PAGE else 0

@@ -38,14 +38,14 @@ def test_a_url_that_is_claimed_and_given_back_is_always_somewhere(
         fetcher = frontier_of(server.url, tmp_path, "pod0-fetcher0")
         while not over.is_set():
             claimed.extend(fetcher.leases.claim(fetcher.owner, 1))
-            fetcher.crew.release_owner("pod0-fetcher0#")
+            fetcher.processes.release_owner("pod0-fetcher0#")
 
     thread = threading.Thread(target=claim_and_give_back)
     thread.start()
     lost = 0
     try:
         while len(claimed) < 300:
-            stats, waits = watcher.status.facts()
+            stats, waits = watcher.status.stats_and_waits()
             lost += stats.queued > 0 and not stats.leased and not waits["scheduled"]
     finally:
         over.set()

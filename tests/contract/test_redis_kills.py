@@ -97,7 +97,7 @@ def _run(processes: Processes, server: RedisServer, watcher: RedisFrontier, rng:
             else:
                 slot = rng.choice(SLOTS)
                 processes.kill(slot)
-                watcher.crew.release_owner(f"{slot}#{processes.incarnations[slot]}")
+                watcher.processes.release_owner(f"{slot}#{processes.incarnations[slot]}")
                 processes.start(slot)
 
 

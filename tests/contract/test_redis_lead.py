@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from clocked_pod import SMALL, Pod, admit, claim
 
-from weft.frontier.contract import End, EndedLease
-from weft.frontier.redis.parts.lead import KEEP_USED_S, SWEEP_AGE_S
+from weft.frontier.contract import End, EndedLease, TransferEnd
+from weft.frontier.redis.parts.lead import UNREGISTERED_FILES_KEPT_S, USED_FILES_KEPT_S
 from weft.supervise.redis_server import RedisServer
 
 
@@ -30,45 +30,46 @@ def segments(pod: Pod) -> list[Path]:
 def test_a_segment_that_was_used_is_kept_for_a_while(pod: Pod) -> None:
     frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
     admit(frontier, "hot", pages=100)
-    spilled = frontier.lead.tend()
+    spilled = frontier.spiller.move_segments()
     assert spilled == len(segments(pod)) > 0
-    assert frontier.lead.tend() == 0, "nothing is left to move"
+    assert frontier.spiller.move_segments() == 0, "nothing is left to move"
     names = [f"https://hot/{number}" for number in range(100)]
     claimed: list[str] = []
     moved = 0
     while leases := claim(frontier, 3) or claim(frontier, 3):
         claimed += [lease.url for lease in leases]
         frontier.leases.finish([EndedLease(lease, End.OTHER) for lease in leases])
-        moved += frontier.lead.tend()
+        moved += frontier.spiller.move_segments()
     assert (claimed, moved) == (names, spilled)
     assert len(segments(pod)) == spilled
-    pod.time += KEEP_USED_S
-    frontier.lead.tend()
+    pod.time += USED_FILES_KEPT_S
+    frontier.spiller.move_segments()
     assert len(segments(pod)) == spilled
     pod.time += 0.2
-    frontier.lead.tend()
+    frontier.spiller.move_segments()
     assert segments(pod) == []
 
 
-def test_segments_of_what_was_dropped_are_brought_and_counted(pod: Pod) -> None:
+def test_segments_of_what_was_rejected_are_brought_and_counted(pod: Pod) -> None:
     frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
     admit(frontier, "hot", pages=100)
-    spilled = frontier.lead.tend()
-    frontier.queue.drop(1)
-    assert frontier.lead.tend() == spilled > 1
+    spilled = frontier.spiller.move_segments()
+    (first,) = frontier.leases.claim(frontier.owner, 1)
+    frontier.leases.cool([TransferEnd(first, frontier.now(), slow_down=True, retry_after_s=1e9)])
+    assert frontier.spiller.move_segments() == spilled > 1
     rejected: list[str] = []
     while some := frontier.rejected.rejections():
         rejected += [one.item.url for one in some]
         frontier.rejected.ended([one.item.item for one in some])
-    assert sorted(rejected) == sorted(f"https://hot/{number}" for number in range(100))
+    assert sorted(rejected) == sorted(f"https://hot/{number}" for number in range(1, 100))
     assert frontier.status.stats().queued == 0
-    assert frontier.status.facts()[1]["rejects"] == 0, "nobody waits for more"
+    assert frontier.status.stats_and_waits()[1]["rejects"] == 0, "nobody waits for more"
 
 
 def test_files_that_nobody_knows_are_swept_when_they_are_old(pod: Pod) -> None:
     frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
     admit(frontier, "hot", pages=100)
-    frontier.lead.tend()
+    frontier.spiller.move_segments()
     known = segments(pod)
     folder = pod.folder / "spill" / "left"
     folder.mkdir()
@@ -76,15 +77,15 @@ def test_files_that_nobody_knows_are_swept_when_they_are_old(pod: Pod) -> None:
     old, young = folder / "old.seg", folder / "young.seg"
     for path in (old, young):
         path.write_bytes(b"x")
-    long_ago = time.time() - SWEEP_AGE_S - 60
+    long_ago = time.time() - UNREGISTERED_FILES_KEPT_S - 60
     for path in (old, *known):
         os.utime(path, (long_ago, long_ago))
     next_lead = pod.process(limits=SMALL, delay_s=0.0, places=1000)
-    next_lead.lead.tend()
+    next_lead.spiller.move_segments()
     assert segments(pod) == sorted([*known, young])
     assert not (pod.folder / "spill" / "empty").exists()
     os.utime(young, (long_ago, long_ago))
-    next_lead.lead.tend()
+    next_lead.spiller.move_segments()
     assert young.exists(), "once for each process"
 
 
@@ -112,7 +113,7 @@ def test_a_segment_that_another_lead_writes_while_an_empty_folder_is_swept_stays
 
     monkeypatch.setattr(Path, "iterdir", listing)
     monkeypatch.setattr(os, "rmdir", removing)
-    pod.process(limits=SMALL).lead.tend()
+    pod.process(limits=SMALL).spiller.move_segments()
     assert written and segments(pod) == written
 
 
@@ -130,7 +131,7 @@ def test_a_folder_that_another_lead_sweeps_before_the_segment_is_written_is_made
             folder.rmdir()
 
     monkeypatch.setattr(Path, "mkdir", late)
-    frontier.lead.tend()
+    frontier.spiller.move_segments()
     assert removed and {path.parent for path in segments(pod)} == set(removed)
 
 
@@ -140,7 +141,7 @@ def test_a_file_that_another_lead_deletes_first_is_swept_without_trouble(
 ) -> None:
     left = pod.folder / "spill" / "left"
     left.mkdir(parents=True)
-    long_ago = time.time() - SWEEP_AGE_S - 60
+    long_ago = time.time() - UNREGISTERED_FILES_KEPT_S - 60
     for name in ("one.seg", "two.seg"):
         (left / name).write_bytes(b"x")
         os.utime(left / name, (long_ago, long_ago))
@@ -152,21 +153,21 @@ def test_a_file_that_another_lead_deletes_first_is_swept_without_trouble(
         return real(path, **more)
 
     monkeypatch.setattr(Path, step, late)
-    pod.process(limits=SMALL).lead.tend()
+    pod.process(limits=SMALL).spiller.move_segments()
     assert not left.exists()
 
 
 def test_a_used_file_that_the_next_lead_has_swept_is_no_trouble_for_the_one_before(pod: Pod) -> None:
     frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
     admit(frontier, "hot", pages=100)
-    assert frontier.lead.tend() > 0
+    assert frontier.spiller.move_segments() > 0
     while leases := claim(frontier, 3) or claim(frontier, 3):
         frontier.leases.finish([EndedLease(lease, End.OTHER) for lease in leases])
-        frontier.lead.tend()
-    long_ago = time.time() - SWEEP_AGE_S - 60
+        frontier.spiller.move_segments()
+    long_ago = time.time() - UNREGISTERED_FILES_KEPT_S - 60
     for path in segments(pod):
         os.utime(path, (long_ago, long_ago))
-    pod.process("pod0-fetcher1", limits=SMALL, delay_s=0.0, places=1000).lead.tend()
+    pod.process("pod0-fetcher1", limits=SMALL, delay_s=0.0, places=1000).spiller.move_segments()
     assert segments(pod) == []
-    pod.time += KEEP_USED_S + 1
-    assert frontier.lead.tend() == 0
+    pod.time += USED_FILES_KEPT_S + 1
+    assert frontier.spiller.move_segments() == 0

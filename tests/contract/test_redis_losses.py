@@ -16,13 +16,13 @@ from weft import urls
 from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.redis_process import RedisPermits
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord, TransferEnd
 from weft.frontier.redis import marks
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.link import Limits, PodLink
+from weft.frontier.redis.link import PodLink, QueueLimits
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.pods.other_pod import OtherPod
-from weft.frontier.redis.pods.pod_outbox import Arrived
+from weft.frontier.redis.pods.pod_outbox import ArrivalState
 from weft.frontier.redis.redis_frontier import RoutedRedisFrontier
 from weft.records import Found
 from weft.supervise.redis_server import RedisServer
@@ -94,7 +94,7 @@ class Pods:
             time.sleep(0.02)
 
     def waiting(self) -> int:
-        return sum(frontier.status.facts()[1]["outboxes"] for frontier in self.frontiers)
+        return sum(frontier.status.stats_and_waits()[1]["outboxes"] for frontier in self.frontiers)
 
     def crawled(self, pod: int) -> list[str]:
         """Everything that a pod has queued, claimed and ended."""
@@ -103,7 +103,7 @@ class Pods:
             self.time += 11.0
             while leases := frontier.leases.claim(frontier.owner, 1000):
                 done += [lease.url for lease in leases]
-                frontier.leases.cool(Ended(lease, frontier.now(), ok=True) for lease in leases)
+                frontier.leases.cool(TransferEnd(lease, frontier.now(), ok=True) for lease in leases)
                 frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases], batch=1)
                 frontier.durability.acknowledge(1)
                 frontier.durability.commit()
@@ -177,7 +177,7 @@ def test_the_crawl_waits_until_the_other_server_has_written_what_it_took(
     assert pods.crawled(1) == names(0, 10)
     assert pods.waiting() == 1, "it may be lost, though it was crawled"
     past.bring_back()
-    assert pods.frontiers[0].status.facts()[1]["outboxes"] == 1, "a loss that nobody has noticed"
+    assert pods.frontiers[0].status.stats_and_waits()[1]["outboxes"] == 1, "a loss that nobody has noticed"
     pods.restart(1)
     pods.delivered(0)
     assert pods.crawled(1) == names(0, 10)
@@ -192,7 +192,7 @@ def test_a_page_that_is_stored_is_not_fetched_again_when_its_link_comes_again(
     pods.frontiers[0].queue.admit(1, links(0, 4, depth=3))
     before = pods.frontiers[1]
     leases = before.leases.claim(before.owner, 2)
-    before.leases.cool(Ended(lease, before.now(), ok=True) for lease in leases)
+    before.leases.cool(TransferEnd(lease, before.now(), ok=True) for lease in leases)
     before.leases.finish([EndedLease(lease, End.PAGE) for lease in leases], batch=1)
     past.bring_back()
     after = pods.restart(1, [lease.item for lease in leases])
@@ -217,12 +217,12 @@ def test_after_a_power_cut_the_links_of_all_pages_since_the_last_sync_are_read_a
     frontier = pods.frontiers[1]
     leases = frontier.leases.claim(frontier.owner, 3)
     items = sorted(lease.item for lease in leases)
-    frontier.leases.cool(Ended(lease, frontier.now(), ok=True) for lease in leases)
+    frontier.leases.cool(TransferEnd(lease, frontier.now(), ok=True) for lease in leases)
     frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases], batch=1)
     assert pods.restart(1, items[:2]).recovery.lost_ends == []
     frontier = pods.frontiers[1]
     (lease,) = frontier.leases.claim(frontier.owner, 3)
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True)])
     frontier.leases.finish([EndedLease(lease, End.PAGE)], batch=2)
     monkeypatch.setattr(marks, "boot_id", lambda: "another")
     assert pods.restart(1, [lease.item]).recovery.lost_ends == [lease.item]
@@ -230,7 +230,7 @@ def test_after_a_power_cut_the_links_of_all_pages_since_the_last_sync_are_read_a
 
 def test_what_a_pod_surely_has_is_not_kept_for_long(make_pods: Callable[..., Pods]) -> None:
     pods = make_pods()
-    box = pods.frontiers[0].pods.outgoing._box
+    box = pods.frontiers[0].pods.outgoing._file_outbox
     for at in range(0, 100, 10):
         pods.frontiers[0].queue.admit(1, links(at, at + 10))
     assert len(box) == 10
@@ -267,10 +267,10 @@ def test_the_outbox_of_a_slot_that_nobody_fills_any_more_is_taken_over(
     pods.servers[1].start()
     pods.restart(1)
     left = tmp_path / "0" / "pod0-fetcher9.db"
-    pods.frontiers[0].pods.outgoing._box.close()
+    pods.frontiers[0].pods.outgoing._file_outbox.close()
     (tmp_path / "0" / "box.db").rename(left)
     pods.connection(pods.servers[0]).hset("outboxes", "pod0-fetcher9", 2)
-    pods.restart(0).pods.outgoing.adopt(left)
+    pods.restart(0).pods.outgoing.adopt_outbox(left)
     assert pods.waiting() == 2
     pods.delivered(0)
     assert pods.crawled(1) == names(0, 20)
@@ -279,14 +279,14 @@ def test_the_outbox_of_a_slot_that_nobody_fills_any_more_is_taken_over(
 
 def test_what_finds_its_queue_full_comes_again(make_pods: Callable[..., Pods], monkeypatch: pytest.MonkeyPatch) -> None:
     pods = make_pods()
-    tight = Limits(cap=20, keep=5, low=2, hard=30)
-    monkeypatch.setattr(pods.frontiers[0].pods._others[1]._client.link, "limits", tight)
+    tight = QueueLimits(split_above=20, moved_at_once=5, refill_below=2, most_in_tail=30)
+    monkeypatch.setattr(pods.frontiers[0].pods._other_pods[1]._client.link, "limits", tight)
     monkeypatch.setattr(pods.frontiers[1].link, "limits", tight)
     host = HOSTS[1][0]
     many = [Found(f"https://{host}/{number}", 1) for number in range(100)]
     for at in range(0, 100, 10):
         pods.frontiers[0].queue.admit(1, many[at : at + 10])
-    assert pods.frontiers[0].pods.outgoing.waiting, "the tail is full, and nobody has spilled it"
+    assert pods.frontiers[0].pods.outgoing.undelivered_messages, "the tail is full, and nobody has spilled it"
     done: list[str] = []
     while pods.waiting():
         pods.periodic_tasks(0, 1)
@@ -307,11 +307,11 @@ def test_a_permit_is_used_when_the_server_that_gave_it_has_written_so(
     permits = RedisPermits(order, CrawlFolder([tmp_path]), frontier, 1)
     with monkeypatch.context() as patch:
         for runs, unwritten in (("aa", 5), ("ab", 0)):
-            said = [Arrived(0, run, 100, unwritten) for run in runs]
-            patch.setattr(frontier.pod.intake, "arrived", lambda _, said=said: said.pop(0))
+            said = [ArrivalState(0, run, 100, unwritten) for run in runs]
+            patch.setattr(frontier.pod.intake, "last_arrival", lambda _, said=said: said.pop(0))
             permits()
-            assert frontier.permits.given(1) == (0, 0, 0), "it may be forgotten, and given to another"
+            assert frontier.permits.permit_counts(1) == (0, 0, 0), "it may be forgotten, and given to another"
     until = time.monotonic() + patience(20)
-    while frontier.permits.given(1) != (0, 0, 10):
+    while frontier.permits.permit_counts(1) != (0, 0, 10):
         permits()
         assert time.monotonic() < until

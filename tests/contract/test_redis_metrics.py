@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.metrics import ANSWER_S, RedisMetrics
+from weft.frontier.redis.metrics import ANSWER_TIMEOUT_S, RedisMetrics
 from weft.supervise.redis_server import RedisServer
 
 StartServer = Callable[..., RedisServer]
@@ -60,5 +60,5 @@ def test_pods_that_do_not_answer_are_down_and_hold_up_nobody(start_server: Start
         os.kill(stopped, signal.SIGCONT)
     assert told["weft_redis_up"] == {"0": 1, "1": 0} | {str(pod): 0 for pod in stopped_pods}
     assert list(told["weft_redis_clients"]) == ["0"]
-    assert took_s < len(stopped_pods) * ANSWER_S / 2, "asked at the same time, not one after the other"
+    assert took_s < len(stopped_pods) * ANSWER_TIMEOUT_S / 2, "asked at the same time, not one after the other"
     assert figures(metrics)["weft_redis_up"] == {"0": 1, "1": 0} | {str(pod): 1 for pod in stopped_pods}

@@ -14,10 +14,10 @@ from harnesses import RECRAWL, stored, walked
 
 from weft.config import PolitenessSection
 from weft.errors import ServerAway
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, EndedLease, HandedTransfer, RobotsRecord, SlotRequest, TransferEnd
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.link import Limits
-from weft.frontier.redis.pods.pod_outbox import Behind
+from weft.frontier.redis.link import QueueLimits
+from weft.frontier.redis.pods.pod_outbox import MessageLost
 from weft.frontier.redis.redis_frontier import RoutedRedisFrontier
 from weft.frontier.requests import RequestEnd, RequestStart, read_events
 from weft.records import Found, Purpose
@@ -47,11 +47,11 @@ def test_what_a_dead_owner_had_under_way_is_logged_as_soon_as_it_is_given_back(p
     dead, other = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
     admit(dead, "a", "b", "c")
     leases = {lease.key: lease for lease in claim(dead)}
-    dead.leases.cool([Ended(leases["c"], dead.now(), ok=True)])
+    dead.leases.cool([TransferEnd(leases["c"], dead.now(), ok=True)])
     dead.durability.commit()
-    assert other.crew.release_owner(dead.owner) == 2, "one was over"
+    assert other.processes.release_owner(dead.owner) == 2, "one was over"
     assert sorted(log_of(pod, "pod0-fetcher1")) == sorted(("expired", leases[key].item) for key in "ab")
-    assert other.crew.release_owner(dead.owner) == 0
+    assert other.processes.release_owner(dead.owner) == 0
     pod.time += 12  # what was sent at last may have been on its way for a second
     assert len(claim(other)) == 3
 
@@ -61,7 +61,7 @@ def test_an_end_is_logged_before_another_process_may_ask(pod: Pod) -> None:
     admit(one, "a", pages=2)
     (lease,) = claim(one)
     pod.time += 2
-    one.leases.cool([Ended(lease, one.now(), ok=True, outcome="200")])
+    one.leases.cool([TransferEnd(lease, one.now(), ok=True, outcome="200")])
     assert log_of(pod, "pod0-fetcher0") == [("start", lease.item), ("200", lease.item)]
     one.durability.commit()
     pod.time += 9.9
@@ -73,9 +73,10 @@ def test_an_end_is_logged_before_another_process_may_ask(pod: Pod) -> None:
 def test_a_process_hears_with_what_it_has_put_off_of_what_another_has_rejected(pod: Pod) -> None:
     one, other = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
     admit(one, "a", pages=2)
-    one.queue.drop(1)
+    (lease,) = claim(one, 1)
+    one.leases.cool([TransferEnd(lease, one.now(), slow_down=True, retry_after_s=1e9)])
     other.sites.robots_known("https://b", ALLOW, None)
-    assert [rejection.item.url for rejection in other.rejected.rejections()] == ["https://a/0", "https://a/1"]
+    assert [rejection.item.url for rejection in other.rejected.rejections()] == ["https://a/1"]
 
 
 def test_a_process_among_pods_sends_what_it_has_put_off_when_it_is_closed(pod: Pod) -> None:
@@ -88,7 +89,7 @@ def test_a_process_among_pods_sends_what_it_has_put_off_when_it_is_closed(pod: P
     assert [frontier.pods.pod_of(f"{scheme}://a/") for scheme in ("http", "https")] == [0, 0]
     admit(frontier, "a", pages=2)
     (lease,) = claim(frontier)
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=True, outcome="200")])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True, outcome="200")])
     frontier.close()
     assert log_of(pod, "pod0-fetcher0") == [("start", lease.item), ("200", lease.item)]
     pod.time += 10.1
@@ -99,7 +100,7 @@ def test_the_delay_counts_from_when_a_request_ended_not_from_when_that_was_repor
     frontier = pod.process()
     admit(frontier, "a", pages=2)
     (lease,) = claim(frontier)
-    ended = Ended(lease, frontier.now(), ok=True)
+    ended = TransferEnd(lease, frontier.now(), ok=True)
     pod.time += 6
     frontier.leases.cool([ended])
     frontier.leases.finish([EndedLease(lease, End.PAGE)])
@@ -130,12 +131,12 @@ def test_a_page_on_its_way_to_a_parser_is_awaited(pod: Pod) -> None:
     first, second = claim(frontier)
     waiting = frontier.queue.admit(1, [Found("https://c/1", 0)])
     assert waiting.new == 1
-    assert frontier.parse_queue.fetched([Handed(Ended(first, frontier.now(), ok=True, outcome="200"), b"place")]) == [
-        True
-    ]
-    assert frontier.parse_queue.fetched([Handed(Ended(first, frontier.now(), ok=True), b"place")]) == [False], (
-        "it was told"
-    )
+    assert frontier.parse_queue.fetched(
+        [HandedTransfer(TransferEnd(first, frontier.now(), ok=True, outcome="200"), b"place")]
+    ) == [True]
+    assert frontier.parse_queue.fetched([HandedTransfer(TransferEnd(first, frontier.now(), ok=True), b"place")]) == [
+        False
+    ], "it was told"
     assert (("200", first.item) in log_of(pod, "pod0-fetcher0"), frontier.status.stats().to_parse) == (True, 1)
     assert frontier.parse_queue.awaited([first.item, second.item, first.item + 100]) == [True, True, False]
     assert [frontier.parse_queue.died_on(first.item) for _ in range(2)] == [1, 2]
@@ -153,7 +154,7 @@ def test_a_page_whose_lease_has_ended_hides_no_other_that_was_fetched(pod: Pod) 
     admit(frontier, "a", "b")
     gone, kept = claim(frontier)
     frontier.leases.finish([EndedLease(gone, End.OTHER)])
-    handed = [Handed(Ended(lease, frontier.now(), ok=True), b"place") for lease in (gone, kept)]
+    handed = [HandedTransfer(TransferEnd(lease, frontier.now(), ok=True), b"place") for lease in (gone, kept)]
     assert frontier.parse_queue.fetched(handed) == [False, True]
     assert frontier.status.stats().to_parse == 1
 
@@ -164,17 +165,19 @@ def test_a_page_on_its_way_to_a_parser_holds_its_address_no_longer(pod: Pod) -> 
     admit(frontier, "a", "b")
     pod.time += 10.1
     leases = claim(frontier)
-    granted = frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in leases])
+    granted = frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1") for lease in leases])
     assert sorted(granted) == [False, True]
     (first,) = (lease for lease, has_place in zip(leases, granted, strict=True) if has_place)
     pod.time += 5
-    assert frontier.parse_queue.fetched([Handed(Ended(first, frontier.now(), ok=True), b"place")]) == [True]
+    assert frontier.parse_queue.fetched([HandedTransfer(TransferEnd(first, frontier.now(), ok=True), b"place")]) == [
+        True
+    ]
     ended_at = pod.time
     granted = []
     while not any(granted):
         assert pod.time < ended_at + 60
         pod.time += 0.5
-        granted = frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in claim(frontier)])
+        granted = frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1") for lease in claim(frontier)])
     assert ended_at + 10 <= pod.time <= ended_at + 13, "a full delay after the end, and not much later"
 
 
@@ -184,7 +187,7 @@ def test_the_oldest_page_is_parsed_first_and_no_more_than_are_wanted(pod: Pod) -
     leases = claim(frontier)
     for lease in leases:
         pod.time += 1
-        frontier.parse_queue.fetched([Handed(Ended(lease, frontier.now(), ok=True), lease.key.encode())])
+        frontier.parse_queue.fetched([HandedTransfer(TransferEnd(lease, frontier.now(), ok=True), lease.key.encode())])
     parser = pod.process("pod0-parser0")
     taken = [parser.parse_queue.claim(limit) for limit in (0, 1, 2, 9)]
     assert [len(some) for some in taken] == [0, 1, 2, 1]
@@ -202,15 +205,15 @@ def test_cookies_are_there_at_once_for_whoever_kept_them(pod: Pod, monkeypatch: 
     assert one.sites.cookies_of(lease) is None
     number = one.sites.keep_cookies(1, "a", b"jar")
     assert one.sites.cookies_of(lease) == (number, b"jar")
-    one.leases.cool([Ended(lease, one.now(), ok=True)])
+    one.leases.cool([TransferEnd(lease, one.now(), ok=True)])
     one.durability.commit()
     pod.time += 10.1
     (second,) = claim(other)
     assert other.sites.cookies_of(second) == (number, b"jar")
-    other.leases.cool([Ended(second, other.now(), ok=True)])
+    other.leases.cool([TransferEnd(second, other.now(), ok=True)])
     pod.time += 10.1
     (third,) = claim(other)
-    monkeypatch.setattr(other.link, "ask", None)  # nobody is asked for what is known
+    monkeypatch.setattr(other.link, "run_command", None)  # nobody is asked for what is known
     assert other.sites.cookies_of(third) == (number, b"jar")
 
 
@@ -221,9 +224,9 @@ def test_what_is_acknowledged_at_a_start_is_on_the_disk_before(pod: Pod, monkeyp
     frontier.leases.finish([EndedLease(lease, End.PAGE)], batch=3)
     again = pod.process()
     steps: list[str] = []
-    call = again.link.call
+    call = again.link.call_script
     monkeypatch.setattr(again.durability, "sync", lambda: steps.append("sync"))
-    monkeypatch.setattr(again.link, "call", lambda name, arguments: steps.append(name) or call(name, arguments))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(again.link, "call_script", lambda name, arguments: steps.append(name) or call(name, arguments))  # type: ignore[func-returns-value]
     again.recovery.recover([lease.item], {1: 1}, batch=3)
     assert steps[:2] == ["sync", "recover"]
     assert pod.client.hget("slots", "pod0-fetcher0") == b"3"
@@ -245,7 +248,7 @@ def test_items_of_a_pod_are_distinguished_from_anothers(pod: Pod) -> None:
     frontier.queue.admit(1, [Found("https://a/1", 0)])
     (robots,) = claim(frontier)
     assert robots.item == -(3 << 48) - 1 or robots.item < -(3 << 48)
-    frontier.leases.cool([Ended(robots, frontier.now(), ok=True)])
+    frontier.leases.cool([TransferEnd(robots, frontier.now(), ok=True)])
     frontier.sites.robots_known("https://a", ALLOW, None)
     assert frontier.leases.finish([EndedLease(robots, End.OTHER)]) == [True]
     pod.time += 10.1
@@ -265,7 +268,7 @@ def test_a_page_of_another_pod_that_a_store_has_ends_none_of_this_pod(pod: Pod) 
 
 
 def test_a_long_queue_of_one_depth_takes_no_room_from_another(pod: Pod) -> None:
-    frontier = pod.process(limits=Limits(cap=4, keep=2, low=1, hard=6))
+    frontier = pod.process(limits=QueueLimits(split_above=4, moved_at_once=2, refill_below=1, most_in_tail=6))
     for depth in (11, 1):
         first = frontier.queue.admit(1, [Found(f"https://a/{depth}/{number}", depth) for number in range(8)])
         assert (first.new, first.full) == (8, ())
@@ -279,7 +282,7 @@ def test_the_crawl_with_the_shortest_delay_says_when_to_ask_again(pod: Pod) -> N
     admit(frontier, "a")
     (lease,) = claim(frontier)
     assert claim(frontier) == []
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True)])
     assert frontier.leases.next_due() == pytest.approx(pod.time + 5.0)
 
 
@@ -290,7 +293,7 @@ def test_a_lease_that_got_no_place_has_one_end_also_if_the_server_did_not_hear_o
     admit(frontier, "a", "b")
     pod.time += 10.1
     leases = claim(frontier)
-    call = frontier.link.call
+    call = frontier.link.call_script
 
     def away(name: str, arguments: Any) -> Any:
         if name == "wait":
@@ -298,9 +301,9 @@ def test_a_lease_that_got_no_place_has_one_end_also_if_the_server_did_not_hear_o
         return call(name, arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(frontier.link, "call", away)
+        patch.setattr(frontier.link, "call_script", away)
         with pytest.raises(ServerAway):
-            frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in leases])
+            frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1") for lease in leases])
     assert frontier.leases.finish([EndedLease(lease, End.RELEASE) for lease in leases]) == [True, True]
     ends = [entry for entry in log_of(pod, "pod0-fetcher0") if entry[0] == "unasked"]
     assert sorted(ends) == sorted(("unasked", lease.item) for lease in leases)
@@ -312,7 +315,7 @@ def test_a_robots_txt_that_is_forgotten_leaves_its_site_as_many_places_as_before
     frontier.revisits.readmit(1, Found("https://a/0", 0))
     (robots,) = claim(frontier)
     assert robots.purpose is Purpose.ROBOTS
-    frontier.leases.cool([Ended(robots, frontier.now(), ok=True)])
+    frontier.leases.cool([TransferEnd(robots, frontier.now(), ok=True)])
     admit(frontier, "a", pages=4)
     frontier.leases.finish([EndedLease(robots, End.OTHER)])
     assert len(claim(frontier)) == 4
@@ -329,7 +332,7 @@ def test_a_server_whose_clock_is_set_back_goes_on_from_where_it_was(pod: Pod) ->
     frontier.queue.admit(1, [Found(f"https://a/{number}", 0) for number in range(3)])
     for back_s in (500.0, 200.0):
         (lease,) = frontier.leases.claim("me", 9)
-        frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+        frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True)])
         frontier.leases.finish([EndedLease(lease, End.PAGE)])
         pod.time -= back_s
         assert frontier.leases.claim("me", 9) == []
@@ -413,14 +416,14 @@ def test_batches_of_another_pod_come_in_their_order_and_once(pod: Pod) -> None:
     with pytest.raises(ServerAway, match="pod 0 has not been opened yet"):
         sender.find_crawl("nobody's")
     assert sender.find_crawl("test") == 1
-    assert sender.intake.deliver(1, "pod1", 1, [Found("https://a/1", 0)]).new == 1
-    again = sender.intake.deliver(1, "pod1", 1, [Found("https://a/1", 0), Found("https://a/2", 0)])
+    assert sender.intake.deliver_batch(1, "pod1", 1, [Found("https://a/1", 0)]).new == 1
+    again = sender.intake.deliver_batch(1, "pod1", 1, [Found("https://a/1", 0), Found("https://a/2", 0)])
     assert (again.new, again.duplicates) == (0, 2), "a batch that came before changes nothing"
-    with pytest.raises(Behind):
-        sender.intake.deliver(1, "pod1", 4, [Found("https://a/4", 0)], after=3)
-    assert sender.intake.deliver(1, "pod1", 4, [Found("https://a/4", 0)], after=1).new == 1
-    assert sender.intake.arrived("pod1").last == 4
-    assert sender.intake.arrived("nobody").last == 0
+    with pytest.raises(MessageLost):
+        sender.intake.deliver_batch(1, "pod1", 4, [Found("https://a/4", 0)], after=3)
+    assert sender.intake.deliver_batch(1, "pod1", 4, [Found("https://a/4", 0)], after=1).new == 1
+    assert sender.intake.last_arrival("pod1").last == 4
+    assert sender.intake.last_arrival("nobody").last == 0
     assert frontier.status.stats().queued == 2
     assert frontier.status.stats().received == 2
 
@@ -432,10 +435,10 @@ def test_after_a_loss_the_pods_own_processes_come_before_anothers_batches(pod: P
     pod.client.hset("n", "lost", int(pod.time * 1e6))  # as it stands after data was lost
     pod.client.sadd("settling", "pod0-fetcher0")
     with pytest.raises(ServerAway, match="has lost data and is recovering"):
-        sender.intake.deliver(1, "pod1", 1, [Found("https://a/1", 0)])
-    assert sender.intake.arrived("pod1").last == 0
+        sender.intake.deliver_batch(1, "pod1", 1, [Found("https://a/1", 0)])
+    assert sender.intake.last_arrival("pod1").last == 0
     pod.client.delete("settling")
-    assert sender.intake.deliver(1, "pod1", 1, [Found("https://a/1", 0)]).new == 1
+    assert sender.intake.deliver_batch(1, "pod1", 1, [Found("https://a/1", 0)]).new == 1
 
 
 # ── figures ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -443,23 +446,23 @@ def test_after_a_loss_the_pods_own_processes_come_before_anothers_batches(pod: P
 
 def test_a_pods_figures_tell_what_waits_where(pod: Pod) -> None:
     frontier = pod.process(crawl=CrawlLimits(max_pages=1))
-    assert frontier.status.facts()[1] == {
+    assert frontier.status.stats_and_waits()[1] == {
         "outboxes": 0, "scheduled": 0, "blocked": 0, "rejects": 0, "mail": 0, "seeded": 0, "spilled": 0,
     }  # fmt: skip
     admit(frontier, "a", "b", pages=2)
-    assert frontier.status.facts()[1]["scheduled"] == 2
-    assert len(claim(frontier)) == 1
-    facts = frontier.status.facts()[1]
+    assert frontier.status.stats_and_waits()[1]["scheduled"] == 2
+    (lease,) = claim(frontier)
+    facts = frontier.status.stats_and_waits()[1]
     assert (facts["scheduled"], facts["blocked"]) == (0, 1)
     frontier.pod.mail_robots(b"x")
     pod.client.rpush("nearer", b"y")
     pod.client.hset("outboxes", mapping={"1": 3, "2": 4})
     frontier.notes.note("seeded", "7")
-    frontier.queue.drop(1)
-    stats, facts = frontier.status.facts()
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), slow_down=True, retry_after_s=1e9)])
+    stats, facts = frontier.status.stats_and_waits()
     assert (facts["mail"], facts["outboxes"], facts["seeded"]) == (2, 7, 7)
-    assert (facts["rejects"] > 0, stats.queued) == (True, 0)
-    assert (facts["scheduled"], facts["blocked"]) == (0, 0), "of what has nothing queued nothing waits"
+    assert (facts["rejects"] > 0, stats.queued) == (True, 2)
+    assert (facts["scheduled"], facts["blocked"]) == (0, 1), "of what has nothing queued nothing waits"
 
 
 def test_a_note_is_kept_changed_and_taken_away(pod: Pod) -> None:
@@ -475,19 +478,19 @@ def test_a_note_is_kept_changed_and_taken_away(pod: Pod) -> None:
 def test_a_pods_permits_bind_it_more_than_the_crawls(pod: Pod) -> None:
     frontier = pod.process(crawl=CrawlLimits(max_pages=5), delay_s=0.0, places=9)
     admit(frontier, "a", pages=9)
-    assert (frontier.permits.left(1), frontier.permits.given(1), frontier.permits.given(2)) == (
+    assert (frontier.permits.left(1), frontier.permits.permit_counts(1), frontier.permits.permit_counts(2)) == (
         5,
         (0, 0, -1),
         (0, 0, -1),
     )
     frontier.permits.allow(1, 2)
-    assert (frontier.permits.left(1), frontier.permits.given(1)) == (2, (0, 0, 2))
+    assert (frontier.permits.left(1), frontier.permits.permit_counts(1)) == (2, (0, 0, 2))
     leases = claim(frontier)
-    assert (len(leases), frontier.permits.left(1), frontier.permits.given(1)) == (2, 0, (0, 2, 2))
+    assert (len(leases), frontier.permits.left(1), frontier.permits.permit_counts(1)) == (2, 0, (0, 2, 2))
     for lease in leases:
-        frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+        frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True)])
     frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases])
-    assert (frontier.permits.exhausted(), frontier.permits.given(1)) == (True, (2, 0, 2))
+    assert (frontier.permits.exhausted(), frontier.permits.permit_counts(1)) == (True, (2, 0, 2))
     frontier.permits.allow(1, 4)
     assert (frontier.permits.exhausted(), frontier.permits.lower_permits(1, 3), frontier.permits.left(1)) == (
         False,
@@ -499,9 +502,13 @@ def test_a_pods_permits_bind_it_more_than_the_crawls(pod: Pod) -> None:
 def test_a_pod_that_was_given_no_pages_has_none_and_another_crawl_has_its_own(pod: Pod) -> None:
     frontier = pod.process(crawl=CrawlLimits(max_pages=5))
     frontier.permits.allow(1, 0)
-    assert (frontier.permits.exhausted(), frontier.permits.left(1), frontier.permits.given(1)) == (True, 0, (0, 0, 0))
+    assert (frontier.permits.exhausted(), frontier.permits.left(1), frontier.permits.permit_counts(1)) == (
+        True,
+        0,
+        (0, 0, 0),
+    )
     other = frontier.crawls.open_crawl("other", CrawlLimits())
-    assert (frontier.permits.exhausted(), frontier.permits.left(1), frontier.permits.given(other)) == (
+    assert (frontier.permits.exhausted(), frontier.permits.left(1), frontier.permits.permit_counts(other)) == (
         False,
         0,
         (0, 0, -1),

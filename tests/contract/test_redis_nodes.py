@@ -14,17 +14,25 @@ from redis.exceptions import WatchError
 from weft import urls
 from weft.config import PolitenessSection
 from weft.errors import BadInput, Busy
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord, TransferEnd
 from weft.frontier.outbox import RobotsNotice
 from weft.frontier.redis import pod_info
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.link import PodLink
-from weft.frontier.redis.pod_info import SCHEMA, PodIdentity, agree, bind, claim_pod, is_claimed, unbind
+from weft.frontier.redis.pod_info import (
+    SCHEMA,
+    PodIdentity,
+    agree_on_crawl_id,
+    bind_pod,
+    claim_pod,
+    is_claimed,
+    unbind_pod,
+)
 from weft.frontier.redis.pods import mail
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.pods.other_pod import OtherPod
 from weft.frontier.redis.redis_frontier import RoutedRedisFrontier
-from weft.frontier.redis.shared import SHARED_KEY, hold_all, runner, settle, used_permits
+from weft.frontier.redis.shared import SHARED_KEY, lock_pods, running_node, save_or_compare_settings, used_permits
 from weft.records import Found
 from weft.supervise.redis_server import RedisServer
 
@@ -50,37 +58,41 @@ def client(server: str) -> Iterator[Any]:
 
 def test_of_nodes_that_start_at_once_one_makes_the_crawl_and_all_are_a_part_of_it(server: str) -> None:
     def start(number: int) -> str:
-        return agree(connect(server), "redis", 2, f"crawl{number}")
+        return agree_on_crawl_id(connect(server), "redis", 2, f"crawl{number}")
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(start, range(8)))) == 1
     with pytest.raises(BadInput, match="the crawl has 2 pods, 3 were given"):
-        agree(connect(server), "redis", 3, "other")
+        agree_on_crawl_id(connect(server), "redis", 3, "other")
 
 
 def test_a_pod_is_the_node_s_that_ran_it_first_wherever_its_folder_is_now(client: Any) -> None:
     one, two = PodIdentity("crawl", 0, 2, ONE), PodIdentity("crawl", 0, 2, TWO)
     with pytest.raises(BadInput, match="was emptied"):
-        bind(client, "redis", one)
+        bind_pod(client, "redis", one)
     claim_pod(client, "redis", one)
-    assert bind(client, "redis", one)
-    assert not bind(client, "redis", PodIdentity("crawl", 0, 2, "1@elsewhere:/moved"))
-    for refused in (bind, claim_pod):
+    assert bind_pod(client, "redis", one)
+    assert not bind_pod(client, "redis", PodIdentity("crawl", 0, 2, "1@elsewhere:/moved"))
+    for refused in (bind_pod, claim_pod):
         with pytest.raises(BadInput, match="pod 0 belongs to node here:/one, which has its pages"):
             refused(client, "redis", two)
-    unbind(client, "redis", TWO)
-    assert not bind(client, "redis", one)
-    unbind(client, "redis", ONE)
-    assert bind(client, "redis", two)
+    unbind_pod(client, "redis", TWO)
+    assert not bind_pod(client, "redis", one)
+    unbind_pod(client, "redis", ONE)
+    assert bind_pod(client, "redis", two)
 
 
 def test_settings_are_written_once_and_changed_only_while_nobody_else_runs(client: Any) -> None:
-    assert settle(client, "redis", {"a": "1", "b": "2"}, may_change=False) == {}
-    assert settle(client, "redis", {"b": "2", "a": "1"}, may_change=False) == {}
+    assert save_or_compare_settings(client, "redis", {"a": "1", "b": "2"}, may_change=False) == {}
+    assert save_or_compare_settings(client, "redis", {"b": "2", "a": "1"}, may_change=False) == {}
     other = {"a": "9", "c": "3"}
-    assert settle(client, "redis", other, may_change=False) == {"a": ("1", "9"), "b": ("2", None), "c": (None, "3")}
-    assert settle(client, "redis", other, may_change=True) == {}
-    assert settle(client, "redis", other, may_change=False) == {}
+    assert save_or_compare_settings(client, "redis", other, may_change=False) == {
+        "a": ("1", "9"),
+        "b": ("2", None),
+        "c": (None, "3"),
+    }
+    assert save_or_compare_settings(client, "redis", other, may_change=True) == {}
+    assert save_or_compare_settings(client, "redis", other, may_change=False) == {}
 
 
 def test_all_pods_are_held_or_none(client: Any) -> None:
@@ -88,18 +100,18 @@ def test_all_pods_are_held_or_none(client: Any) -> None:
     pods = {0: (client, "zero"), 1: (second, "one")}
     second.set("owner", TWO)
     with pytest.raises(Busy, match=r"one: pod 1 is run by node there:/two, and `fresh=True`"):
-        hold_all(pods, ONE, 30)
-    assert runner(client, "zero") == ""
+        lock_pods(pods, ONE, 30)
+    assert running_node(client, "zero") == ""
     second.delete("owner")
-    hold_all(pods, ONE, 30)
-    hold_all(pods, ONE, 30)
-    assert (runner(client, "zero"), runner(second, "one")) == (ONE, ONE)
+    lock_pods(pods, ONE, 30)
+    lock_pods(pods, ONE, 30)
+    assert (running_node(client, "zero"), running_node(second, "one")) == (ONE, ONE)
 
 
 def test_a_pod_that_a_node_holds_already_is_held_for_the_whole_time(client: Any) -> None:
     client.set("owner", ONE, px=900)
-    hold_all({0: (client, "zero")}, ONE, 30)
-    assert runner(client, "zero") == ONE and client.pttl("owner") > 900
+    lock_pods({0: (client, "zero")}, ONE, 30)
+    assert running_node(client, "zero") == ONE and client.pttl("owner") > 900
 
 
 def test_a_pod_that_another_node_takes_meanwhile_is_its_own(
@@ -115,8 +127,8 @@ def test_a_pod_that_another_node_takes_meanwhile_is_its_own(
 
     monkeypatch.setattr(Pipeline, "get", slow)
     with pytest.raises(Busy, match="zero: pod 0 is run by node there:/two"):
-        hold_all({0: (client, "zero")}, ONE, 30)
-    assert runner(client, "zero") == TWO
+        lock_pods({0: (client, "zero")}, ONE, 30)
+    assert running_node(client, "zero") == TWO
 
 
 def own(server: str, folder: Path) -> RoutedRedisFrontier:
@@ -132,25 +144,25 @@ def test_what_another_node_cannot_do_is_left_for_the_pod_s_own(server: str, clie
     """A page that is nearer than it was known to be is in the other node's store, and a robots.txt on its disk."""
     frontier = own(server, tmp_path)
     afar = OtherPod(0, PodClient(PodLink(connect(server), POLITE, pod=0, pods=2), is_afar=True), None)
-    afar.tell_robots(RobotsNotice(f"http://{HOST}", ALLOW, None), 0.0)
+    afar.send_robots(RobotsNotice(f"http://{HOST}", ALLOW, None), 0.0)
     afar.deliver("pod1-parser1", 1, [Found(f"http://{HOST}/", 3)], 0, "crawl")
     nearer: list[tuple[int, str, int]] = []
 
     def expand(known: Sequence[tuple[int, str, int]]) -> None:
         nearer.extend(known)
-        assert frontier.status.facts()[1]["mail"] == 1, "until it is done it is there"
+        assert frontier.status.stats_and_waits()[1]["mail"] == 1, "until it is done it is there"
 
-    assert frontier.status.facts()[1]["mail"] == 1
+    assert frontier.status.stats_and_waits()[1]["mail"] == 1
     frontier.mail.deliver(expand)
     assert frontier.sites.robots(f"http://{HOST}") == ALLOW
     (lease,) = frontier.leases.claim(frontier.owner, 9)
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True)])
     frontier.leases.finish([EndedLease(lease, End.PAGE)], batch=1)
     assert afar.deliver("pod1-parser1", 2, [Found(f"http://{HOST}/", 1)], 1, "crawl").expand == ()
     assert afar.deliver("pod1-parser0", 1, [Found(f"http://{HOST}/", 2)], 0, "crawl").new == 0
     frontier.mail.deliver(expand)
     assert nearer == [(lease.item, f"http://{HOST}/", 1)]
-    assert frontier.status.facts()[1]["mail"] == 0
+    assert frontier.status.stats_and_waits()[1]["mail"] == 0
     assert used_permits(client, "redis", "crawl") == 1
     frontier.close()
 
@@ -193,7 +205,7 @@ def test_settings_that_another_node_writes_meanwhile_are_looked_at_again(
         return found
 
     monkeypatch.setattr(Pipeline, "hgetall", slow)
-    differs = settle(client, "redis", {"a": "1"}, may_change=may_change)
+    differs = save_or_compare_settings(client, "redis", {"a": "1"}, may_change=may_change)
     assert differs == ({} if may_change else {"a": ("2", "1"), "b": ("2", None)})
     assert client.hgetall(SHARED_KEY) == ({b"a": b"1"} if may_change else {b"a": b"2", b"b": b"2"})
     assert len(tries) == 2
@@ -209,7 +221,7 @@ def test_a_node_that_another_was_quicker_than_looks_again(client: Any, monkeypat
         return execute(self, *args, **more)
 
     monkeypatch.setattr(Pipeline, "execute", overtaken)
-    assert settle(client, "redis", {"a": "1"}, may_change=False) == {}
+    assert save_or_compare_settings(client, "redis", {"a": "1"}, may_change=False) == {}
     assert len(tries) == 2
     assert client.hgetall(SHARED_KEY) == {b"a": b"1"}
 
@@ -228,7 +240,7 @@ def test_a_node_that_another_was_quicker_than_binds_its_pod_in_the_end(
 
     monkeypatch.setattr(Pipeline, "execute", overtaken)
     assert claim_pod(client, "redis", identity) is True
-    assert bind(client, "redis", identity) is True
+    assert bind_pod(client, "redis", identity) is True
     assert len(tries) == 4
     assert client.hget("pod:info", "node") == ONE.encode()
 
@@ -241,7 +253,7 @@ def test_a_crawl_that_another_node_has_just_made_is_the_one_that_is_agreed_on(
         return claim_pod(client, where, identity)
 
     monkeypatch.setattr(pod_info, "claim_pod", overtaken)
-    assert agree(client, "redis", 2, "mine") == "theirs"
+    assert agree_on_crawl_id(client, "redis", 2, "mine") == "theirs"
 
 
 class Changing:
@@ -272,19 +284,19 @@ def test_a_database_that_is_taken_while_it_is_looked_at_is_no_foreign_one() -> N
 def test_mail_that_is_more_than_is_read_at_a_time_is_left_for_the_next_time(
     server: str, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mail, "AT_ONCE", 2)
+    monkeypatch.setattr(mail, "MAILS_AT_ONCE", 2)
     frontier = own(server, tmp_path)
     afar = OtherPod(0, PodClient(PodLink(connect(server), POLITE, pod=0, pods=2), is_afar=True), None)
     pages = [Found(f"http://{HOST}/{number}", 3) for number in range(5)]
     frontier.sites.robots_known(f"http://{HOST}", ALLOW, None)
     frontier.queue.admit(1, pages)
     leases = frontier.leases.claim(frontier.owner, 9)
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True) for lease in leases])
     frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases])
     afar.deliver("pod1-parser0", 1, [Found(page.url, 1) for page in pages], 0, "crawl")
     ports = range(8001, 8006)
     for port in ports:
-        afar.tell_robots(RobotsNotice(f"http://{HOST}:{port}", ALLOW, None), 0.0)
+        afar.send_robots(RobotsNotice(f"http://{HOST}:{port}", ALLOW, None), 0.0)
     nearer: list[str] = []
     left = []
     for _ in range(4):

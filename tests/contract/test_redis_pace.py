@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from harnesses import RedisHarness, no_robots, pages
 
-from weft.frontier.contract import End, Ended, EndedLease
+from weft.frontier.contract import End, EndedLease, TransferEnd
 from weft.frontier.redis.pod_view import site_pace
 from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Lease
@@ -29,7 +29,7 @@ def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator
 def ask(pod: RedisHarness, frontier: RedisFrontier, took_s: float | None, **facts: Any) -> Lease:
     pod.advance(100.0)
     (lease,) = frontier.leases.claim("me", 1)
-    frontier.leases.cool([Ended(lease, pod.time, ok=took_s is not None, took_s=took_s, **facts)])
+    frontier.leases.cool([TransferEnd(lease, pod.time, ok=took_s is not None, took_s=took_s, **facts)])
     frontier.leases.finish([EndedLease(lease, End.OTHER)])
     return lease
 
@@ -118,6 +118,6 @@ def test_a_failure_and_a_slow_down_are_known_to_other_processes_at_once(
         ask(pod, pod.frontier, None)
     pod.advance(100.0)
     (lease,) = pod.frontier.leases.claim("me", 1)
-    pod.frontier.leases.cool([Ended(lease, pod.time, **facts)])
+    pod.frontier.leases.cool([TransferEnd(lease, pod.time, **facts)])
     pace = site_pace(pod.clients[0], "redis", "a")
     assert (bool(pace.breakers), pace.extra > 0.0) == ("ok" in facts, "slow_down" in facts)

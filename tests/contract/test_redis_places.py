@@ -40,7 +40,7 @@ class Places:
         self._numbers += 1
         own = [int(self._section.delay_s * 1e6), self._section.places]
         asked: list[Any] = ["take", owner, pod, SITE, self._numbers, int(crawl_delay_s * 1e6), *own]
-        (answer,) = self._frontier.pod.places(asked)
+        (answer,) = self._frontier.pod.call_address_slots(asked)
         if answer == b"y":
             self.held.setdefault(owner, []).append(self._numbers)
             return None
@@ -55,10 +55,10 @@ class Places:
         told: list[Any] = [SITE, number, age, int(ok), int(slow), int(retry_after_s * 1e6), ""]
         told += [int(crawl_delay_s * 1e6), int(self._section.delay_s * 1e6)]
         for _ in range(2):  # it may be told again
-            assert self._frontier.pod.places(["end", owner, *told]) == []
+            assert self._frontier.pod.call_address_slots(["end", owner, *told]) == []
 
     def release(self, owner: str, slot: str) -> None:
-        assert self._frontier.pod.places(["release", owner, slot]) == []
+        assert self._frontier.pod.call_address_slots(["release", owner, slot]) == []
 
     def close(self) -> None:
         self._frontier.close()

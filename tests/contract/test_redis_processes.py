@@ -15,11 +15,11 @@ from weft.config import PolitenessSection
 from weft.engine.loop.fetcher.cookies import CookieShare
 from weft.errors import BadInput, Busy, ServerAway
 from weft.fetch.cookies import CookieJar
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, HandedTransfer, RobotsRecord, TransferEnd
 from weft.frontier.redis.connection import Emptied, connect
 from weft.frontier.redis.link import DataLost, PodLink
 from weft.frontier.redis.pod_info import PodIdentity, claim_pod
-from weft.frontier.redis.pod_view import waiting
+from weft.frontier.redis.pod_view import waiting_items
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.frontier.requests import RequestEnd, RequestStart, read_events
@@ -77,14 +77,14 @@ def admit(frontier: RedisFrontier, *hosts: str, pages: int = 1) -> None:
     frontier.queue.admit(1, [Found(f"http://{host}/{number}", 0) for host in hosts for number in range(pages)])
 
 
-def ended(frontier: RedisFrontier, lease: Lease) -> Ended:
-    return Ended(lease, frontier.now(), ok=True)
+def ended(frontier: RedisFrontier, lease: Lease) -> TransferEnd:
+    return TransferEnd(lease, frontier.now(), ok=True)
 
 
 def fetch(frontier: RedisFrontier) -> Lease:
     """Claims one and hands it to the parsers."""
     (lease,) = frontier.leases.claim(frontier.owner, 1)
-    assert frontier.parse_queue.fetched([Handed(ended(frontier, lease), b"segment 0 17")]) == [True]
+    assert frontier.parse_queue.fetched([HandedTransfer(ended(frontier, lease), b"segment 0 17")]) == [True]
     return lease
 
 
@@ -104,7 +104,7 @@ def test_what_a_dead_owner_held_returns_at_once_and_its_site_waits_a_delay(pod: 
     admit(one, "a")
     (lease,) = one.leases.claim(one.owner, 5)
     pod.advance(4)
-    assert two.crew.release_owner(one.owner) == 1
+    assert two.processes.release_owner(one.owner) == 1
     assert one.leases.finish([EndedLease(lease, End.PAGE)]) == [False]
     pod.advance(10.9)
     assert two.leases.claim(two.owner, 5) == [], "what it sent last may reach the site a second later"
@@ -136,7 +136,7 @@ def test_a_page_whose_parser_dies_is_taken_again_with_its_deaths(pod: Pod) -> No
     lease = fetch(fetcher)
     parser.parse_queue.claim(9)
     assert fetcher.parse_queue.died_on(lease.item) == 1
-    fetcher.crew.release_owner(parser.owner)
+    fetcher.processes.release_owner(parser.owner)
     parser = pod.process("pod0-parser0")
     parser.recovery.recover()
     (again,) = parser.parse_queue.claim(9)
@@ -170,7 +170,7 @@ def test_a_prepared_item_belongs_to_its_slot_until_its_index_decides(pod: Pod) -
     pod.advance(1000)
     other = pod.process("pod0-fetcher1", delay_s=0.0, places=9)
     other.recovery.recover()
-    other.crew.release_owner(parser.owner)
+    other.processes.release_owner(parser.owner)
     assert other.leases.claim(other.owner, 9) == [], "no deadline and no other process gives it to another"
     again = pod.process("pod0-parser0", delay_s=0.0, places=9)
     again.recovery.recover([leases[1].item], {1: 1})
@@ -277,14 +277,14 @@ def test_a_process_changes_nothing_in_a_database_that_was_emptied(pod: Pod, then
     before = content(pod)
     if then in ("nothing", "claimed by another crawl"):
         with pytest.raises(Emptied):
-            watcher.crew.report_again()
+            watcher.processes.report_again()
     for _ in range(2):
         with pytest.raises(DataLost, match="was emptied"):
             worker.leases.finish([EndedLease(lease, End.PAGE)], batch=1)
         with pytest.raises((Emptied, BadInput)):
             watcher.pod.hold_pod("node", 30.0)
         with pytest.raises(Emptied):
-            other.intake.deliver(1, "pod1-fetcher0", 1, [Found("http://b/", 0)])
+            other.intake.deliver_batch(1, "pod1-fetcher0", 1, [Found("http://b/", 0)])
     for one in (worker, watcher):
         one.close()
     assert content(pod) == before
@@ -307,7 +307,7 @@ def test_a_process_changes_nothing_in_a_database_that_was_emptied(pod: Pod, then
 def test_a_pod_whose_database_was_emptied_knows_what_is_stored_once_all_have_reported(pod: Pod) -> None:
     claim_pod(pod.client, "here", OURS)
     first = pod.process("pod0-fetcher0", identity=OURS)
-    first.crew.assign(["pod0-fetcher0", "pod0-parser0"])
+    first.processes.assign_slots(["pod0-fetcher0", "pod0-parser0"])
     first.recovery.recover()
     admit(first, "a", pages=2)
     (lease,) = first.leases.claim(first.owner, 1)
@@ -319,7 +319,7 @@ def test_a_pod_whose_database_was_emptied_knows_what_is_stored_once_all_have_rep
     first.close()
     assert claim_pod(pod.client, "here", OURS, was_ours=True)
     lead = pod.process("pod0-orchestrator", identity=OURS)
-    lead.crew.assign(["pod0-fetcher0", "pod0-parser0"])
+    lead.processes.assign_slots(["pod0-fetcher0", "pod0-parser0"])
     fetcher = pod.process("pod0-fetcher0", identity=OURS)
     fetcher.recovery.recover([lease.item], batch=1)
     assert fetcher.recovery.lost_ends == [lease.item]
@@ -422,7 +422,7 @@ def test_a_robots_txt_that_another_process_learnt_is_known_here(pod: Pod, tmp_pa
     record = two.sites.robots(origin)
     assert record is not None and record.body == b"second"
     elsewhere = pod.process("pod0-fetcher2", delay_s=0.0, folder=tmp_path / "other node")
-    elsewhere.crew.release_owner(two.owner)
+    elsewhere.processes.release_owner(two.owner)
     assert elsewhere.leases.claim(elsewhere.owner, 1) == [], "its body is on another node's disk"
     assert elsewhere.leases.claim(elsewhere.owner, 1)[0].purpose is Purpose.ROBOTS
 
@@ -470,9 +470,9 @@ def test_a_jar_follows_what_another_process_received(pod: Pod) -> None:
 def test_a_batch_from_another_pod_counts_once(pod: Pod) -> None:
     frontier = pod.process("pod0-fetcher0", delay_s=0.0)
     found = [Found(f"http://a/{number}", 1, parent=(3 << 48) + 5) for number in range(4)]
-    assert frontier.pod.intake.deliver(1, "pod3-parser0", 1, found).new == 4
-    assert frontier.pod.intake.deliver(1, "pod3-parser0", 1, found).duplicates == 4
-    assert frontier.pod.intake.deliver(1, "pod3-parser0", 2, [*found, Found("http://a/9", 1)]).new == 1
+    assert frontier.pod.intake.deliver_batch(1, "pod3-parser0", 1, found).new == 4
+    assert frontier.pod.intake.deliver_batch(1, "pod3-parser0", 1, found).duplicates == 4
+    assert frontier.pod.intake.deliver_batch(1, "pod3-parser0", 2, [*found, Found("http://a/9", 1)]).new == 1
     stats = frontier.status.stats()
     assert (stats.received, stats.admitted) == (9, 5)
     frontier.sites.robots_known("http://a", ALLOW, None)
@@ -492,10 +492,10 @@ def test_another_pods_process_sends_links_but_never_judges_a_server_that_was_sta
     pod.server.start()
     pod.client.hincrby("n", "ops", -2)
     with pytest.raises(ServerAway, match="opened again"):
-        sender.intake.deliver(crawl, "pod1-parser0", 1, [Found("http://a/4", 1)])
+        sender.intake.deliver_batch(crawl, "pod1-parser0", 1, [Found("http://a/4", 1)])
     assert own.status.stats().queued == 2
     assert sender.intake.unseen(crawl, ["http://a/1"]) == [], "it has not heard of the loss yet"
-    assert sender.intake.deliver(crawl, "pod1-parser0", 1, [Found("http://a/4", 1)]).new == 1
+    assert sender.intake.deliver_batch(crawl, "pod1-parser0", 1, [Found("http://a/4", 1)]).new == 1
     assert sender.intake.unseen(crawl, ["http://a/1"]) == ["http://a/1"], "what it knew may be lost"
     assert (sender.status.stats().received, sender.status.stats().admitted) == (1, 3)
 
@@ -546,9 +546,9 @@ def test_a_pod_has_one_owner_and_a_crawl_one_decider(pod: Pod) -> None:
         two.pod.hold_pod("node-2", 30)
     one.pod.hold_pod("node-1", 0)
     two.pod.hold_pod("node-2", 30)
-    assert one.pod.decide("node-1", 30)
-    assert not two.pod.decide("node-2", 30)
-    assert one.pod.decide("node-1", 30)
+    assert one.pod.elect_decider("node-1", 30)
+    assert not two.pod.elect_decider("node-2", 30)
+    assert one.pod.elect_decider("node-1", 30)
 
 
 def test_every_slot_has_its_own_request_log_and_all_are_read_together(pod: Pod) -> None:
@@ -557,7 +557,7 @@ def test_every_slot_has_its_own_request_log_and_all_are_read_together(pod: Pod) 
     (a,) = one.leases.claim(one.owner, 1)
     (b,) = two.leases.claim(two.owner, 1)
     pod.advance(1)
-    two.leases.cool([Ended(b, two.now(), ok=True, outcome="200")])
+    two.leases.cool([TransferEnd(b, two.now(), ok=True, outcome="200")])
     two.durability.commit()
     one.durability.commit()
     events = [event for event in read_events(pod.folder / "requests") if isinstance(event, RequestStart | RequestEnd)]
@@ -585,11 +585,11 @@ def test_what_waits_can_be_read_from_outside(pod: Pod) -> None:
     frontier.sites.robots_known("http://a", ALLOW, None)
     (lease,) = frontier.leases.claim(frontier.owner, 1)
     assert lease.url == "http://a/to"
-    look = partial(waiting, pod.client, "redis", 3, "domain", spill=pod.folder / "spill")
+    look = partial(waiting_items, pod.client, "redis", 3, "domain", spill=pod.folder / "spill")
     (found,) = look("http://a/to")
     entry = found.entry
     assert (entry.item, entry.hops, entry.parent, found.ahead) == (lease.item, 1, 78, 0)
-    assert found.place == "leased to a process"
+    assert found.location == "leased to a process"
     (found,) = look("http://a/2")
     entry = found.entry
     assert (entry.item, entry.depth, entry.parent, entry.ended, found.ahead) == ((3 << 48) + 3, 1, 77, False, 2)

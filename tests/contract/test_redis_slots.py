@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from harnesses import RedisHarness, no_robots, page, pages, polite
 
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, Slots, Wanted
+from weft.frontier.contract import CrawlLimits, End, EndedLease, HandedTransfer, SlotRequest, Slots, TransferEnd
 from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Lease
 from weft.supervise.redis_server import RedisServer
@@ -37,7 +37,7 @@ def keys(leases: list[Lease]) -> list[str]:
 
 
 def end(pod: RedisHarness, frontier: RedisFrontier, leases: list[Lease], **facts: Any) -> None:
-    frontier.leases.cool([Ended(lease, pod.time, **facts) for lease in leases])
+    frontier.leases.cool([TransferEnd(lease, pod.time, **facts) for lease in leases])
     frontier.leases.finish([EndedLease(lease, End.OTHER) for lease in leases])
 
 
@@ -82,7 +82,11 @@ def test_a_page_that_waits_for_a_parser_has_no_slot_any_more(open_pod: Open) -> 
         pod.frontier.queue.admit(pod.crawl, pages(host, 1))
     out = pod.frontier.leases.claim("me", 9, FEW)
     assert (keys(out), pod.frontier.leases.claim("me", 9, FEW)) == (["a", "b"], [])
-    assert all(pod.frontier.parse_queue.fetched([Handed(Ended(lease, pod.time, ok=True), b"place") for lease in out]))
+    assert all(
+        pod.frontier.parse_queue.fetched(
+            [HandedTransfer(TransferEnd(lease, pod.time, ok=True), b"place") for lease in out]
+        )
+    )
     assert keys(pod.frontier.leases.claim("me", 9, FEW)) == ["c", "d"]
 
 
@@ -152,7 +156,7 @@ def test_hosts_of_one_address_wait_where_their_address_belongs(open_pod: Open) -
     frontier.queue.admit(pod.crawl, [*pages("a", 9), *pages("b", 9)])
     for _ in range(6):
         for lease in frontier.leases.claim("me", 9):
-            if frontier.leases.claim_slots([Wanted(lease, "192.0.2.1")]) == [True]:
+            if frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1")]) == [True]:
                 end(pod, frontier, [lease], ok=True, took_s=0.1)
         pod.advance(1.5)
     assert client.hget("s:a", "T") or client.hget("s:b", "T")

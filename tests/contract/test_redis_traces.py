@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from harnesses import RedisHarness, claim_one, cool, done, no_robots, page, pages, polite
 
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed
+from weft.frontier.contract import CrawlLimits, End, EndedLease, HandedTransfer, TransferEnd
 from weft.frontier.redis.connection import RedisSettings, connect
 from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found, Purpose
@@ -122,7 +122,9 @@ def test_pages_that_no_command_takes_at_once_are_parsed_once_each(open_pod: Open
     leases = pod.frontier.leases.claim("me", 3000)
     assert len(leases) == 1001
     assert all(
-        pod.frontier.parse_queue.fetched([Handed(Ended(lease, pod.time, ok=True), b"place") for lease in leases])
+        pod.frontier.parse_queue.fetched(
+            [HandedTransfer(TransferEnd(lease, pod.time, ok=True), b"place") for lease in leases]
+        )
     )
     assert pod.frontier.status.stats().to_parse == 1001
     taken = pod.frontier.parse_queue.claim(3000)
@@ -135,7 +137,7 @@ def test_a_page_that_is_handed_over_twice_at_once_is_parsed_once(open_pod: Open)
     pod = open_pod()
     no_robots(pod, "a")
     pod.frontier.queue.admit(pod.crawl, pages("a", 1))
-    handed = Handed(Ended(claim_one(pod), pod.time, ok=True), b"place")
+    handed = HandedTransfer(TransferEnd(claim_one(pod), pod.time, ok=True), b"place")
     assert pod.frontier.parse_queue.fetched([handed, handed]) == [True, False]
     assert len(pod.frontier.parse_queue.claim(9)) == 1
 
@@ -174,7 +176,7 @@ def test_a_page_that_was_stored_while_it_waited_for_a_parser_has_ended_and_frees
     no_robots(pod, "a")
     pod.frontier.queue.admit(pod.crawl, pages("a", 4))
     lease = claim_one(pod)
-    assert pod.frontier.parse_queue.fetched([Handed(Ended(lease, pod.time, ok=True), b"place")]) == [True]
+    assert pod.frontier.parse_queue.fetched([HandedTransfer(TransferEnd(lease, pod.time, ok=True), b"place")]) == [True]
     frontier = pod.crash(done=(lease.item,), pages=1)
     stats = frontier.status.stats()
     assert (stats.to_parse, stats.leased, stats.finished, stats.pages) == (0, 0, 1, 1)

@@ -16,7 +16,7 @@ from warcio.archiveiterator import ArchiveIterator
 from weft import urls
 from weft.errors import BadInput, Busy, DiskFull
 from weft.records import FetchResult, Row
-from weft.store.index.query import Where
+from weft.store.index.query import RowFilter
 from weft.store.pages import PageStore
 
 Open = Callable[..., PageStore]
@@ -81,11 +81,11 @@ def test_a_page_is_seen_when_it_is_committed_and_not_before(open_store: Open) ->
     store = open_store()
     row, result = page(1)
     store.add(row, result)
-    assert store.get(row.url) is None
+    assert store.latest_page(row.url) is None
     store.write()
-    assert store.get(row.url) is None
+    assert store.latest_page(row.url) is None
     assert store.commit() == 1
-    found = store.get(row.url)
+    found = store.latest_page(row.url)
     assert found and found.http
     assert found.http.body == result.body
     assert found.row.title == "Page 1"
@@ -108,11 +108,11 @@ def test_everything_is_there_after_closing_and_opening(open_store: Open, data_di
     store.close()
     store = open_store()
     assert [row.item for row in store.rows()] == list(range(1, 31))
-    assert store.repair() == []
+    assert store.lost_pages_to_refetch() == []
     assert keep(store, page(31)) == 3
     assert len(warc_files(data_dirs)) == len(data_dirs)
     for row in store.rows():
-        read = store.read(row).http
+        read = store.read_page(row).http
         assert read and read.body == page(row.item)[1].body
 
 
@@ -239,8 +239,8 @@ def test_rows_without_a_response_have_no_bytes(open_store: Open) -> None:
     row, result = page(2, status=0, error="timeout")
     failed = FetchResult(result.url, 0, b"", b"", "timeout", "", 1.0, 2.0, "", b"")
     keep(store, (denied(1), None), (row, failed), page(3))
-    assert [row.item for row in store.rows(Where(stored=False))] == [1, 2]
-    found = store.get(row.url)
+    assert [row.item for row in store.rows(RowFilter(stored=False))] == [1, 2]
+    found = store.latest_page(row.url)
     assert found and found.record is None and found.http is None
     assert found.row.error == "timeout"
 
@@ -256,10 +256,10 @@ def test_the_latest_stored_page_of_a_url_is_got(open_store: Open) -> None:
     url = "http://same.test/"
     keep(store, page(1, body=b"old", url=url), page(2, body=b"new", url=url))
     keep(store, (page(3, url=url, error="timeout")[0], None))
-    found = store.get(url)
+    found = store.latest_page(url)
     assert found and found.http and found.http.body == b"new"
-    assert [row.item for row in store.for_url(url)] == [1, 2, 3]
-    assert store.get("http://other.test/") is None
+    assert [row.item for row in store.rows_of_url(url)] == [1, 2, 3]
+    assert store.latest_page("http://other.test/") is None
 
 
 COMPRESSED = gzip.compress(b"<p>hello</p>" * 50)
@@ -286,7 +286,7 @@ def test_responses_come_back_as_they_came(
 ) -> None:
     store = open_store()
     keep(store, page(1, body=body, headers=headers))
-    found = store.get("http://h1.test/p1")
+    found = store.latest_page("http://h1.test/p1")
     assert found and found.http
     assert found.http.body == body
     assert list(found.http.headers) == [("Content-Type", "text/html"), *stored]
@@ -297,7 +297,7 @@ def test_truncated_pages_say_so(open_store: Open) -> None:
     store = open_store()
     store.add(*page(1), truncated="length")
     keep(store)
-    found = store.get("http://h1.test/p1")
+    found = store.latest_page("http://h1.test/p1")
     assert found and found.record and found.record.headers["warc-truncated"] == "length"
 
 
@@ -308,7 +308,7 @@ def test_an_unchanged_page_is_a_revisit(open_store: Open) -> None:
     row, result = page(2, status=304, url=first.url, digest=first.digest)
     store.add_revisit(row, result, of_date=first.fetched_at, not_modified=True)
     keep(store)
-    record = store.read(store.for_url(first.url)[1]).record
+    record = store.read_page(store.rows_of_url(first.url)[1]).record
     assert record and record.kind == "revisit"
     assert record.headers["warc-payload-digest"] == first.digest
 
@@ -388,7 +388,7 @@ def test_several_slots_write_side_by_side_and_are_read_as_one(open_store: Open, 
     assert [row.item for row in reader.rows()] == list(range(1, 20))
     assert reader.stats().rows == 19
     assert reader.url_of(2) == "http://h2.test/p2"
-    assert first.get("http://h2.test/p2") is not None
+    assert first.latest_page("http://h2.test/p2") is not None
     assert first.items_since(0) == list(range(1, 20, 2))
     assert len({path.name for path in warc_files(data_dirs)}) == 2 * len(data_dirs)
 
@@ -417,7 +417,7 @@ def test_readers_see_only_whole_pages_while_a_crawl_runs(open_store: Open) -> No
                 problems.append((len(rows), seen))
             seen = len(rows)
             for row in rows[-5:]:
-                http = reader.read(row).http
+                http = reader.read_page(row).http
                 if not http or http.body != page(row.item)[1].body:
                     problems.append(row)
             if last:

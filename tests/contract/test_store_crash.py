@@ -132,13 +132,13 @@ def assert_whole(folders: list[Path], committed: set[int]) -> None:
     """Opens the store as a resumed crawl would, and compares bytes with rows in both directions."""
     assert not committed or committed <= _seen_by_reader(folders)  # before the first commit there may be no index
     store = PageStore.open(folders, crawl_id="c1", rotate_bytes=ROTATE)
-    assert store.repair() == []  # no power was cut
+    assert store.lost_pages_to_refetch() == []  # no power was cut
     rows = list(store.rows())
     assert len({row.item for row in rows}) == len(rows)
     assert committed <= {row.item for row in rows}
     for row in rows:
         _, result = page(row.item)
-        http = store.read(row).http
+        http = store.read_page(row).http
         assert (http.body if http else None) == (result.body if result else None)
     store.abandon()
     stored = sorted(row.url for row in rows if row.warc_file)
@@ -151,7 +151,7 @@ def assert_whole(folders: list[Path], committed: set[int]) -> None:
 def _seen_by_reader(folders: list[Path]) -> set[int]:
     """What somebody finds who only looks, before the crawl goes on."""
     reader = PageStore.open(folders, read_only=True)
-    items = {row.item for row in reader.rows() if reader.read(row)}
+    items = {row.item for row in reader.rows() if reader.read_page(row)}
     reader.close()
     return items
 

@@ -49,7 +49,7 @@ def assert_holds(store: PageStore, items: list[int]) -> None:
     assert [row.item for row in rows] == items
     for row in rows:
         _, result = page(row.item, row.length)
-        http = store.read(row).http
+        http = store.read_page(row).http
         assert (http.body if http else None) == (result.body if result else None)
     for shard in store._shards:
         for file in shard.index.files():

@@ -80,7 +80,7 @@ def test_a_forgotten_page_takes_its_output_along(make: Callable[..., PageStore])
     store.write()
     store.commit()
     assert read(store) == {2: "two"}
-    while not store.forget_crawl(1):
+    while not store.forget_crawls([1]):
         pass
     assert read(store) == {}
 
@@ -132,7 +132,7 @@ def test_other_requests_stand_beside_the_pages_of_their_url(make: Callable[..., 
     store.commit()
     store.sync(last=True)
     reader = make(read_only=True)
-    rows = reader.for_url(url)
+    rows = reader.rows_of_url(url)
     assert [(row.item, row.method, row.request_digest[-2:]) for row in rows] == [
         (1, "GET", ""), (2, "POST", "ab"), (3, "POST", "ac"),
     ]  # fmt: skip
@@ -141,7 +141,7 @@ def test_other_requests_stand_beside_the_pages_of_their_url(make: Callable[..., 
     assert latest.item == 1
     assert reader.current().urls == 3
     assert [visits[-1].item for _, visits in reader.with_visits(rows)] == [1, 2, 3]
-    assert reader.known().find([url])[url].row.item == 1
+    assert reader.known_pages().find([url])[url].row.item == 1
 
 
 def test_a_rebuild_restores_what_was_asked(make: Callable[..., PageStore], tmp_path: Path) -> None:
@@ -152,4 +152,4 @@ def test_a_rebuild_restores_what_was_asked(make: Callable[..., PageStore], tmp_p
     store.commit()
     store.close()
     Rebuild([tmp_path / "a", tmp_path / "b"], "c").run()
-    assert [row.request for row in make(read_only=True).for_url(url)] == ["", POST]
+    assert [row.request for row in make(read_only=True).rows_of_url(url)] == ["", POST]

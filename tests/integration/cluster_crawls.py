@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +19,12 @@ from hands import HandProcess
 from weft.cluster.key import make_key
 from weft.supervise.redis_server import RedisServer
 from weft.testing.judge import CrawlVerdict, judge
-from weft.testing.web import synthetic_web
+from weft.testing.web import SyntheticWeb, synthetic_web
 
 DELAY_S = 0.05
 OUTAGE_S = 4.0  # of a broker, longer than a request may wait for its worker
+STOPPED_S = 8.0
+SITES_OUT_S = 2.5
 
 
 class ClusterOfOne:
@@ -40,9 +44,10 @@ class ClusterOfOne:
             "--connect-timeout", 2, "--read-timeout", 2, "--hand-queue-seconds", 3, "--hand-slack-seconds", 1,
         ]  # fmt: skip
 
-    def start_hand(self, *flags: str, wait: bool = True) -> HandProcess:
+    def start_hand(self, *flags: str, wait: bool = True, environment: dict[str, str] | None = None) -> HandProcess:
         """One more worker for pages."""
-        hand = HandProcess(self._folder / "hands", self.url, self.key_file, "--queues", "fetch", *flags)
+        own = ("--queues", "fetch", *flags)
+        hand = HandProcess(self._folder / "hands", self.url, self.key_file, *own, environment=environment)
         self.hands.append(hand)
         return hand.wait_ready() if wait else hand
 
@@ -72,7 +77,8 @@ def crawl_while_all_parts_fail(
     """Each page is stored once and no site was asked too early, by the server's own log; the audit says so, too. Gives
     the verdict, and how many requests each worker was to make."""
     with synthetic_web(**world) as web, cluster_at(folder, server.url, hands) as cluster:
-        crawler = Crawler(web.seeds, folder / "crawl", *cluster.flags, delay_s=DELAY_S)
+        # A page that is lost four times is given up; here more fails in a minute than elsewhere in a month.
+        crawler = Crawler(web.seeds, folder / "crawl", *cluster.flags, "--max-retries", 10, delay_s=DELAY_S)
         step = max(1, world["pages"] // (len(failures) + 2))
         running = crawler.start()
         try:
@@ -83,12 +89,13 @@ def crawl_while_all_parts_fail(
                     running.wait()
                     running = crawler.start(resume=True)
                 else:
-                    FAILURES[failure](cluster, server)
+                    FAILURES[failure](cluster, server, web)
             assert running.wait(timeout_s) == 0, crawler.logs()
         finally:
             running.kill()
             running.wait()
         check_corpus(crawler)
+        print(Counter(row.error.partition(":")[0] for row in crawler.rows() if row.error))
         web.stop()
         verdict = judge(web.arrivals(), web.expect(), DELAY_S)
         verdict.duplicates.clear()  # a failure costs a request more
@@ -97,28 +104,45 @@ def crawl_while_all_parts_fail(
         return verdict, report.hands
 
 
-def _kill_a_hand(cluster: ClusterOfOne, _server: RedisServer) -> None:
+def _kill_a_hand(cluster: ClusterOfOne, _server: RedisServer, _web: SyntheticWeb) -> None:
     cluster.hands.pop(0).kill()
     cluster.start_hand("--concurrency", "2")
 
 
-def _empty(_cluster: ClusterOfOne, server: RedisServer) -> None:
+def _stop_a_hand(cluster: ClusterOfOne, _server: RedisServer, _web: SyntheticWeb) -> None:
+    """For longer than its tasks may take; meanwhile the crawl continues."""
+    hand = cluster.hands[-1]
+    hand.suspend()
+    threading.Timer(STOPPED_S, hand.resume).start()
+
+
+def _stop_the_sites(_cluster: ClusterOfOne, _server: RedisServer, web: SyntheticWeb) -> None:
+    """For longer than a transfer may take: requests are sent to servers that read them when nobody waits any more."""
+    os.kill(web.pid, signal.SIGSTOP)
+    time.sleep(SITES_OUT_S)
+    os.kill(web.pid, signal.SIGCONT)
+
+
+def _empty(_cluster: ClusterOfOne, server: RedisServer, _web: SyntheticWeb) -> None:
     with redis.Redis(unix_socket_path=str(server.socket)) as client:
         client.flushall()
 
 
-def _silence(_cluster: ClusterOfOne, server: RedisServer) -> None:
+def _silence(_cluster: ClusterOfOne, server: RedisServer, _web: SyntheticWeb) -> None:
     assert server.pid is not None
     os.kill(server.pid, signal.SIGSTOP)
     time.sleep(OUTAGE_S)
     os.kill(server.pid, signal.SIGCONT)
 
 
-def _fill(_cluster: ClusterOfOne, server: RedisServer) -> None:
+def _fill(_cluster: ClusterOfOne, server: RedisServer, _web: SyntheticWeb) -> None:
     with redis.Redis(unix_socket_path=str(server.socket)) as client:
         client.config_set("maxmemory", "1")
         time.sleep(OUTAGE_S)
         client.config_set("maxmemory", "0")
 
 
-FAILURES = {"hand": _kill_a_hand, "flush": _empty, "silent": _silence, "full": _fill}
+FAILURES = {
+    "hand": _kill_a_hand, "stopped": _stop_a_hand, "sites": _stop_the_sites, "flush": _empty, "silent": _silence,
+    "full": _fill,
+}  # fmt: skip

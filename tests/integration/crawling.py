@@ -40,7 +40,7 @@ from weft.crawl.reports.crawls import ReportFolder
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.loop.parser.suspects import read_heartbeat
 from weft.errors import BadUrl
-from weft.frontier.clock import FOLDER
+from weft.frontier.clock import FOLDER_VARIABLE
 from weft.records import Row
 from weft.store.pages import PageStore
 from weft.supervise import process
@@ -63,7 +63,9 @@ LONGEST_PAUSE_S = 0.04  # of somebody who waits for another process: a crawl tel
 
 def environment(**more: str) -> dict[str, str]:
     """This process's environment without Weft's own variables, but for its machine: other tests have another."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_") or name == FOLDER}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith("WEFT_") or name == FOLDER_VARIABLE
+    }
     return kept | {"NO_COLOR": "1"} | more
 
 
@@ -129,7 +131,7 @@ class Crawler:
         with self.stderr.open("wb") as said:
             self._last = subprocess.Popen(
                 [*WEFT, *self._words(more, resume)], stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-                env=environment(**{FOLDER: str(self._machine)} | variables),
+                env=environment(**{FOLDER_VARIABLE: str(self._machine)} | variables),
                 process_group=0 if group else None,
             )  # fmt: skip
         return self._last
@@ -324,7 +326,7 @@ def _check_by_weft(crawler: Corpus, rows: list[Row]) -> None:
     store = PageStore.open([crawler.data_dir], read_only=True)
     try:
         for row in rows:
-            stored = store.read(row)
+            stored = store.read_page(row)
             assert (stored.record is not None) == bool(row.warc_file)
             if stored.http is not None:
                 assert (stored.http.status, len(stored.http.body)) == (row.status, row.length), row

@@ -11,7 +11,7 @@ from weft.crawl.folder import CrawlFolder
 from weft.engine.parsing.page_reader import PageReader
 from weft.engine.parsing.parsers import Parsers
 from weft.records import FetchResult, Row
-from weft.store.export.job import Done, Export
+from weft.store.export.job import Export, ExportResult
 from weft.store.export.request import ExportRequest
 from weft.store.pages import PageStore
 
@@ -75,7 +75,7 @@ def make_crawl(folder: Path, pages: int, data_dirs: int = 2, first: int = 1, **o
     return dirs
 
 
-def run(dirs: list[Path], order: ExportRequest, out: Path, **options: object) -> Done:
+def run(dirs: list[Path], order: ExportRequest, out: Path, **options: object) -> ExportResult:
     """An export in this process."""
     with Parsers() as parsers:
         job = Export(order, dirs, PageReader(parsers), crawl_id="c1", info={"software": "Weft"}, **options)  # type: ignore[arg-type]

@@ -170,7 +170,7 @@ class Pod:
         slot = f"pod0-{name.replace('fused', 'fetcher')}"
         if name.startswith("parser") and (suspect := pop_suspect(self.data_dir / "frontier" / "pod_0" / slot)):
             self.frontier.parse_queue.died_on(suspect)
-        self.frontier.crew.release_owner(slot + "#")
+        self.frontier.processes.release_owner(slot + "#")
 
     def stop(self) -> None:
         """Fetchers first, then parsers."""

@@ -223,7 +223,7 @@ class Site:
         """The body that the store has for a URL, whatever became of later visits."""
         self.plan.wait()
         with closing(_Reading(self.plan.data_dir)) as reading:
-            stored = reading.store.get(self.url(path))
+            stored = reading.store.latest_page(self.url(path))
         found = read_page(stored) if stored is not None else None
         assert found is not None
         return found.body
@@ -319,7 +319,7 @@ class Plan:
     def read(self, row: Row) -> StoredPage:
         """What was kept of a row."""
         with closing(_Reading(self.data_dir)) as reading:
-            return reading.store.read(row)
+            return reading.store.read_page(row)
 
     @cached_property
     def status(self) -> dict[str, Any]:

@@ -13,12 +13,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from crawling import weft
 from pace import patience
 from scripted import Ask, Page, Plan, Visit, Web, crawled, linking, page, redirect, robots
 
 OPEN = Plan("open", max_body_bytes=1 << 20)
 QUIET_S = patience(0.2)
 QUIET = Plan("quiet", read_timeout=QUIET_S)
+OWN = Plan("own", ignore_robots=True)
 
 
 def later(plan: Plan) -> None:
@@ -34,7 +36,7 @@ LATER = Plan("later", drive=later)
 
 @pytest.fixture(scope="module", autouse=True)
 def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
-    with crawled(tmp_path_factory.mktemp("robots"), OPEN, QUIET, LATER) as running:
+    with crawled(tmp_path_factory.mktemp("robots"), OPEN, QUIET, OWN, LATER) as running:
         yield running
 
 
@@ -53,6 +55,21 @@ def test_35_robots_txt_is_fetched_once_per_origin_and_before_its_pages() -> None
     logs = [log.read_text() for log in (OPEN.data_dir / "frontier").rglob("requests-*.log")]
     assert any("once.test" in log for log in logs)
     assert not any(re.search(r"//once\.test:\d+/no[\t\n]", log) for log in logs), "it took no turn of its site"
+
+
+own = OWN.site("own.test", "/")
+own.on(
+    "/robots.txt", robots("User-agent: *", "Disallow: /", "Crawl-delay: 60", "Sitemap: http://own.test:PORT/map.xml")
+)
+own.on("/", linking("/a")).pages("/a", "/listed")
+own.on("/map.xml", page("<urlset><url><loc>http://own.test:PORT/listed</loc></url></urlset>", "Content-Type: text/xml"))
+
+
+def test_a_server_of_ones_own_may_be_crawled_against_its_robots_txt_and_the_audit_knows() -> None:
+    assert sorted(own.asked()) == ["/", "/a", "/listed", "/map.xml"] or sorted(own.asked()) == ["/", "/a", "/listed"]
+    assert own.row("/a").status == 200
+    done = weft("audit", OWN.data_dir)
+    assert done.returncode == 0 and "no violation" in done.stdout
 
 
 missing = [OPEN.site(f"robots-{status}.test", "/") for status in (404, 403, 410)]

@@ -150,6 +150,22 @@ def test_a_hand_outlives_a_queue_that_is_none_and_a_broker_that_is_read_only(
     assert "Traceback" not in hand.output
 
 
+def test_a_hand_outlives_a_password_that_is_changed_and_set_back(
+    start_server: StartServer, start_hand: StartHand, key_file: Path
+) -> None:
+    server = start_server()
+    cluster = Cluster(server.url, read_key(key_file))
+    hand = start_hand(server.url, key_file).wait_ready()
+    client = cluster.broker.client
+    client.config_set("requirepass", "another")
+    client.client_kill_filter(_type="normal", skipme=True)
+    signs = "Authentication required", "wants another password"
+    wait_until(lambda: any(sign in hand.output for sign in signs), "it has noticed nothing")
+    client.config_set("requirepass", "")
+    assert cluster.heartbeat(patience(60)) == hand.name
+    assert "Traceback" not in hand.output
+
+
 def test_what_a_stranger_writes_into_the_clusters_keys_is_not_read(start_server: StartServer) -> None:
     cluster = Cluster(start_server().url, KEY)
     broker, client = cluster.broker, cluster.broker.client

@@ -112,7 +112,7 @@ def test_without_a_worker_a_crawl_waits_and_says_so_or_asks_for_itself(
         assert [*audited(crawler.data_dir).hands] == [hand.name]
         store = PageStore.open([crawler.data_dir], read_only=True)
         (large,) = [row for row in crawler.rows() if row.url.endswith(".txt")]
-        http = store.read(large).http
+        http = store.read_page(large).http
         store.abandon()
         assert http is not None
         assert http.body == LARGE

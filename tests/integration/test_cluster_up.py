@@ -69,6 +69,22 @@ def test_all_are_healthy_and_no_command_line_has_a_secret(system: System) -> Non
     assert "celery_worker" in weft("logs", "celery", "--data-dir", system.folder, "--json").stdout
 
 
+def test_its_workers_are_shown_by_the_data_dir_and_on_the_dashboard(system: System) -> None:
+    done = weft("cluster", "status", "--json", "--data-dir", system.folder)
+    assert done.returncode == 0, done.stderr
+    (hand,) = [one["hand"] for one in json.loads(done.stdout)["hands"]]
+    state = kept.read(system.folder)
+    assert state is not None
+
+    def page() -> str:
+        with urllib.request.urlopen(f"{state.urls['api']}/service") as answer:
+            return answer.read().decode()  # type: ignore[no-any-return]
+
+    until(lambda: hand in page(), what="the worker on the page of the service")
+    nowhere = weft("cluster", "status", "--data-dir", system.folder / "nowhere")
+    assert nowhere.returncode == 2 and "weft up --cluster" in nowhere.stderr
+
+
 def test_heartbeats_of_beat_run_once_each(system: System) -> None:
     key = read_key(system.folder / KEY)
     broker = Broker(f"unix://{socket_path(system.folder / 'redis')}", key.cluster_id)

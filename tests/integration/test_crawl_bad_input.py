@@ -268,3 +268,9 @@ def test_an_exclude_file_with_a_bad_line(tmp_path: Path, data: Path) -> None:
     path.write_text("example.com\nnot a domain\n")
     refused(SEED, *QUICK, "--exclude-file", path, "--data-dir", data, says=f"{path}:2: ")
     assert not data.exists()
+
+
+def test_a_crawl_of_this_machine_with_the_usual_delay_is_told_of_a_shorter_one(site: str, data: Path) -> None:
+    crawl = ("crawl", site, "--allow-private", "--max-pages", "2", "--prometheus-port", "0", "--data-dir", data)
+    assert "`--delay 0` crawls it without waiting" in weft(*crawl).stderr
+    assert "--delay 0" not in weft(*crawl, "--fresh", "--delay", "0.05").stderr

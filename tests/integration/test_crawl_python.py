@@ -171,3 +171,30 @@ def test_a_name_that_is_no_setting_is_refused_at_the_call() -> None:
         weft.crawl("http://127.0.0.1/", dellay=0)  # type: ignore[call-arg]
     with pytest.raises(BadConfig, match="no setting 'http_timeout_seconds'; here it is 'total_timeout'"):
         weft.crawl("http://127.0.0.1/", http_timeout_seconds=3)  # type: ignore[call-arg]
+
+
+def test_stored_pages_are_read_without_a_request(web: SyntheticWeb, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    crawled = {page.url: page.body for page in weft.crawl(web.seeds, data_dir=data, max_pages=15, **SETTINGS)}
+    arrived = len(web.arrivals())
+    with weft.StoredPages(data) as pages:
+        again = {page.url: page.body for page in pages}
+        assert again == crawled
+        url = next(iter(crawled))
+        page = pages.get(url)
+        assert page is not None and page.body == crawled[url] and page.row.url == url
+        assert pages.get("http://127.9.9.9/nothing") is None
+        rows = {row.url: row for row in pages.rows()}
+        assert {row.url for row in rows.values() if row.status == 200} >= set(crawled)
+        parents = {pages.parent(row) for row in rows.values()}
+        assert None in parents and parents - {None} <= set(rows)
+        (answer,) = pages.explain(url)
+        assert answer.crawled and answer.reason == "page"
+        with pytest.raises(BadInput, match="there is no crawl 'other'"):
+            weft.StoredPages([data], crawl="other")
+    assert len(web.arrivals()) == arrived
+
+
+def test_a_folder_without_a_crawl_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=str(tmp_path)):
+        weft.StoredPages(tmp_path)

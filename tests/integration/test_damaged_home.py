@@ -18,7 +18,7 @@ from crawling import Crawler, check_corpus, until, weft, weft_here
 from power_cut import reboot
 
 from weft import urls
-from weft.frontier.durability.journal import Journal
+from weft.frontier.durability.journal import FrontierJournal
 from weft.store.pages import PageStore
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -159,7 +159,7 @@ def test_a_folder_of_the_frontier_that_is_gone_is_not_a_new_crawl(crawl: Crawler
 def test_an_index_that_is_older_than_the_frontier_is_not_gone_on_with(crawl: Crawler) -> None:
     """Restored from an older backup, say: its last batches are missing."""
     path = crawl.data_dir / "frontier" / "frontier.db"
-    journal = Journal(path)
+    journal = FrontierJournal(path)
     journal.put_meta("acknowledged", 1000)
     journal.close()
     assert crawl.run("--max-pages", 100, resume=True) == 2
@@ -223,5 +223,5 @@ def test_seeds_that_were_refused_for_their_address_are_asked_once_that_is_allowe
     last = weft("crawl", "--resume", "--data-dir", data)
     assert (last.returncode, len(Site.asked)) == (0, asked), "once is enough"
     store = PageStore.open([data], read_only=True)
-    assert [row.error.partition(":")[0] for row in store.for_url(site + "0")] == ["address", ""]
+    assert [row.error.partition(":")[0] for row in store.rows_of_url(site + "0")] == ["address", ""]
     store.abandon()

@@ -18,7 +18,7 @@ from crawling import Crawler, kill_now, until, weft
 
 from weft.cli.main import run as weft_here
 from weft.crawl.reports.rebuild import rebuild
-from weft.frontier.durability.journal import unsealed
+from weft.frontier.durability.journal import without_checksum
 from weft.records import Row
 from weft.store.pages import PageStore
 from weft.store.warc.warc_read import WarcScan
@@ -85,7 +85,7 @@ def readable(crawler: Crawler) -> set[str]:
     """The URLs whose pages the index leads to."""
     store = PageStore.open([crawler.data_dir], read_only=True)
     try:
-        return {row.url for row in store.rows() if 200 <= row.status < 300 and store.read(row).http}
+        return {row.url for row in store.rows() if 200 <= row.status < 300 and store.read_page(row).http}
     finally:
         store.abandon()
 
@@ -235,7 +235,7 @@ def acknowledged(crawler: Crawler) -> int:
     """The last batch that the frontier knows to be safe."""
     path = crawler.data_dir / "frontier" / "frontier.db"
     found = one_of(path, "SELECT value FROM meta WHERE name = 'acknowledged'") if path.exists() else None
-    return int(msgspec.msgpack.decode(unsealed(found))) if found else 0
+    return int(msgspec.msgpack.decode(without_checksum(found))) if found else 0
 
 
 def one_of(path: Path, query: str) -> Any:

@@ -175,7 +175,7 @@ def test_what_is_exported_is_what_is_read_in_process(crawl: Path, tmp_path: Path
     told = {one["url"]: one for one in map(json.loads, out.read_bytes().splitlines())}
     store = PageStore.open([crawl], read_only=True)
     for item in WHOLE:
-        stored = store.get(url_of(item))
+        stored = store.latest_page(url_of(item))
         crawled = read_page(stored) if stored is not None else None
         assert crawled is not None
         here, there = crawled.page, told[crawled.url]

@@ -98,7 +98,18 @@ def test_config_check_of_a_good_file(tmp_path: Path) -> None:
     path = tmp_path / "good.yaml"
     path.write_text("max_pages: 10\n")
     done = weft("config", "check", str(path))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"{path}: valid\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"{path}: valid for `weft crawl`\n")
+
+
+def test_config_check_of_a_services_file(tmp_path: Path) -> None:
+    path = tmp_path / "service.yaml"
+    path.write_text("email: a@example.org\nmax_tasks_per_key: 3\n")
+    done = weft("config", "check", str(path), "--json")
+    assert json.loads(done.stdout)["valid_for"] == ["weft serve"]
+    path.write_text("max_tasks_per_key: 3\nmax_concurrent_tasks: 0\n")
+    said = complaint("config", "check", str(path))
+    assert f"{path}:2: max_concurrent_tasks:" in said and ":1:" not in said
+    assert "max_tasks_per_key" in json.loads(weft("config", "schema", "--service").stdout)["properties"]
 
 
 def test_config_show_tells_origins(tmp_path: Path) -> None:

@@ -367,11 +367,11 @@ with weft.Engine(sys.argv[1]) as engine:
 _BUSY = """
 import sys
 from weft.engine.process import host
-host.GRACE_S = 0.2
-parent = host.Parent(0)
+host.STOP_GRACE_S = 0.2
+parent = host.ParentWatch(0)
 if sys.argv[1] == "runs":
     steps = iter([1, 2, 3, 3])  # progress with its end, until there is none
-    parent.ends(lambda: print("asked to end", flush=True), lambda: next(steps))
+    parent.stop_when_gone(lambda: print("asked to end", flush=True), lambda: next(steps))
 print("ready", flush=True)
 while True:
     pass
@@ -425,7 +425,7 @@ def test_the_events_of_all_crawls_are_read_without_the_records_of_all(
         ended(engine, name)
     engine.forget("gone")
     read = list[int]()
-    happened = PageStore.happened
+    happened = PageStore.rows_and_changes
 
     def counted(store: PageStore, crawl: int, after: int, limit: int) -> Any:
         rows, changes = happened(store, crawl, after, limit)
@@ -436,7 +436,7 @@ def test_the_events_of_all_crawls_are_read_without_the_records_of_all(
         raise AssertionError("the records of all crawls were read")
 
     monkeypatch.setattr(PageStore, "crawls", all_records)
-    monkeypatch.setattr(PageStore, "happened", counted)
+    monkeypatch.setattr(PageStore, "rows_and_changes", counted)
     events = list(engine.events(follow=False))
     assert {"some", "other"} <= {event.crawl for event in events} and "gone" not in {event.crawl for event in events}
     assert sum(read) <= 2 * len(events), "what is read is in proportion to the events"

@@ -95,7 +95,7 @@ def test_a_closed_crawl_leaves_no_seen_set_and_no_queue_behind(tmp_path: Path) -
     frontier.durability.commit()
     assert {one.number for one in held(frontier)} == {stays, goes}
     frontier.crawls.close_crawl(goes)
-    frontier.crawls.closed(goes)
+    frontier.crawls.forget_closed_crawl(goes)
     while not frontier.crawls.forget_crawls([goes]):
         pass
     assert {one.number for one in held(frontier)} == {stays}, "its seen set is still held"

@@ -21,8 +21,8 @@ import weft
 from weft.engine.core import SLOT
 from weft.engine.loop.steps import CRAWL_STEPS, STEPS, VERB_STEPS
 from weft.engine.model import CrawlState, EndReason
-from weft.frontier.requests import CrawlSettings, LogOpening, read_events
-from weft.store.index.schema import path_of
+from weft.frontier.requests import LogOpening, SettingsInForce, read_events
+from weft.store.index.schema import index_path
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 COMMIT = ("after-write", "after-links", "index-committed", "after-rows")
@@ -105,7 +105,7 @@ def test_a_revision_that_a_kill_undid_is_named_by_no_request(
     for event in read_events(tmp_path / "engine" / "frontier" / "requests"):
         if isinstance(event, LogOpening):
             lives.append([])
-        elif isinstance(event, CrawlSettings):
+        elif isinstance(event, SettingsInForce):
             lives[-1].append(event.revision)
     assert lives == [[1], [1, 2]]
 
@@ -137,7 +137,7 @@ def until_deleted(folder: Path, number: int) -> None:
 
 
 def found(table: str, column: str, folder: Path, number: int) -> bool:
-    with closing(sqlite3.connect(f"file:{path_of(folder, SLOT.name)}?mode=ro", uri=True)) as db:
+    with closing(sqlite3.connect(f"file:{index_path(folder, SLOT.name)}?mode=ro", uri=True)) as db:
         return db.execute(f"SELECT 1 FROM {table} WHERE {column} = ?", (number,)).fetchone() is not None
 
 

@@ -15,7 +15,7 @@ from crawling import weft_here
 from weft.crawl.reports.crawls import ReportFolder
 from weft.crawl.reports.explain import Explanations
 from weft.crawl.start import Prepared, prepare
-from weft.frontier.requests import summed
+from weft.frontier.requests import with_checksum
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 
@@ -116,9 +116,9 @@ def test_a_claim_that_a_kill_cut_off_before_robots_txt_was_looked_at_is_no_reque
     forbidden = next(url for url, reasons in web.expect().never.items() if reasons == ["robots"])
     key = forbidden.split("/")[2].partition(":")[0]
     with log.open("ab") as file:
-        file.write(summed(f"S\t900001\t{last + 100:.6f}\t4e9\t{key}\t0.03\t1\t{forbidden}"))
+        file.write(with_checksum(f"S\t900001\t{last + 100:.6f}\t4e9\t{key}\t0.03\t1\t{forbidden}"))
         fields = boot.split("\t")
-        file.write(summed(f"B\t{fields[1]}\t{last + 101:.6f}\t{fields[3]}"))
+        file.write(with_checksum(f"B\t{fields[1]}\t{last + 101:.6f}\t{fields[3]}"))
     done = weft_here("audit", str(killed), "--json")
     assert done.returncode == 0, done.stdout
     assert json.loads(done.stdout)["cut_off"] == 1
@@ -135,15 +135,15 @@ def doctor(log: Path, web: SyntheticWeb) -> None:
     seed_host = web.seeds[0].split("/")[2].partition(":")[0]
 
     def lines(number: int, start: float, end: float | None, key: str, url: str) -> bytes:
-        begun = summed(f"S\t{number}\t{start:.6f}\t{wall}\t{key}\t0.03\t1\t{url}")
-        return begun + (summed(f"E\t{number}\t{end:.6f}\t200") if end is not None else b"")
+        begun = with_checksum(f"S\t{number}\t{start:.6f}\t{wall}\t{key}\t0.03\t1\t{url}")
+        return begun + (with_checksum(f"E\t{number}\t{end:.6f}\t200") if end is not None else b"")
 
     with log.open("ab") as file:
         file.write(lines(900001, last + 100, last + 101, seed_host, web.seeds[0]))
         file.write(lines(900002, last + 101.001, last + 102, seed_host, web.seeds[0] + "?delay"))  # too early
         file.write(lines(900003, last + 200, None, seed_host, web.seeds[0] + "?open"))
         file.write(lines(900004, last + 201, last + 202, seed_host, web.seeds[0] + "?second"))  # two at once
-        file.write(summed(f"E\t900003\t{last + 203:.6f}\t200"))
+        file.write(with_checksum(f"E\t900003\t{last + 203:.6f}\t200"))
         file.write(lines(900005, last + 300, last + 301, host, forbidden))  # forbidden
         file.write(lines(900006, last + 400, last + 401, "127.201.0.1", "http://127.201.0.1/"))  # robots.txt not read
         file.write(lines(-900007, last + 401.001, last + 402, "127.201.0.1", "http://127.201.0.1/robots.txt"))

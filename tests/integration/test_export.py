@@ -27,9 +27,9 @@ from weft.crawl.reports.rebuild import rebuild
 from weft.errors import BadInput, Busy, Missing
 from weft.store.export import parquet
 from weft.store.export.part import ExportPart
-from weft.store.export.request import FIELDS, ExportRequest
+from weft.store.export.request import DEFAULT_COLUMNS, ExportRequest
 from weft.store.export.source import ExportSource
-from weft.store.export.surt import surt
+from weft.store.export.surt import surt_key
 from weft.store.pages import PageStore
 
 PAGES = 400
@@ -57,7 +57,7 @@ def number_of(record: Mapping[str, object]) -> int:
 def test_jsonl_has_the_fields_of_the_index(crawl: list[Path], tmp_path: Path) -> None:
     assert run(crawl, ExportRequest("jsonl"), tmp_path / "o.jsonl").rows == PAGES
     told = records(tmp_path / "o.jsonl")
-    assert all(tuple(record) == FIELDS for record in told)
+    assert all(tuple(record) == DEFAULT_COLUMNS for record in told)
     assert [record["url"] for record in told] == [row.url for row in ROWS]
     refused, moved = told[8], told[10]
     assert (
@@ -77,7 +77,7 @@ def test_jsonl_opens_in_duckdb_and_pandas(crawl: list[Path], tmp_path: Path) -> 
     by_status = duckdb.execute(f"select status, count(*) from '{path}' group by status").fetchall()
     assert dict(by_status) == Counter(row.status for row in ROWS)
     frame = pd.read_json(path, lines=True)
-    assert list(frame.columns) == [*FIELDS, "text"]
+    assert list(frame.columns) == [*DEFAULT_COLUMNS, "text"]
     first, refused = (frame[frame.url == url_of(n)].iloc[0] for n in (1, 9))
     assert first.text.startswith("Page 1\n") and first.language == "en"
     assert refused.text is None or pd.isna(refused.text)
@@ -182,7 +182,7 @@ def cdxj_by_warcio(files: Iterable[Path]) -> str:
                 }
                 stamp = "".join(filter(str.isdigit, header("WARC-Date")))[:14]
                 shown = json.dumps({name: value for name, value in facts.items() if value})
-                lines.append(f"{surt(url)} {stamp} {shown}\n")
+                lines.append(f"{surt_key(url)} {stamp} {shown}\n")
     return "".join(sorted(lines))
 
 

@@ -12,7 +12,7 @@ from exporting import killed, make_crawl, page, run, url_of
 
 from weft.cli.main import run as weft_here
 from weft.records import Row
-from weft.store.export.job import Done
+from weft.store.export.job import ExportResult
 from weft.store.export.request import ExportRequest
 from weft.store.pages import PageStore
 from weft.store.warc.warc_read import WarcScan
@@ -41,7 +41,7 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return dirs
 
 
-def check_unread(done: Done, out: Path) -> None:
+def check_unread(done: ExportResult, out: Path) -> None:
     assert done.unread == 2 and out.exists()
     assert [page.split(" ")[0] for page in done.unread_pages] == [url_of(item) for item in HIT]
     assert all("no WARC record at" in page for page in done.unread_pages)

@@ -42,7 +42,7 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cdxj, "PIECE_BYTES", 20_000)
-    monkeypatch.setattr(cdxj, "MERGED", 3)
+    monkeypatch.setattr(cdxj, "PIECES_PER_MERGE", 3)
     for name, size in (("BATCH_ROWS", 50), ("GROUP_ROWS", 100), ("PIECE_BYTES", 150_000)):
         monkeypatch.setattr(parquet, name, size)
 

@@ -120,7 +120,7 @@ def test_after_a_fix_the_failed_pages_have_their_items_without_a_request(site: Q
     run("rebuild", data)
     assert Counter(weft_command("items", data).stdout.splitlines()) == wanted(set())
     store = PageStore.open([data], read_only=True)
-    rows = store.for_url(f"{site.url}list/7")
+    rows = store.rows_of_url(f"{site.url}list/7")
     store.close()
     assert [bool(row.error) for row in rows] == [True, False]
     assert rows[0].fetched_at == rows[1].fetched_at

@@ -25,7 +25,7 @@ from pace import patience
 from spider_files import spider_file
 
 import weft as api
-from weft.errors import BadInput
+from weft.errors import BadInput, LoginFailed
 from weft.store.pages import PageStore
 
 DELAY_S = 0.05
@@ -86,7 +86,7 @@ def test_a_wrong_password_pauses_all_pods_with_the_reason_until_it_is_corrected(
     (tmp_path / "secret").write_text("not-it\n")
     fields = {"user": "${env:SITE_USER}", "password": f"${{file:{tmp_path / 'secret'}}}"}
     with LoginSite(pages=3) as site:
-        crawl = crawler(site, tmp_path, "--num-pods", 2, "--no-progress", fields=fields)
+        crawl = crawler(site, tmp_path, "--num-pods", 2, "--login-failure", "pause", fields=fields)
         with crawl.running() as running:
             until(lambda: crawl.status().get("state") == "paused", what="the pause")
             assert len(site.asked("POST", "/login")) == 3
@@ -105,6 +105,32 @@ def test_a_wrong_password_pauses_all_pods_with_the_reason_until_it_is_corrected(
             assert running.wait(patience(60)) == 0, crawl.said
         assert titles(crawl.data_dir) == of_members(3)
         assert "not-it" not in crawl.logs() and reason in crawl.logs()
+
+
+@pytest.mark.parametrize("pods", [1, 2])
+def test_a_wrong_password_ends_a_crawl_that_nobody_watches_and_a_resume_continues_it(tmp_path: Path, pods: int) -> None:
+    (tmp_path / "secret").write_text("not-it\n")
+    fields = {"user": "${env:SITE_USER}", "password": f"${{file:{tmp_path / 'secret'}}}"}
+    with LoginSite(pages=3) as site:
+        crawl = crawler(site, tmp_path, "--num-pods", pods, fields=fields)
+        assert crawl.run() == 2
+        assert "has failed 3 times: the site shows its form again" in crawl.said and "Traceback" not in crawl.said
+        continued = crawl.said.partition("continue: weft ")[2].strip()
+        assert continued == f"crawl --resume --data-dir {crawl.data_dir}"
+        assert len(site.asked("POST", "/login")) == 3 and not site.asked("GET", "/")
+        assert crawl.status()["state"] == "failed" and "has failed 3 times" in crawl.status()["note"]
+        (tmp_path / "secret").write_text(PASSWORD)
+        done = weft(*continued.split())
+        assert done.returncode == 0, done.stderr
+        assert titles(crawl.data_dir) == of_members(3)
+
+
+def test_a_wrong_password_ends_a_program_s_crawl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SITE_PASSWORD", "not-it")
+    with LoginSite(pages=3) as site, pytest.raises(LoginFailed, match="has failed 3 times"):
+        list(
+            api.crawl(site.url("/"), login=site.login(), delay=DELAY_S, allow_private=True, retry_backoff_seconds=0.05)
+        )
 
 
 FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

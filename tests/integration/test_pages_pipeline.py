@@ -87,7 +87,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_planted_duplicates_are_removed_with_their_reason(done: Path) -> None:
     planted = plant(40, seed=5, words=(60, 300))
-    rows = pq.read_table(done / "out" / "shard-00000.parquet", columns=["id", "url"]).to_pylist()
+    rows = pq.read_table(done / "out" / "parquet/shard-00000.parquet", columns=["id", "url"]).to_pylist()
     urls = {row["id"]: row["url"] for row in rows}
     found: list[int | None] = [None] * len(planted)
     for row in removed(done / "out"):
@@ -103,10 +103,10 @@ def test_the_shards_load_in_duckdb_and_pyarrow_and_say_the_same(done: Path) -> N
     out = done / "out"
     asked = "select count(*), min(words), max(language) from"
     counted, of_lines = (
-        duckdb.execute(f"{asked} '{out}/shard-*.{form}'").fetchall()[0] for form in ("parquet", "jsonl")
+        duckdb.execute(f"{asked} '{out}/**/shard-*.{form}'").fetchall()[0] for form in ("parquet", "jsonl")
     )
     assert counted == of_lines
-    table = pq.read_table(out / "shard-00000.parquet")
+    table = pq.read_table(out / "parquet/shard-00000.parquet")
     assert table.num_rows == counted[0] > 0
     lines = [json.loads(line) for line in (out / "shard-00000.jsonl").read_text().splitlines()]
     assert [row["text"] for row in table.to_pylist()] == [line["text"] for line in lines]
@@ -115,7 +115,7 @@ def test_the_shards_load_in_duckdb_and_pyarrow_and_say_the_same(done: Path) -> N
 
 def test_the_data_card_counts_what_is_there(done: Path) -> None:
     card = (done / "out" / "README.md").read_text()
-    kept = pq.read_metadata(done / "out" / "shard-00000.parquet").num_rows
+    kept = pq.read_metadata(done / "out" / "parquet/shard-00000.parquet").num_rows
     assert f"| **kept** | {kept:,} |" in card
     assert f"| `near_duplicate` | {sum(row['reason'] == 'near_duplicate' for row in removed(done / 'out')):,} |" in card
     assert "## Sample" in card and "| `en` |" in card
@@ -137,10 +137,20 @@ def test_killed_twice_and_run_again_it_gives_the_same_bytes(done: Path, tmp_path
         planted_run(tmp_path, "again", code=-9, WEFT_TEST_CRASH_AT=step)
     planted_run(tmp_path, "again")
     wanted, found = (
-        {path.name: path.read_bytes() for path in (folder / out).iterdir() if not path.name.startswith(".")}
+        {
+            str(path.relative_to(folder / out)): path.read_bytes()
+            for path in (folder / out).rglob("*")
+            if path.is_file() and not path.relative_to(folder / out).parts[0].startswith(".")
+        }
         for folder, out in ((done, "out"), (tmp_path, "again"))
     )
-    assert "shard-00000.parquet" in wanted and found == wanted
+    assert "parquet/shard-00000.parquet" in wanted and found == wanted
+
+
+def test_pandas_reads_the_folder_of_parquet_as_one_table(done: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    lines = sum(len(path.read_text().splitlines()) for path in (done / "out").glob("shard-*.jsonl"))
+    assert len(pandas.read_parquet(done / "out" / "parquet")) == lines > 0
 
 
 def test_a_crawl_is_read_from_all_of_its_data_dirs(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_deadly_pages_cost_themselves_and_nothing_is_fetched_twice(
     assert set(asked.values()) == {1}, "no process had to be started again"
     assert "Stored unparsed" in crawler.said
     store = PageStore.open([crawler.data_dir], read_only=True)
-    assert "Wörter der Seite j" in (store.text(store.for_url(f"{origin}9")[0]) or "")
+    assert "Wörter der Seite j" in (store.text(store.rows_of_url(f"{origin}9")[0]) or "")
     store.abandon()
 
 

@@ -441,7 +441,7 @@ def test_parquet_shards_have_one_schema_and_the_rows_of_the_lines(bench: Bench) 
     file = words_file(bench.folder, count=25)
     file.write_text(file.read_text().replace("output: {", "output: {format: [jsonl, parquet], "))
     run = bench.run(file)
-    tables = [parquet.read_table(path) for path in sorted(Path(run.output).glob("*.parquet"))]
+    tables = [parquet.read_table(path) for path in sorted(Path(run.output).glob("parquet/*.parquet"))]
     assert [table.num_rows for table in tables] == [10, 10, 5]
     assert len({str(table.schema) for table in tables}) == 1
     assert [row for table in tables for row in table.to_pylist()] == bench.rows()

@@ -20,7 +20,7 @@ from weft.engine.loop.progress import CrawlStatus
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import RedisSettings, connect
-from weft.frontier.redis.pod_view import PodCounters, figures
+from weft.frontier.redis.pod_view import PodCounters, read_counters
 from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import FetchResult, Found, Row
 from weft.store.pages import PageStore
@@ -143,7 +143,7 @@ def test_stats_tell_how_the_pods_share_the_work(start_server: StartServer, tmp_p
 def test_a_server_that_is_no_pods_tells_nothing(start_server: StartServer) -> None:
     server = start_server()
     client = connect(server.url)
-    assert figures(client, "here") == PodCounters(0, 0, 0, 0, 0)
+    assert read_counters(client, "here") == PodCounters(0, 0, 0, 0, 0)
     client.set("n", "a string")
     with pytest.raises(BadInput, match="here: "):
-        figures(client, "here")
+        read_counters(client, "here")

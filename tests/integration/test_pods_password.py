@@ -11,7 +11,7 @@ from pace import patience
 
 from weft.crawl.pods.servers import managed_folder
 from weft.errors import BadInput
-from weft.frontier.redis.connection import RedisSettings, connect, inspect
+from weft.frontier.redis.connection import RedisSettings, connect, inspect_server
 from weft.supervise.redis_server import socket_path
 from weft.testing.web import synthetic_web
 
@@ -28,8 +28,8 @@ def test_a_crawl_with_a_password_runs_is_looked_at_and_resumes(tmp_path: Path) -
         with crawler.running(WEFT_REDIS_PASSWORD=PASSWORD) as running:
             crawler.pages_at_least(2, 60)
             with pytest.raises(BadInput, match="needs a password"):
-                inspect(url, connect(url))
-            assert inspect(url, connect(url, RedisSettings(password=PASSWORD))).address == url + "?db=0"
+                inspect_server(url, connect(url))
+            assert inspect_server(url, connect(url, RedisSettings(password=PASSWORD))).address == url + "?db=0"
             looked = weft("explain", crawler.data_dir, "http://127.1.0.1:1/never-found")
             assert "password" not in looked.stdout + looked.stderr, looked
             (server,) = processes(crawler, running.pid, "server")

@@ -15,15 +15,15 @@ from exporting import killed, make_crawl, page, run, url_of
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.reports.rebuild import rebuild
 from weft.errors import BadInput, Busy
-from weft.frontier.durability.journal import Journal
+from weft.frontier.durability.journal import FrontierJournal
 from weft.records import Row
 from weft.store import text
 from weft.store.contract import Stats
 from weft.store.export.request import ExportRequest
 from weft.store.pages import PageStore
 from weft.store.repair import rebuild as store_rebuild
-from weft.store.warc.row_field import field, row_of
-from weft.store.warc.warc_read import WarcScan, parse
+from weft.store.warc.row_field import row_header, row_in_record
+from weft.store.warc.warc_read import WarcScan, parse_record
 from weft.testing.web import synthetic_web
 
 PAGES = 300
@@ -52,10 +52,10 @@ def test_a_row_comes_back_from_its_record() -> None:
         1 << 48, 3, "http://a.test/", "http://b.test/é", 304, 1.7e9 + 0.123456, "", "", "de",
         'é " \r\n \ud800 \u2028', 7, 5, "sha1:X", 9, "robots: a: b", 2,
     )  # fmt: skip
-    line = field(odd)
+    line = row_header(odd)
     head = f"WARC/1.1\r\nWARC-Type: revisit\r\nWARC-Target-URI: {odd.url}\r\n{line}Content-Length: 0\r\n\r\n"
-    record = parse(head.encode())
-    found = row_of(record, "f.warc.gz", 10, 20)
+    record = parse_record(head.encode())
+    found = row_in_record(record, "f.warc.gz", 10, 20)
     assert found is not None and found.title == 'é " \r\n ? \u2028'
     back = {name: getattr(found, name) for name in Row.__struct_fields__ if name != "title"}
     told = {name: getattr(odd, name) for name in Row.__struct_fields__ if name != "title"}
@@ -88,7 +88,7 @@ def test_a_rebuilt_crawl_is_written_on_and_exported(crawl: list[Path], tmp_path:
     make_crawl(crawl[0].parent, 50, first=PAGES + 1)
     assert len(held(crawl)[0]) == PAGES + 50
     store = PageStore.open(crawl, read_only=True)
-    found = store.get(url_of(1))
+    found = store.latest_page(url_of(1))
     assert found is not None and found.http is not None and b"This is page 1," in found.http.body
     store.abandon()
 
@@ -155,14 +155,14 @@ def test_killed_between_two_swaps_it_is_whole(crawl: list[Path], index: int) -> 
     rows, stats = held(crawl)
 
     def die_at_swap(live: Callable[[], None]) -> None:
-        whole = store_rebuild._Place.swap
+        whole = store_rebuild._SlotRebuild.replace_old
 
-        def swap(place: store_rebuild._Place) -> None:
+        def swap(place: store_rebuild._SlotRebuild) -> None:
             if place.number == index:
                 live()
             whole(place)
 
-        setattr(store_rebuild._Place, "swap", swap)  # noqa: B010 - in the process that is killed
+        setattr(store_rebuild._SlotRebuild, "replace_old", swap)  # noqa: B010 - in the process that is killed
         rebuild(crawl)
 
     killed(die_at_swap, 1)
@@ -174,7 +174,7 @@ def test_killed_between_two_swaps_it_is_whole(crawl: list[Path], index: int) -> 
 def test_records_of_an_older_weft_keep_the_rows_that_the_index_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.store.pages.field", lambda _row: "")
+    monkeypatch.setattr("weft.store.pages.row_header", lambda _row: "")
     dirs = make_crawl(tmp_path, 60)
     rows, stats = held(dirs)
     told = rebuild(dirs)
@@ -188,7 +188,7 @@ def test_texts_are_made_again(tmp_path: Path) -> None:
     dirs = make_crawl(tmp_path, 40)
     told = rebuild(dirs, text=True)
     assert told.texts == len([n for n in range(1, 41) if n % 9 and n % 11 and n % 13 and n % 17])
-    assert (text.read(dirs[0], url_of(1), 1) or text.read(dirs[1], url_of(1), 1) or "").startswith("Page 1\n")
+    assert (text.read_text(dirs[0], url_of(1), 1) or text.read_text(dirs[1], url_of(1), 1) or "").startswith("Page 1\n")
     for path in [path for folder in dirs for path in folder.rglob("content/*/*/*.txt")]:
         path.unlink()
     assert rebuild(dirs).texts == told.texts  # the crawl keeps texts now
@@ -255,7 +255,7 @@ def lost_at_opening(dirs: list[Path]) -> list[int]:
     """What the next opening gives to be fetched again."""
     store = PageStore.open(dirs, crawl_id=CrawlFolder(dirs).identity().id)
     try:
-        return sorted(row.item for row in store.repair())
+        return sorted(row.item for row in store.lost_pages_to_refetch())
     finally:
         store.abandon()
 
@@ -297,7 +297,7 @@ def test_what_was_not_committed_is_fetched_again_where_no_frontier_knows_it(craw
 
 
 def test_records_that_nobody_has_a_row_for_are_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.store.pages.field", lambda _row: "")
+    monkeypatch.setattr("weft.store.pages.row_header", lambda _row: "")
     dirs = make_crawl(tmp_path, 60)
     sizes = {path: path.stat().st_size for folder in dirs for path in (folder / "warc").glob("*/*")}
     drop_indexes(dirs)
@@ -334,10 +334,10 @@ def test_what_the_frontier_has_finished_decides_what_counts_and_what_is_missing(
     """Without any index: what is done and stored counts, what is stored and not done is fetched again by the frontier
     itself, and what is done and not stored is lost."""
     rows, _ = held(crawl)
-    journal = Journal(crawl[0] / "frontier" / "frontier.db")
+    journal = FrontierJournal(crawl[0] / "frontier" / "frontier.db")
     every = [*rows, page(PAGES + 1)[0]]
     for row in every:
-        journal.admit(1, f"{row.item} {row.depth} {row.parent} 0 0 1 p {row.url}\n".encode(), 1)
+        journal.add_admitted_lines(1, f"{row.item} {row.depth} {row.parent} 0 0 1 p {row.url}\n".encode(), 1)
     journal.done[1] += [row.item for row in every if row.item != 77]
     journal.put_meta("acknowledged", 500)
     journal.close()
@@ -354,9 +354,9 @@ def test_what_the_frontier_has_finished_decides_what_counts_and_what_is_missing(
 
 def test_with_nothing_but_a_frontier_everything_is_lost_and_reported(tmp_path: Path) -> None:
     dirs = make_crawl(tmp_path, 30, keep=("text",))
-    journal = Journal(dirs[0] / "frontier" / "frontier.db")
+    journal = FrontierJournal(dirs[0] / "frontier" / "frontier.db")
     for n in range(1, 31):
-        journal.admit(1, f"{n} 0 0 0 0 1 p {url_of(n)}\n".encode(), 1)
+        journal.add_admitted_lines(1, f"{n} 0 0 0 0 1 p {url_of(n)}\n".encode(), 1)
     journal.done[1] += range(1, 31)
     journal.put_meta("acknowledged", 3)
     journal.close()

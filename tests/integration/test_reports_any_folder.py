@@ -17,7 +17,7 @@ from pace import patience
 from served_http import Service, service_in
 
 import weft
-from weft.frontier.requests import CrawlSettings, read_events
+from weft.frontier.requests import SettingsInForce, read_events
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 PAGES = 12
@@ -176,7 +176,7 @@ def test_an_engine_s_requests_are_judged_by_the_settings_in_force(web: Synthetic
         engine.edit("slow", delay=0)
         engine.open("other", host(web, 1), max_pages=3)
         assert ended(engine, "slow").pages > 5 and ended(engine, "other").pages == 3
-    events = [event for event in read_events(tmp_path / "frontier/requests") if isinstance(event, CrawlSettings)]
+    events = [event for event in read_events(tmp_path / "frontier/requests") if isinstance(event, SettingsInForce)]
     assert [(one.crawl, one.revision) for one in events] == [(1, 1), (1, 2), (2, 1)]
     facts = asked("audit", tmp_path)
     assert facts["violations"] == [] and [one["crawl"] for one in facts["crawls"]] == ["slow", "other"]

@@ -18,7 +18,7 @@ import pytest
 from crawling import WEFT, Crawler, environment, until, weft
 from pace import patience
 
-from weft.frontier.durability.journal import Journal
+from weft.frontier.durability.journal import FrontierJournal
 
 SEEDS = 150_000  # more than are taken in between two reports of a fast machine
 SEEDS_ON_REDIS = 30_000  # the same for servers, which are slower
@@ -59,7 +59,7 @@ def many(port: int, tmp_path: Path, *flags: object, count: int = SEEDS) -> tuple
 
 
 def admitted(folder: Path) -> Counter[str]:
-    with closing(Journal(folder / "frontier.db")) as journal:
+    with closing(FrontierJournal(folder / "frontier.db")) as journal:
         lines = [line for _, _, lines in journal.admitted_since(0) for line in lines]
     return Counter(line.split(" ", 7)[7] for line in lines if " p " in line)
 

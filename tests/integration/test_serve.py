@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,3 +72,13 @@ def test_what_is_in_the_way_of_a_start_is_told(tmp_path: Path) -> None:
             done = subprocess.run([*WEFT, "serve", *flags], capture_output=True, text=True, timeout=patience(20))
             assert done.returncode == 2, done.stderr
             assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_at_all_addresses_it_names_one_that_opens(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("a-key-for-this-test-0123456789\n")
+    keys.chmod(0o600)
+    with served(tmp_path / "data", "--host", "0.0.0.0", "--api-keys-file", str(keys)) as service:
+        assert service.url.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(f"{service.url}/healthz") as answer:
+            assert answer.status == 200

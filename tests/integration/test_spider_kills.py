@@ -1,5 +1,5 @@
-"""A spider that is killed again and again: each item once, each POST that was answered not sent again, and the file is
-as in an undisturbed run, but for what is listed as `unknown_outcome`."""
+"""A spider with a login that is killed again and again: each item once, each POST that was answered not sent again, and
+the file is as in an undisturbed run, but for what is listed as `unknown_outcome`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from pathlib import Path
 import pytest
 from crawling import environment, fetcher_of, until
 from pace import patience
-from quotes_site import Asked, QuotesSite, quotes_site
+from quotes_site import PASSWORD, USER, Asked, QuotesSite, quotes_site
 from spider_files import spider_file
 
 from weft.store.pages import PageStore
 
-PAGES = int(os.environ.get("WEFT_TEST_SPIDER_PAGES", "30"))
+PAGES = int(os.environ.get("WEFT_TEST_SPIDER_PAGES", "30"))  # lists: each leads to three more pages
+ITEMS = int(os.environ.get("WEFT_TEST_SPIDER_ITEMS", "4"))  # of each list
 KILLS = int(os.environ.get("WEFT_TEST_SPIDER_KILLS", "3"))
 SPIDER = """
 import weft
@@ -30,6 +31,10 @@ import weft
 
 class Votes(weft.Spider):
     settings = {{"delay": 0, "allow_private": True, "prometheus_port": 0, "spider_workers": 2}}
+    login = weft.FormLogin(
+        url="{url}login", fields={{"user": "${{env:SITE_USER}}", "password": "${{env:SITE_PASSWORD}}"}},
+        success="a.logout", logged_out="form#login",
+    )
 
     def start(self):
         for n in range({pages}):
@@ -37,7 +42,7 @@ class Votes(weft.Spider):
 
     def parse(self, page):
         n = page.meta["n"]
-        for k in range(4):
+        for k in range({items}):
             yield {{"item": f"{{n}}-{{k}}"}}
         yield page.follow(f"/detail/{{n}}", self.detail, meta={{"n": n}})
         yield weft.Request("{url}vote", self.voted, method="POST", form={{"n": n}}, meta={{"n": n}})
@@ -60,7 +65,10 @@ def site() -> Iterator[QuotesSite]:
 
         def answer(asked: Asked) -> tuple[int, dict[str, str], str]:
             time.sleep(0.01)
-            return 200, {"Content-Type": "text/html"}, f"<p>{asked.method} {asked.path} {asked.body}"
+            html = {"Content-Type": "text/html"}
+            if asked.headers.get("Cookie", "").removeprefix("sid=") not in site.sessions:
+                return 200, html, "<form id=login method=post><input type=password name=p></form>"
+            return 200, html, f"<p>{asked.method} {asked.path} {asked.body}"
 
         site.answers |= {f"/{kind}/{n}": answer for kind in ("list", "detail") for n in range(PAGES)}
         site.answers |= {"/vote": answer, "/look": answer}
@@ -70,7 +78,7 @@ def site() -> Iterator[QuotesSite]:
 def expected(site: QuotesSite) -> Counter[str]:
     items: list[dict[str, object]] = []
     for n in range(PAGES):
-        items += [{"item": f"{n}-{k}"} for k in range(4)]
+        items += [{"item": f"{n}-{k}"} for k in range(ITEMS)]
         items += [{"detail": n, "from": f"{site.url}list/{n}"}, {"looked": n}]
         items += [{"voted": n, "answer": f"<p>POST /vote n={n}"}]
     return Counter(json.dumps(item, sort_keys=True) for item in items)
@@ -85,18 +93,20 @@ class Runs:
 
     def __init__(self, site: QuotesSite, folder: Path) -> None:
         self.site, self.data, self.out = site, folder / "data", folder / "out.jsonl"
-        self._file = spider_file(folder, SPIDER.format(url=site.url, pages=PAGES))
+        folder.mkdir(exist_ok=True)
+        self._file = spider_file(folder, SPIDER.format(url=site.url, pages=PAGES, items=ITEMS))
         self._said = folder / "stderr.txt"
 
     def start(self, **variables: str) -> subprocess.Popen[bytes]:
         begin = ["--resume"] if (self.data / "engine.json").exists() else [str(self._file)]
         command = [sys.executable, "-m", "weft", "run", *begin, "--data-dir", str(self.data), "-o", str(self.out)]
+        secrets = {"SITE_USER": USER, "SITE_PASSWORD": PASSWORD}
         with self._said.open("wb") as said:
-            return subprocess.Popen(command, stdout=said, stderr=said, env=environment(**variables))
+            return subprocess.Popen(command, stdout=said, stderr=said, env=environment(**secrets | variables))
 
     def finish(self) -> None:
         running = self.start()
-        assert running.wait(patience(100)) == 0, self._said.read_text()
+        assert running.wait(patience(100 + PAGES)) == 0, self._said.read_text()
 
     def unknown(self) -> set[int]:
         """The votes whose outcome is unknown, by the rows that list them."""
@@ -131,9 +141,10 @@ def test_killed_at_a_step_nothing_is_lost_or_doubled(site: QuotesSite, tmp_path:
     runs.check()
     if step == "sending":
         assert len(runs.unknown()) == 1  # it had not been sent: nobody can know
-        assert len(site.paths("POST")) == 2 * PAGES - 1
+        assert len([path for path in site.paths("POST") if path != "/login"]) == 2 * PAGES - 1
 
 
+@pytest.mark.timeout(600 + 40 * KILLS)
 def test_killed_again_and_again_at_any_moment(site: QuotesSite, tmp_path: Path) -> None:
     runs, chance, kills = Runs(site, tmp_path), random.Random(7), 0
     most = max(2, int(1.2 * 4 * PAGES / (1.5 * KILLS + 1)))  # requests between two kills
@@ -158,6 +169,16 @@ def test_killed_again_and_again_at_any_moment(site: QuotesSite, tmp_path: Path) 
             running.kill()
             running.wait(patience(100))
         kills += 1
-    assert kills >= min(KILLS, 3)
+    print(f"{kills} kills, {len(site.asked)} requests")
+    assert kills >= KILLS
     runs.finish()
     runs.check()
+    logins = sum(one.path == "/login" for one in site.asked if one.method == "POST")
+    assert logins > kills / 2, "no run but the first has logged in"
+
+    undisturbed = Runs(site, tmp_path / "undisturbed")
+    undisturbed.finish()
+    whole, lines = (sorted(one.out.read_bytes().splitlines(True)) for one in (undisturbed, runs))
+    kept = set(lines)
+    assert lines == [line for line in whole if line in kept], "but for the votes that `check` has accounted for"
+    assert len(whole) == PAGES * (ITEMS + 3)

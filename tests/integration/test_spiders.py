@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from carving import found_in
 from crawling import weft as weft_command
 from crawling import weft_here
 from quotes_site import AUTHORS, QuotesSite, quotes_site
@@ -63,6 +64,7 @@ def test_the_tutorial_from_its_start_to_its_files(site: QuotesSite, tmp_path: Pa
     (post,) = [one for one in site.asked if one.method == "POST"]
     assert post.body == "token=t1&order=up&author=Alan+Turing"
     assert post.headers["Content-Type"] == "application/x-www-form-urlencoded"
+    assert found_in(data, ["author=Alan+Turing"]) == []  # bodies are not kept
 
     # Resumed with nothing left: the file stays as it is; other formats are made of what is committed.
     asked = len(site.asked)
@@ -85,10 +87,10 @@ def test_the_tutorial_from_its_start_to_its_files(site: QuotesSite, tmp_path: Pa
 
     # The rows say how each page was asked for; a POST stands beside the page of its URL.
     store = PageStore.open([data], read_only=True)
-    rows_of = {row.method: row for row in store.for_url(f"{site.url}search")}
+    rows_of = {row.method: row for row in store.rows_of_url(f"{site.url}search")}
     assert set(rows_of) == {"GET", "POST"}
     assert len(rows_of["POST"].request_digest) == 64
-    assert store.for_url(site.url)[0].method == "GET"
+    assert store.rows_of_url(site.url)[0].method == "GET"
     store.close()
     shown = weft_command("get", data, f"{site.url}search")
     assert "csrf" not in shown.stdout
@@ -205,7 +207,7 @@ class Hooks(weft.Spider):
     file, data, out = spider_file(tmp_path, text), tmp_path / "data", tmp_path / "out.jsonl"
     summary = run(file, "--data-dir", data, "-o", out, "--spider-workers", 1, code=3)
     assert "30 pages" in summary
-    assert f"Continue: weft crawl --resume -o {out} " in summary  # with its file, or that would lack what comes next
+    assert f"Continue: weft run --resume -o {out} " in summary  # with its file, or that would lack what comes next
     first = [item["n"] for item in lines(out) if "n" in item]
     assert sorted(first) == list(range(len(first)))  # by their priority
     run("--resume", "--data-dir", data, "-o", out, "--max-pages", 2000)
@@ -275,6 +277,8 @@ def authors(page):
         (["{file}", "-o", "{folder}/there.jsonl"], "there.jsonl exists already"),
         (["{file}", "-o", "out.txt"], "out.txt: its suffix is not that of a format"),
         (["{file}", "-o", "{folder}/no/such/out.csv"], "there is no folder"),
+        (["{file}", "-o", 300 * "x" + ".csv"], "no file can have this name: File name too long"),
+        (["--resume"], "weft run FILE.py --data-dir"),
         (["{file}", "--append"], "need the file of `--out`"),
         (["{file}", "--pods", "managed"], "does not run on pods on Redis yet"),
         (["{file}", "--on-page", "{file}:f"], "give one of them"),
@@ -290,7 +294,7 @@ def test_what_cannot_be_run_is_refused(tmp_path: Path, arguments: list[str], mes
         "none": spider_file(tmp_path, "import weft\nclass None_(weft.Spider): pass\n", "none.py"),
     }
     (tmp_path / "there.jsonl").write_text("mine\n")
-    done = weft_command("run", *(text.format(**names) for text in arguments), "--data-dir", tmp_path / "data")
+    done = weft_here("run", *(text.format(**names) for text in arguments), "--data-dir", tmp_path / "data")
     assert done.returncode == 2, done
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -339,7 +343,10 @@ def test_stored_pages_are_extracted_again_without_a_request(site: QuotesSite, tm
 
 def test_the_python_names_are_discoverable() -> None:
     import inspect
+    import pydoc
 
+    import_module("weft.crawl.start")  # the package of that name does not replace the function
+    assert "function weft.crawl" in pydoc.render_doc(weft.crawl)
     assert {"crawl", "run", "arun", "Spider", "Page", "Request", "try_spider", "Engine"} <= set(dir(weft))
     assert not {"TYPE_CHECKING", "Any", "annotations"} & set(dir(weft))
     assert all(getattr(weft, name) is not None for name in dir(weft))

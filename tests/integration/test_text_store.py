@@ -57,11 +57,11 @@ def test_a_text_lies_under_the_hash_of_its_url(tmp_path: Path) -> None:
     TextFiles(tmp_path).write("http://a.test/", "é\r\n", 7)
     TextFiles(tmp_path).write("http://a.test/", "é\r\n", 7)
     path = tmp_path / "content" / "7" / name[:2] / f"{name}.txt"
-    assert path.read_bytes() == "é\r\n".encode() and text.read(tmp_path, "http://a.test/", 7) == "é\r\n"
-    assert text.read(tmp_path, "http://b.test/", 7) is None
+    assert path.read_bytes() == "é\r\n".encode() and text.read_text(tmp_path, "http://a.test/", 7) == "é\r\n"
+    assert text.read_text(tmp_path, "http://b.test/", 7) is None
     assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == [path.name]
     TextFiles(tmp_path).write("http://a.test/", "half \ud800 a pair", 7)
-    assert text.read(tmp_path, "http://a.test/", 7) == "half ? a pair"
+    assert text.read_text(tmp_path, "http://a.test/", 7) == "half ? a pair"
 
 
 @pytest.mark.parametrize("keep", [("text",), ("warc", "text")], ids=lambda keep: "+".join(keep))
@@ -82,12 +82,12 @@ def test_killed_it_leaves_no_half_text_and_goes_on(
     whole = {sha256(url_of(n).encode()).hexdigest() + ".txt": text_of(n).encode() for n in range(1, ITEMS + 1)}
     assert all(whole[name] == data for name, data in files_of(folders).items())
     for row in rows_of(folders):
-        assert row.status != 200 or text.path_of(row.url, row.crawl).rpartition("/")[2] in files_of(folders)
+        assert row.status != 200 or text.text_path(row.url, row.crawl).rpartition("/")[2] in files_of(folders)
     keep_all(folders, keep)
     rows = rows_of(folders)
     assert [row.item for row in rows] == [*range(1, ITEMS + 1)]
     pages = [row for row in rows if row.status == 200 and not row.error]
-    assert {text.path_of(row.url, row.crawl).rpartition("/")[2] for row in pages} == set(files_of(folders))
+    assert {text.text_path(row.url, row.crawl).rpartition("/")[2] for row in pages} == set(files_of(folders))
     assert all(whole[name] == data for name, data in files_of(folders).items())
     assert all(bool(row.warc_file) == ("warc" in keep and row.status > 0) for row in rows)
     assert not [path for folder in folders for path in folder.rglob("content/*/*/*.part")]
@@ -133,7 +133,7 @@ def test_exports_tell_where_the_text_is(tmp_path: Path) -> None:
     keep_all(dirs, ("text",))
     run(dirs, ExportRequest("jsonl", content="text"), tmp_path / "o.jsonl")
     told = [json.loads(line) for line in (tmp_path / "o.jsonl").read_bytes().splitlines()]
-    assert told[0]["content_path"] == str(dirs[0] / text.path_of(url_of(1), 1)) and told[0]["text"] == text_of(1)
+    assert told[0]["content_path"] == str(dirs[0] / text.text_path(url_of(1), 1)) and told[0]["text"] == text_of(1)
     assert Path(told[0]["content_path"]).exists()
     assert told[8]["content_path"] is None and told[8]["text"] is None
 
@@ -146,8 +146,11 @@ def test_a_crawl_keeps_texts_alone_and_never_exceeds_its_limit(tmp_path: Path) -
         rows = crawler.rows()
     pages = [row for row in rows if row.status == 200 and not row.error]
     assert len(pages) == 30 and not list((crawler.data_dir / "warc").glob("*/*"))
-    kept = [row for row in pages if text.read(crawler.data_dir, row.url, row.crawl)]
+    kept = [row for row in pages if text.read_text(crawler.data_dir, row.url, row.crawl)]
     assert len(kept) >= 25
     shown = weft_here("get", crawler.data_dir, kept[0].url, "--text")
-    assert shown.returncode == 0 and shown.stdout.strip() == (text.read(crawler.data_dir, kept[0].url, 1) or "").strip()
+    assert (
+        shown.returncode == 0
+        and shown.stdout.strip() == (text.read_text(crawler.data_dir, kept[0].url, 1) or "").strip()
+    )
     assert "stores only texts" in weft_here("get", crawler.data_dir, kept[0].url, "--body").stderr

@@ -1,7 +1,7 @@
 """A site of small pages: built by frameworks, drawn by plain scripts, and written by a server.
 
 `NEEDS_BROWSER` is the manifest: what a reader finds in each page, and whether scripts must draw it first. The pages say
-nothing of it.
+nothing of it. Eight of its twenty pages, with the one that links to all, are drawn by scripts.
 """
 
 from __future__ import annotations
@@ -44,15 +44,23 @@ PAGES = {
     "/pictures": _page("<h1>Harbour views</h1><img src=/a.png><img src=/b.png><script>1</script>"),
     "/soldout": _page("<h1>Sold out</h1><p>Come back soon.</p><script>1</script><noscript><img src=/p.gif></noscript>"),
     "/chat": _page(f"<h1>Long read</h1><p>{'words of a long page ' * 40}</p><div id=app></div><script>1</script>"),
+    "/form": _page(
+        "<form action=/find><label>Search <input name=q></label><button>Go</button></form><script>1</script>"
+    ),
+    "/widget": _page(f"{_MENU}<h1>Fares</h1><p>Two crowns a crossing.</p><fare-chart></fare-chart><script>1</script>"),
+    "/closed": _page(f"{_MENU}<main><p>We are closed today, sorry.</p></main><div id=chat></div><script>1</script>"),
+    "/note": _page("<div id=root><p>A note of five words.</p></div><script type=module>1</script>"),
     "/more/lamp": _page("<h1>Lamp of brass</h1><p>A lamp for the table, with a shade of linen.</p>"),
 }
 NEEDS_BROWSER = {
     "/react/": ("A chair that was built with care", True), "/vue/": ("Harbours of the north", True),
+    "/plain/": ("The sloop sails at noon", True),
     "/spinner": ("Spun yarn", True), "/bones": ("Bare bones", True), "/between": ("Between the bars", True),
     "/element": ("Shop window", True), "/body": ("Whole body", True), "/server": ("Words that were there", False),
     "/hours": ("Monday to Friday", False), "/thanks": ("your message has arrived", False),
     "/pictures": ("Harbour views", False), "/soldout": ("Come back soon", False), "/chat": ("Long read", False),
-    "/more/lamp": ("shade of linen", False),
+    "/more/lamp": ("shade of linen", False), "/form": ("Search", False), "/widget": ("Two crowns", False),
+    "/closed": ("closed today", False), "/note": ("A note of five words", False),
 }  # fmt: skip
 
 

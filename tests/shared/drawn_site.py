@@ -99,6 +99,10 @@ class DrawnSite:
         """What was asked of a host, in order."""
         return [one.path for one in self.arrived if one.host == host]
 
+    def paths_of_all(self) -> list[str]:
+        """What was asked of any host, in order."""
+        return [one.path for one in self.arrived]
+
     def page(self, path: str) -> str:
         """The text that a path has."""
         names = {"THIRD": f"{THIRD_PARTY}:{self.port}", "CANARY": f"127.0.0.1:{self.canary_port}"}
@@ -117,8 +121,9 @@ class DrawnSite:
 
 
 @contextmanager
-def drawn_site(links: int = 4) -> Iterator[DrawnSite]:
-    """The site, with links to so many pages of each kind on its first page."""
+def drawn_site(links: int = 4, twins: int = 0) -> Iterator[DrawnSite]:
+    """The site, with links to so many pages of each kind on its first page. `twins`: other hosts with the same pages,
+    from 127.1.1.1 on."""
     canary = socket.create_server(("127.0.0.1", 0))
     handler_of: list[DrawnSite] = []
 
@@ -155,7 +160,8 @@ def drawn_site(links: int = 4) -> Iterator[DrawnSite]:
             pass
 
     first = ThreadingHTTPServer((SITE, 0), Handler)
-    second = ThreadingHTTPServer((THIRD_PARTY, first.server_port), Handler)
+    others = (THIRD_PARTY, *(f"127.1.1.{number + 1}" for number in range(twins)))
+    servers = (first, *(ThreadingHTTPServer((host, first.server_port), Handler) for host in others))
     site = DrawnSite(first.server_port, canary.getsockname()[1])
     handler_of.append(site)
 
@@ -167,13 +173,13 @@ def drawn_site(links: int = 4) -> Iterator[DrawnSite]:
                 return
             site.canary_calls += 1
 
-    threads = [threading.Thread(target=one.serve_forever, args=(0.02,), daemon=True) for one in (first, second)]
+    threads = [threading.Thread(target=one.serve_forever, args=(0.02,), daemon=True) for one in servers]
     for thread in (*threads, threading.Thread(target=listen, daemon=True)):
         thread.start()
     try:
         yield site
     finally:
-        for server in (first, second):
+        for server in servers:
             server.shutdown()
             server.server_close()
         canary.close()

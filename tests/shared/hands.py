@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from pace import patience
@@ -57,6 +58,24 @@ class HandProcess:
         """Kills it as a power cut would."""
         self.popen.kill()
         self.popen.wait()
+
+    def suspend(self) -> None:
+        """Stops all its processes, as a machine that hangs."""
+        for pid in self._processes():
+            os.kill(pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets its processes run again, those that are left."""
+        for pid in self._processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def _processes(self) -> list[int]:
+        pids = [self.popen.pid] if self.popen.poll() is None else []
+        for pid in pids:
+            with suppress(OSError):
+                pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return pids
 
     def stop(self) -> None:
         """Has it end in good order, if it has not ended."""

@@ -46,34 +46,43 @@ def show(path: str | None, names: tuple[str, ...], as_json: bool, quiet: bool) -
 @click.argument("path", metavar="FILE")
 @output_flags
 def check(path: str, as_json: bool, quiet: bool) -> int:
-    """Check a configuration file: every problem, with its line.
+    """Check a configuration file, of `weft crawl` or of `weft serve` and `weft up`: every problem, with its line.
 
     The exit code is 2 if there is one.
     """
-    from weft.config import load
+    from weft.config import CRAWL, SERVICE, load, load_service
     from weft.errors import BadConfig
 
-    try:
-        # Only the file is checked: WEFT_* variables are ignored, but `${VAR}` may refer to other variables.
-        load(path, environment=_without_keys())
-    except BadConfig as error:
+    # Only the file is checked: WEFT_* variables are ignored, but `${VAR}` may refer to other variables.
+    environment, refusals = _without_keys(), list[BadConfig]()
+    valid_for = []
+    for product, read in ((CRAWL, load), (SERVICE, load_service)):
+        try:
+            read(path, environment)
+            valid_for.append(product.command)
+        except BadConfig as error:
+            refusals.append(error)
+    if not valid_for:
+        # It was meant for the product that knows more of its keys.
+        nearest = min(refusals, key=lambda error: sum("unknown key" in problem for problem in error.problems))
         if not as_json:
-            raise
-        print_document({"file": path, "valid": False, "problems": error.problems})
+            raise nearest
+        print_document({"file": path, "valid": False, "valid_for": [], "problems": nearest.problems})
         return 2
     if as_json:
-        print_document({"file": path, "valid": True, "problems": []})
+        print_document({"file": path, "valid": True, "valid_for": valid_for, "problems": []})
     elif not quiet:
-        click.echo(f"{path}: valid", err=True)
+        click.echo(f"{path}: valid for {' and '.join(f'`{one}`' for one in valid_for)}", err=True)
     return 0
 
 
 @config.command()
-def schema() -> None:
+@click.option("--service", is_flag=True, help="The file of `weft serve` and `weft up`, not that of `weft crawl`.")
+def schema(service: bool) -> None:
     """Print the JSON Schema of the configuration file, for editors."""
-    from weft.config import json_schema
+    from weft.config import CRAWL, SERVICE, json_schema
 
-    print_json(json_schema())
+    print_json(json_schema(SERVICE if service else CRAWL))
 
 
 def _without_keys() -> dict[str, str]:

@@ -32,6 +32,8 @@ from weft.cluster.application import queue_name, queue_of
 from weft.cluster.broker import is_private
 from weft.cluster.dispatch import Cluster
 from weft.cluster.hand_reports import LOST_S
+from weft.cluster.pages.kept_bodies import read_kept
+from weft.cluster.pages.render_relay import RenderRelay
 from weft.cluster.signing import SCHEMA, RefusedMessage, new_id
 from weft.cluster.tasks import task_name
 from weft.config import ClusterSection
@@ -43,6 +45,7 @@ from weft.telemetry import Log
 RENEW_S = 2.0
 RECEIVE_S = 1
 AGAIN_S = 0.5
+STEP_MS = 1000.0  # by which a clock is not set back while it is merely adjusted
 TOGETHER = 50
 _HAND = re.compile(r"[a-z0-9-]{1,80}")
 log = Log("weft.cluster.brain")
@@ -57,7 +60,8 @@ class Brain:
         that is away is waited for by the threads."""
         self._cluster = cluster = Cluster.configured(section)
         self._shared = Path(section.shared_dir) / cluster.key.cluster_id if section.shared_dir else None
-        self._slot = slot
+        self._section = section
+        self.slot = slot
         self._owner = hashlib.sha256(f"{socket.gethostname()}\0{folder.resolve()}".encode()).hexdigest()[:24]
         self._facts = json.dumps({
             "schema": SCHEMA, "version": __version__, "host": socket.gethostname(), "pid": os.getpid(),
@@ -68,6 +72,8 @@ class Brain:
         self._offset_ms = 0.0  # the broker's time less this machine's
         self._trouble = "the broker was not asked yet"
         self._hands: dict[str, HandFacts] = {}
+        self._renderers: dict[str, HandFacts] = {}
+        self._relay: RenderRelay | None = None
         self._refused: set[str] = set()  # hands that were logged
         self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         self._arrivals: queue.SimpleQueue[RemoteArrival] = queue.SimpleQueue()
@@ -112,6 +118,26 @@ class Brain:
         """The hands that are there; the mapping is not changed any more."""
         return self._hands
 
+    def renderers(self) -> Mapping[str, HandFacts]:
+        """The hands that render, with their browsers as `concurrency`; the mapping is not changed any more."""
+        return self._renderers
+
+    def browsers(self) -> socket.socket:
+        """A connection to them, as to a browser process."""
+        if self._relay is None:
+            section = self._section
+            self._relay = RenderRelay(self, lambda: Cluster.configured(section), section.bytes_, self._shared)
+        return self._relay.engine_end
+
+    @property
+    def epoch(self) -> int:
+        """Of this process; 0: none yet."""
+        return self._epoch
+
+    def broker_ms(self) -> float:
+        """The broker's time, or a little less."""
+        return self._offset_ms + 1000 * time.monotonic()
+
     def trouble(self) -> str:
         """Why nothing can be sent now."""
         return self._trouble
@@ -127,11 +153,13 @@ class Brain:
     def close(self) -> None:
         """Gives the cluster back: hands begin nothing more of what they were sent."""
         self._is_closed.set()
+        if self._relay is not None:
+            self._relay.close()
         self._orders.put(None)
         for thread in self._threads:
             thread.join(RECEIVE_S + 5.0)
         with suppress(WeftError):
-            self._cluster.broker.release(self._owner, self._slot)
+            self._cluster.broker.release(self._owner, self.slot)
         self._cluster.close()
         os.close(self._event)
 
@@ -160,8 +188,14 @@ class Brain:
 
     def _renew(self) -> None:
         broker = self._cluster.broker
-        hold = broker.hold(self._owner, self._facts, self._slot, self._epoch)
-        self._offset_ms = hold.now_ms - 1000 * time.monotonic()
+        before = time.monotonic()
+        hold = broker.hold(self._owner, self._facts, self.slot, self._epoch)
+        offset_ms = hold.now_ms - 1000 * time.monotonic()
+        if self._epoch and (back_ms := self._offset_ms - (hold.now_ms - 1000 * before)) > STEP_MS:
+            # Tasks that no hand has begun would seem to have more time than we wait for them.
+            log.warning("the broker's clock was set back: what is out is lost", by_s=round(back_ms / 1000, 1))
+            hold = broker.hold(self._owner, self._facts, self.slot)
+        self._offset_ms = offset_ms
         if hold.epoch != self._epoch:
             log.info("the cluster is held", cluster=broker.cluster_id, epoch=hold.epoch, before=self._epoch)
             self._epoch = hold.epoch
@@ -171,7 +205,7 @@ class Brain:
         self._trouble = ""
 
     def _read_hands(self) -> None:
-        broker, present = self._cluster.broker, dict[str, HandFacts]()
+        broker, present, renderers = self._cluster.broker, dict[str, HandFacts](), dict[str, HandFacts]()
         for name, age_s, text in broker.reports():
             if age_s >= LOST_S:
                 continue
@@ -187,11 +221,13 @@ class Brain:
                 continue
             if "fetch" in body.get("queues", ()):
                 present[name] = HandFacts(name, int(body.get("concurrency", 1)))
-        for gone in self._hands.keys() - present.keys():
+            if "render" in body.get("queues", ()):
+                renderers[name] = HandFacts(name, int(body.get("browsers", 1)))
+        for gone in (self._hands.keys() | self._renderers.keys()) - (present.keys() | renderers.keys()):
             log.warning("a hand is gone", hand=gone)
             with broker.asking():
-                broker.client.delete(queue_name(broker.cluster_id, "fetch", gone))
-        self._hands = present
+                broker.client.delete(*(queue_name(broker.cluster_id, kind, gone) for kind in ("fetch", "render")))
+        self._hands, self._renderers = present, renderers
 
     def _send(self) -> None:
         try:
@@ -204,7 +240,7 @@ class Brain:
         if make is _counting:
             self._cluster.broker.count_for("brain", {hand: 1})
             return
-        task = make(self._slot, self._epoch)
+        task = make(self.slot, self._epoch)
         until_ms = int(self._offset_ms + 1000 * start_by)
         id_ = new_id()
         text = self._cluster.signer.sign(
@@ -213,30 +249,31 @@ class Brain:
         )  # fmt: skip
         while not self._is_closed.is_set() and time.monotonic() < start_by:
             try:
-                with self._cluster.broker.asking():
-                    self._publish(text, hand, id_)
+                self.publish("fetch", text, hand, id_)
             except (ServerAway, ServerFull) as error:  # it may have come all the same: a task is claimed once
                 self._note_trouble(str(error))
                 self._is_closed.wait(AGAIN_S)
             else:
                 return
 
-    def _publish(self, text: str, hand: str, id_: str) -> None:
+    def publish(self, kind: str, text: str, hand: str, id_: str) -> None:
+        """Sends a task to a hand; ServerAway, ServerFull."""
         from kombu.exceptions import OperationalError
 
         cluster = self._cluster
         try:
-            cluster.application.send_task(
-                task_name("fetch"), args=(text,), task_id=id_, queue=queue_of(cluster.key.cluster_id, "fetch", hand),
-                ignore_result=True, retry=False,
-            )  # fmt: skip
+            with cluster.broker.asking():
+                cluster.application.send_task(
+                    task_name(kind), args=(text,), task_id=id_, queue=queue_of(cluster.key.cluster_id, kind, hand),
+                    ignore_result=True, retry=False,
+                )  # fmt: skip
         except OperationalError as error:
             raise ServerAway(f"{cluster.broker.where}: {error}") from None
 
     def _receive(self) -> None:
         broker = self._cluster.broker
         with broker.asking():
-            key = broker.key(f"results:{self._slot}")
+            key = broker.key(f"results:{self.slot}")
             first: Any = broker.client.blpop([key], timeout=RECEIVE_S)
             more: Any = broker.client.lpop(key, TOGETHER) if first else None
         if not first:
@@ -250,7 +287,7 @@ class Brain:
         try:
             message = self._cluster.signer.verify(text, "fetch-result")
             result = msgspec.convert(message.body, RemoteResult)
-            if (result.slot, result.epoch) != (self._slot, self._epoch):
+            if (result.slot, result.epoch) != (self.slot, self._epoch):
                 raise RefusedMessage("epoch", "it is for a former brain")
             if result.id != message.id:
                 raise RefusedMessage("foreign_result", "it is another request's result")
@@ -265,15 +302,8 @@ class Brain:
         """The body of a result; None if it is gone, or not what was signed."""
         if (large := result.large) is None:
             return result.body
-        data: bytes | None = None
-        if not large.is_shared:
-            data = self._cluster.broker.take_body(result.id, large.size)
-        elif self._shared is not None:
-            path = self._shared / result.id.replace("/", "-")
-            with suppress(OSError):
-                data = path.read_bytes()
-                path.unlink()
-        if data is None or len(data) != large.size or hashlib.sha256(data).hexdigest() != large.sha256:
+        data = read_kept(self._cluster.broker, self._shared, result.id, large)
+        if data is None:
             log.warning("a body is lost", id=result.id, size=large.size)
             self.count("fetch-result:refused:body")
             return None

@@ -35,11 +35,11 @@ from weft.errors import BadInput, Busy, ServerAway, ServerFull
 from weft.frontier.redis.connection import (
     SCHEMES,
     RedisSettings,
-    Trouble,
-    address,
+    ServerTrouble,
+    address_without_password,
     classify,
     connect,
-    describe,
+    error_message,
 )
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ _COUNT = re.compile(rb"[0-9]{1,18}")  # anybody can write to a hash: what is no 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What became of a claim: `word` is ok, late, no_epoch or epoch; `granted` has a value for each id."""
+    """What became of a claim: `word` is ok, late, clock, no_epoch or epoch; `granted` has a value for each id."""
 
     word: str
     granted: tuple[bool, ...]
@@ -83,7 +83,7 @@ class Broker:
     ) -> None:
         check_address(url)
         self.url, self.cluster_id = url, cluster_id
-        self.where = address(url)
+        self.where = address_without_password(url)
         self._claim_ms = int(1000 * max(CLAIM_S, 2 * visibility_s))
         with _named():
             self._client = connect(url, RedisSettings(socket_timeout_s=timeout_s, connect_timeout_s=timeout_s))
@@ -131,10 +131,12 @@ class Broker:
 
     # -- tasks
 
-    def claim(self, ids: Sequence[str], *, until_ms: int, slot: str = "", epoch: int = 0, most: int = 1) -> Claim:
+    def claim(
+        self, ids: Sequence[str], *, until_ms: int, made_ms: int = 0, slot: str = "", epoch: int = 0, most: int = 1
+    ) -> Claim:
         """Claims the ids of a task, all in one call; what was claimed `most` times before is not granted."""
         keys = [self.key(f"epoch:{slot}"), *(self.key(f"claim:{one}") for one in ids)]
-        reply = self._run("claim", keys, ["" if not slot else epoch, until_ms, most, self._claim_ms])
+        reply = self._run("claim", keys, ["" if not slot else epoch, until_ms, most, self._claim_ms, made_ms])
         granted = tuple(bool(one) for one in reply[2:]) or (False,) * len(ids)
         return Claim(_text(reply[1]), granted, max(0.0, (until_ms - int(reply[0])) / 1000))
 
@@ -276,8 +278,8 @@ class Broker:
                 f"{self.where}: another program writes to this cluster's keys (WRONGTYPE): give the cluster a database "
                 "of its own, and delete the keys that begin with `weft:` in this one"
             )
-        kind = {Trouble.AWAY: ServerAway, Trouble.FULL: ServerFull}.get(classify(error), BadInput)
-        return kind(f"{self.where}: {_for_a_cluster(describe(error))}")
+        kind = {ServerTrouble.AWAY: ServerAway, ServerTrouble.FULL: ServerFull}.get(classify(error), BadInput)
+        return kind(f"{self.where}: {_for_a_cluster(error_message(error))}")
 
 
 def check_address(url: str) -> None:

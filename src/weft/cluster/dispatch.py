@@ -77,10 +77,6 @@ class Cluster:
             raise RefusedMessage("foreign_result", "the token is not the one that was sent")
         return str(message.body.get("hand", ""))
 
-    def opened_all(self, texts: Sequence[object], kind: str) -> list[Message]:
-        """Those of the results that are there and signed."""
-        return [self.opened(text, kind) for text in texts if text is not None]
-
     def close(self) -> None:
         """Closes all connections."""
         self.broker.close()

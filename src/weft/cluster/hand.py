@@ -33,8 +33,9 @@ from weft.cluster.hand_reports import LOST_S, REPORT_S
 from weft.cluster.key import ClusterKey
 from weft.cluster.running import HandSettings, TaskRunner
 from weft.cluster.signing import SCHEMA, Signer, new_id
-from weft.cluster.tasks import CHOSEN, KINDS, TaskKind, available
+from weft.cluster.tasks import CHOSEN, KINDS, TaskKind, available, profiles_of
 from weft.errors import BadInput, Missing, ServerAway, WeftError
+from weft.fetch.browser.chromium import sandbox_trouble
 from weft.supervise import memory
 from weft.supervise.process import die_with_parent, set_name
 from weft.telemetry import LineFormatter, Log
@@ -49,6 +50,13 @@ except ImportError:
     raise Missing.of_extra("Celery", "cluster") from None
 
 WAIT_S = 2.0
+
+
+class HandRefused(BadInput):
+    """The brain of this broker cannot use this hand. What else is wrong at a broker may pass, as a password that is
+    being changed."""
+
+
 log = Log("weft.cluster.hand")
 Say = Callable[[str], None]
 
@@ -59,11 +67,19 @@ def hand_name() -> str:
     return f"{host}-{new_id()[:8]}"
 
 
-def chosen_queues(names: Sequence[str]) -> tuple[str, ...]:
+def browsers_of(concurrency: int, queues: Sequence[str]) -> int:
+    """How many pages a hand renders at a time: one a core, and one process is left to other queues."""
+    most = concurrency if set(queues) <= {"render", "heartbeat"} else concurrency - 1
+    return max(1, min(most, len(os.sched_getaffinity(0))))
+
+
+def chosen_queues(names: Sequence[str], *, browser_sandbox: bool = True) -> tuple[str, ...]:
     """The queues that a hand shall serve: those named, or all that this machine can; BadInput if one cannot be."""
     if unknown := [name for name in names if name not in CHOSEN]:
         raise BadInput(f"--queues: there is no queue {unknown[0]!r}; use some of {', '.join(CHOSEN)}")
     can = available()
+    if browser_sandbox and not can["render"] and (why := sandbox_trouble()):
+        can["render"] = f"browsers have no sandbox here ({why}); --no-browser-sandbox runs them without"
     for name in names:
         if can[name]:
             raise BadInput(f"--queues: {can[name]}")
@@ -84,13 +100,17 @@ class Hand:
         say: Say,
         visibility_s: float = 3600.0,
         shared_dir: Path | None = None,
+        browser_sandbox: bool = True,
+        waits: bool = False,
     ) -> None:
+        """`waits`: a broker that refuses it is asked again, as one that is away is; else its refusal ends `run`."""
         self._queues, self._concurrency = (*queues, "heartbeat"), concurrency
         self._say = say
+        self._waits = waits
         self._key = key
         self._settings = HandSettings(
             broker_url, key, hand_name(), Path(tempfile.mkdtemp(prefix="weft-hand-")), accept_code, visibility_s,
-            shared_dir,
+            shared_dir, browser_sandbox,
         )  # fmt: skip
         self._broker = Broker(broker_url, key.cluster_id)
         self._signer = Signer(key)
@@ -112,6 +132,8 @@ class Hand:
             return self._work()
         finally:
             shutil.rmtree(self._settings.folder, ignore_errors=True)
+            for left in Path(tempfile.gettempdir()).glob(f"{profiles_of(self.name)}*"):
+                shutil.rmtree(left, ignore_errors=True)
 
     def _wait_for_broker(self) -> None:
         """A broker that is away may come; one that is none is BadInput."""
@@ -119,7 +141,9 @@ class Hand:
         while True:
             try:
                 self._broker.check()
-            except ServerAway as error:
+            except (ServerAway, BadInput) as error:
+                if isinstance(error, BadInput) and not self._waits:
+                    raise
                 if reported != str(error):
                     reported = str(error)
                     self._say(f"{reported}; trying again every {WAIT_S:.0f} s")
@@ -182,7 +206,7 @@ class Hand:
         try:
             self._report_now()
             self._trouble = ""
-        except BadInput as error:
+        except HandRefused as error:
             self._say(str(error))
             self._code = state.should_stop = error.exit_code
         except WeftError as error:
@@ -220,7 +244,7 @@ class Hand:
     def _refused(self, why: str) -> None:
         self._broker.report(self.name, "")
         self._broker.refuse_hand(f"hand {self.name}: {why}")
-        raise BadInput(why)
+        raise HandRefused(why)
 
     def _count_refused(self) -> None:
         """What the transport has refused since the last report."""
@@ -244,6 +268,7 @@ class Hand:
             "failed": _sum(counts, "failed"),
             "refused": sum(n for name, n in counts.items() if ":refused:" in name),
             "load": round(os.getloadavg()[0], 2),
+            "browsers": browsers_of(self._concurrency, self._queues) if "render" in self._queues else 0,
             "free_memory_bytes": memory.available_bytes(),
             "accepts_code": self._settings.accept_code,
         }

@@ -16,12 +16,13 @@ from typing import Any
 from weft.cluster.broker import Broker, Claim
 from weft.cluster.key import ClusterKey
 from weft.cluster.signing import LONGEST_BYTES, Message, RefusedMessage, Signer
-from weft.cluster.tasks import HandSide, TaskFunction, TaskKind, load
+from weft.cluster.tasks import HandSide, TaskFunction, TaskKind, hand_clock, load
 from weft.errors import ServerAway, ServerFull, WeftError
 from weft.telemetry import Log
 
 RESULT_KEPT_MS = 3_600_000
 CLAIM_WITHIN_S = 30.0
+CLAIM_REFUSALS = {"late": "its time is over", "clock": "it is of the future: the broker's clock was set back"}
 _AGAIN_S = 0.5
 log = Log("weft.cluster.running")
 
@@ -37,6 +38,7 @@ class HandSettings:
     accept_code: bool = False
     visibility_s: float = 3600.0
     shared_dir: Path | None = None
+    browser_sandbox: bool = True
 
 
 class TaskRunner:
@@ -61,7 +63,7 @@ class TaskRunner:
             self._count(kind, f"refused:{error.reason}")
             return None
         self._count(kind, "failed" if "error" in body else "done", int(1000 * (time.monotonic() - began)))
-        made_ms = side.message.until_ms - int(1000 * (side.deadline - time.monotonic()))
+        made_ms = side.message.until_ms - int(1000 * (side.deadline - hand_clock()))
         until_ms = made_ms + RESULT_KEPT_MS
         text = self._signer.sign(
             f"{kind.name}-result", dict(body), made_ms=made_ms, until_ms=until_ms, id_=side.message.id
@@ -76,18 +78,18 @@ class TaskRunner:
     def _accepted(self, kind: TaskKind, arguments: Sequence[object]) -> HandSide:
         """Everything that the function is given; RefusedMessage if the message is foreign, late, or was here before."""
         message = self._signer.verify(arguments[-1] if arguments else None, kind.name)
-        began = time.monotonic()
+        began = hand_clock()
         claim = self._claimed(kind, message)
         deadline = began + claim.left_s
         if claim.word != "ok":
-            raise RefusedMessage(claim.word, "its time is over, or it is of a brain that is gone")
+            raise RefusedMessage(claim.word, CLAIM_REFUSALS.get(claim.word, "it is of a brain that is gone"))
         if kind.once and not any(claim.granted):
             raise RefusedMessage("replayed", "it was begun before")
         earlier = self._earlier(kind, arguments[0]) if len(arguments) > 1 else ()
         settings = self._settings
         return HandSide(
             self._broker, self._signer, settings.hand, self._folder, settings.accept_code, message, claim.granted,
-            deadline, settings.shared_dir, earlier,
+            deadline, settings.browser_sandbox, settings.shared_dir, earlier,
         )  # fmt: skip
 
     def _claimed(self, kind: TaskKind, message: Message) -> Claim:
@@ -98,8 +100,8 @@ class TaskRunner:
         while True:
             try:
                 return self._broker.claim(
-                    ids, until_ms=message.until_ms, slot=str(body.get("slot", "")), epoch=int(body.get("epoch", 0)),
-                    most=kind.tries,
+                    ids, made_ms=message.made_ms, until_ms=message.until_ms, slot=str(body.get("slot", "")),
+                    epoch=int(body.get("epoch", 0)), most=kind.tries,
                 )  # fmt: skip
             except (ServerAway, ServerFull) as error:
                 if time.monotonic() > until:

@@ -6,6 +6,8 @@ result then says so. A queue whose module is not there, or whose libraries are m
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -40,14 +42,15 @@ class TaskKind:
 KINDS = {
     kind.name: kind
     for kind in (
-        TaskKind("fetch", "weft.cluster.fetch_task:run", 330.0, own_queue=True),
+        TaskKind("fetch", "weft.cluster.pages.fetch_task:run", 330.0, own_queue=True),
+        TaskKind("render", "weft.cluster.pages.render_task:run", 180.0, own_queue=True),
         TaskKind("batches", "weft.cluster.batch_task:run", 3000.0, tries=3),
         TaskKind("proxies", "weft.cluster.refresh.proxy_task:run", 120.0, tries=3),
         TaskKind(SYSTEM, "weft.cluster.refresh.system_task:run", 120.0, tries=3, after=("proxies",)),
         TaskKind("heartbeat", "weft.cluster.heartbeat_task:run", 5.0),
     )
 }
-CHOSEN = ("fetch", "batches", "proxies")  # what `--queues` may name; every hand answers heartbeats
+CHOSEN = ("fetch", "render", "batches", "proxies")  # what `--queues` may name; every hand answers heartbeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +64,20 @@ class HandSide:
     accept_code: bool
     message: Message
     granted: tuple[bool, ...]  # for each id of the body's `claims`, else for the message itself
-    deadline: float  # of the task, on the monotonic clock
+    deadline: float  # of the task, by `hand_clock`
+    browser_sandbox: bool = True
     shared_dir: Path | None = None  # where large results go, if the brain reads it, too
     earlier: tuple[Message, ...] = field(default=())  # results of the tasks before it in a chain or chord
+
+
+def hand_clock() -> float:
+    """Seconds by a clock that runs on while the machine is suspended: what wakes up knows that its deadline is over."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def profiles_of(hand: str) -> str:
+    """How the folders of a hand's browsers begin. They are not in the hand's own, which a browser must not read."""
+    return f"weft-browsers-{os.getuid()}-{hand}-"
 
 
 TaskFunction = Callable[[dict[str, Any], HandSide], Mapping[str, Any]]

@@ -32,6 +32,8 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
         yield "fresh", "cannot be combined with resume: either continue or start over"
     if values["start_or_resume"] and values["fresh"]:
         yield "fresh", "cannot be combined with start_or_resume, which never deletes a crawl"
+    if values["ignore_robots"] and not values["allow_private"]:
+        yield "ignore_robots", "is for loopback and private addresses alone: set `allow_private=True`, too"
     for name in ("retry_failed", "recrawl"):
         if values[name] and not values["resume"]:
             yield name, "works on resume alone: set `resume=True`, too"

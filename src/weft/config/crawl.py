@@ -43,6 +43,9 @@ class PolitenessSection(Section, frozen=True, kw_only=True):
     machine_clock: Annotated[
         bool, Tuning("wait for your other crawls on this machine, too, where they ask the same site")
     ] = True
+    ignore_robots: Annotated[
+        bool, Tuning("do not apply the robots.txt of servers of your own: loopback and private addresses alone")
+    ] = False
     robots_ttl_s: Annotated[Timeout, Tuning("seconds a robots.txt is kept")] = field(
         default=86400.0, name="robots_cache_ttl_seconds"
     )
@@ -244,6 +247,10 @@ class LoginSection(Section, frozen=True, kw_only=True):
         dict[str, Any],
         Help("login by a form: a mapping, or a YAML file with one"),
     ] = field(default_factory=dict)
+    login_failure: Annotated[
+        Literal["pause", "end"] | None,
+        Tuning("what a failed login does: pause, until `weft resume`, or end; none: pause where a terminal shows it"),
+    ] = None
 
 
 class LoginsSection(Section, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ import msgspec
 from weft.config.keys import Key, accepted
 from weft.config.pods import PodSpec
 from weft.config.section import LARGEST, LONGEST_S
-from weft.config.tree import IN_FILES, PATTERNS, SECRET_KEYS, Compute
+from weft.config.tree import IN_FILES, LETTERS, PATTERNS, SECRET_KEYS, Compute
 
 MAX_RULES_BYTES, MAX_RULES_PARTS = 1 << 20, 10_000
 
@@ -140,6 +140,10 @@ def _listed(given: Value, item: Key) -> Any:
     if item.name in IN_FILES:
         value = rules_file(value, item.name) if isinstance(value, str) else bounded(value, item.name)
         return value if item.name == "extract" else _absolute(value, is_one=item.name == "login")
+    if item.name in LETTERS and isinstance(value, dict):
+        from weft.references import with_absolute_paths
+
+        return {name: with_absolute_paths(one) if isinstance(one, str) else one for name, one in value.items()}
     if kind == "object" and isinstance(value, str) and given.lax:
         from weft.config import yaml_file
 

@@ -29,6 +29,7 @@ class Settings(TypedDict, total=False):
     per_domain_concurrency: int
     politeness_scope: Literal["domain", "host", "ip"]
     machine_clock: bool
+    ignore_robots: bool
     robots_cache_ttl_seconds: float
     robots_patience_seconds: float
     max_retries: int
@@ -106,6 +107,7 @@ class Settings(TypedDict, total=False):
     max_duration: float | None
     max_pages_per_domain: int | None
     login: Mapping[str, object] | FormLogin | Path
+    login_failure: Literal["end", "pause"] | None
     logins: Mapping[str, object] | Path
     extract: Mapping[str, object] | Path
     scrapy: str | None

@@ -23,6 +23,9 @@ class MachineCrawls:
 
     title = "Crawls on this machine"
 
+    def __init__(self, _config: object = None) -> None:
+        """The settings of a service do not matter."""
+
     def table(self) -> PanelTable:
         """The crawls that run now."""
         rows = [_row(home, status, pid) for home, (status, pid) in sorted(running_crawls().items())]

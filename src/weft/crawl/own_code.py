@@ -7,11 +7,12 @@ from typing import Any
 
 from weft.config import Config, keys, own_names
 from weft.crawl.folder import CrawlFolder
-from weft.engine.user_code.calls import Description
+from weft.engine.user_code.calls import Code, Description
 from weft.engine.user_code.describing import describe
 from weft.engine.user_code.sources import code_of_crawl
 from weft.errors import BadConfig, BadInput
 from weft.names import answer
+from weft.references import is_broken_reference, is_reference, names_secret
 
 SETTINGS_ORIGIN = "settings of the spider"
 _NOT_OF_SPIDERS = frozenset(
@@ -32,7 +33,22 @@ def describe_code(config: Config) -> Description | None:
         raise BadInput("a Scrapy spider lives in one process: leave `num_pods` out")
     if config.pods.on_redis:
         raise BadInput("a spider does not run on pods on Redis yet: leave `pods` out, or use `num_pods`")
+    _check_secrets(code)
     return describe(code)
+
+
+def _check_secrets(code: Code) -> None:
+    """Refuses passwords as plain text among the arguments and settings of a Scrapy spider: they would be recorded with
+    the crawl, and everybody on the machine could read them in the list of processes."""
+    for flag, given in (("-a", code.arguments), ("-s", code.settings)):
+        for name, value in given.items():
+            if is_broken_reference(value):
+                raise BadInput(f"{flag} {name}: has a reference that is none: write ${{env:NAME}} or ${{file:PATH}}")
+            if value and names_secret(name) and not is_reference(value):
+                raise BadInput(
+                    f"{flag} {name}: a secret as plain text would be recorded: write it as a reference, "
+                    f"{flag} {name}='${{env:NAME}}' for a variable of the environment, or '${{file:PATH}}'"
+                )
 
 
 def settings_in(description: Description) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any, Unpack
 from weft.config import keys, load, own_names, was_given
 from weft.crawl.keywords import Settings
 from weft.crawl.start import Prepared, prepare
-from weft.crawl.yielded import Yielded
+from weft.crawl.yielded import YieldedPages
 from weft.engine.loop.progress import CrawlStatus
 from weft.engine.stored.stored_page import CrawledPage, read_page
 from weft.engine.user_code.page import Page
@@ -39,16 +39,7 @@ def crawl(
     on_page: Callable[[Page], Any] | str | None = None,
     **settings: Unpack[Settings],
 ) -> Iterator[CrawledPage]:
-    """Crawls and yields the pages as they are stored. Settings are keys of the configuration, or the names of their
-    flags.
-
-    `config` is a YAML file of settings. `on_page` is a module-level function that is called with each page in a
-    separate process, and may yield items and requests (`weft items` reads them). Without a `data_dir` (or several) the
-    crawl uses a temporary folder, which is deleted at the end. With `resume=True` no seeds are needed, and only pages
-    that no earlier call has yielded are yielded; pages stored by the command line before count as yielded (`weft
-    export` reads them). An unknown setting is refused at once, other errors are raised when the first page is
-    requested. A crawl that has stored nothing warns with the causes (`weft.errors.NothingStored`).
-    """
+    """Runs `weft.crawl`, which says what the parameters are."""
     given = given_settings(settings, data_dir)
     if on_page is not None:
         given["on_page"] = on_page if isinstance(on_page, str) else import_name_of(on_page)
@@ -97,7 +88,7 @@ def _crawl_pages(seeds: list[str], settings: dict[str, Any], config_file: str | 
     with ExitStack() as stack:
         prepared = prepared_for(stack, seeds, settings, config_file)
         folder, resume = prepared.folder, prepared.loaded.config.run.resume
-        yield from _yield_pages(prepared, stack, Yielded.of(folder.data_dirs, resume=resume))
+        yield from _yield_pages(prepared, stack, YieldedPages.of(folder.data_dirs, resume=resume))
 
 
 def run_beside(stack: ExitStack, prepared: Prepared, news: StoredPagesSignal) -> Callable[[], None]:
@@ -106,7 +97,7 @@ def run_beside(stack: ExitStack, prepared: Prepared, news: StoredPagesSignal) ->
 
     def run() -> None:
         try:
-            prepared.orchestrator.run(news.notify)
+            prepared.orchestrator.run(news.notify, is_watched=False)
         except BaseException as error:
             failure.append(error)
         finally:
@@ -125,7 +116,7 @@ def run_beside(stack: ExitStack, prepared: Prepared, news: StoredPagesSignal) ->
     return finish
 
 
-def _yield_pages(prepared: Prepared, stack: ExitStack, yielded: Yielded) -> Iterator[CrawledPage]:
+def _yield_pages(prepared: Prepared, stack: ExitStack, yielded: YieldedPages) -> Iterator[CrawledPage]:
     news = StoredPagesSignal()
     finish = run_beside(stack, prepared, news)
     store = _open_store(prepared, news)
@@ -144,15 +135,15 @@ class StoredPagesSignal:
 
     def __init__(self) -> None:
         self._has_changed = threading.Event()
-        self._yield_pages = 0
+        self._pages_reported = 0
         self._unread_since = 0.0
         self.has_ended = False
 
     def notify(self, status: CrawlStatus) -> None:
         """Called by the orchestrator with the status, several times a second."""
         now = time.monotonic()
-        if status.pages != self._yield_pages:
-            self._yield_pages, self._unread_since = status.pages, now + COMMITTED_WITHIN_S
+        if status.pages != self._pages_reported:
+            self._pages_reported, self._unread_since = status.pages, now + COMMITTED_WITHIN_S
         if now < self._unread_since:
             self._has_changed.set()
 
@@ -180,12 +171,12 @@ def _open_store(prepared: Prepared, news: StoredPagesSignal) -> PageStore | None
                 return None
 
 
-def _committed_pages(store: PageStore, news: StoredPagesSignal, yielded: Yielded) -> Iterator[CrawledPage]:
+def _committed_pages(store: PageStore, news: StoredPagesSignal, yielded: YieldedPages) -> Iterator[CrawledPage]:
     """Yields new pages in the order of their commits, until the crawl has ended and all are yielded."""
     while True:
         ended = news.has_ended
-        for row in yielded.new(store):
-            if 200 <= row.status < 300 and (page := read_page(store.read(row))) is not None:
+        for row in yielded.new_rows(store):
+            if 200 <= row.status < 300 and (page := read_page(store.read_page(row))) is not None:
                 yield page
         if ended:
             return

@@ -19,7 +19,7 @@ from weft.engine.stored.stored_page import CrawledPage
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
-    from weft.store.export.job import Done
+    from weft.store.export.job import ExportResult
 
 T = TypeVar("T")
 _END_OF_ITEMS = object()
@@ -100,7 +100,7 @@ class AsyncEngine:
         ends = ReadingEnd()
         return await _call_in_own_thread(lambda: self._open_engine().wait(name, timeout, ends=ends), ends)
 
-    async def export(self, name: str, format: str, out: str | Path | BinaryIO, **order: Any) -> Done:  # noqa: A002
+    async def export(self, name: str, format: str, out: str | Path | BinaryIO, **order: Any) -> ExportResult:  # noqa: A002
         """Writes a crawl's pages."""
         return await _call_in_own_thread(lambda: self._open_engine().export(name, format, out, **order), ReadingEnd())
 

@@ -37,7 +37,7 @@ from weft.store.pages import PageStore
 from weft.telemetry import Metrics, Peer, Slot
 
 LOCK_WAIT_S = 20.0
-CHECK_EVERY_S = 0.2  # checks a few rows of the index; this takes about a hundredth of the interval
+CHECK_EVERY_S = 0.2  # The interval between two checks of a few rows of the index, which take about a hundredth of it.
 PeriodicTask = Callable[[float], None]  # runs between pages, with the current time
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ class Fetching(Parts):
         self.bodies = Spool(self.config.fetch.body_memory_bytes, self.folder)
         self.browsers = Browsers(self.config.fetch, self.folder / self.slot.name, self.crawls, frontier)
         self.hands = Hands(self.config.cluster, self.folder, self.slot.name, self.crawls, is_alone=is_alone)
-        clients = ClientFactory(most, self.bodies, self.config.proxy, self.folder, self.browsers.around, self.hands)
+        clients = ClientFactory(most, self.bodies, self.config.proxy, self.folder, self.browsers, self.hands)
         self.transports = Transports(clients, most)
         self._held_up = lambda now: clients.held_up(now) or self.browsers.unusable
         self._flight = FlightControl(most)

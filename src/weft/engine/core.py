@@ -37,7 +37,7 @@ from weft.engine.arguments import (
 from weft.engine.assembly import Fetching
 from weft.engine.crawls import settings as crawl_settings
 from weft.engine.crawls.deadlines import Deadlines
-from weft.engine.crawls.limits import check_email, frontier_limits_of
+from weft.engine.crawls.limits import check_email, frontier_limits_of, robots_ignored_at
 from weft.engine.crawls.memory import check_memory, most_in_flight_within
 from weft.engine.crawls.recorded import RecordedSettings
 from weft.engine.crawls.seeding import Seeding
@@ -59,13 +59,13 @@ from weft.engine.recovery import CrawlRecovery, readmit_links_of_stored_pages
 from weft.errors import BadInput
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.store.contract import Stats
-from weft.store.index.index_writer import Change
+from weft.store.index.index_writer import CrawlChange
 from weft.supervise.process import return_free_memory
 from weft.telemetry import Log, Slot
 
 POLL_EVERY_S = 0.5
-RECORD_EVERY_S = 2.0  # between two writes of running times and counts, for which no commit waits
-FORGET_ROWS = 500  # deleted in one turn of the loop
+RECORD_EVERY_S = 2.0  # The interval between two writes of running times and counts, for which no commit waits.
+FORGET_ROWS = 500  # The rows that are deleted in one turn of the loop.
 FORGET_EVERY_S = 0.02
 FORGET_TOGETHER = 100  # crawls deleted together: those of a service are small, and end as fast as they begin
 _BY_COMMAND = (EndReason.CANCELLED, EndReason.DEADLINE, EndReason.MAX_DURATION)
@@ -204,12 +204,12 @@ class Core:
         for number in set(there) - set(self._crawls):
             frontier.crawls.close_crawl(number)
             if number in records:
-                frontier.crawls.closed(number)
+                frontier.crawls.forget_closed_crawl(number)
             else:
                 self._forgetting.append(number)
         recovery.queue_lost(self._crawls, self._ended_crawls)
         frontier.durability.commit()
-        if frontier.recovery.unsure_of_links:
+        if frontier.recovery.may_lack_links:
             readmit_links_of_stored_pages(frontier, store, lambda row: self._crawls.get(row.crawl), 0, work)
 
     def _resume_crawl(
@@ -242,12 +242,15 @@ class Core:
 
     def _make_tenant(self, number: int, name: str, record: TenantRecord) -> Tenant:
         config = self._recorded.config_of(record)
-        agent, trust = config.fetch.user_agent(), crawl_settings.trust_key_of(config.fetch)
+        agent = config.fetch.user_agent()
+        trust = crawl_settings.trust_key_of(config.fetch, ignores_robots=config.politeness.ignore_robots)
         record.trust = trust
         self._frontier.crawls.follow(number, record.revision, trust)
         book = self._books.get((agent, trust))
         if book is None:
-            book = self._books[agent, trust] = RobotsBook(self._frontier.sites, agent, trust)
+            book = self._books[agent, trust] = RobotsBook(
+                self._frontier.sites, agent, trust, ignored_at=robots_ignored_at(config)
+            )
         transport = self._transports.open(config.fetch)
         tenant = Tenant(name, number, record, config, self._frontier, book, transport, this_year=datetime.now(UTC).year)
         self._log_in(tenant, config)
@@ -388,7 +391,7 @@ class Core:
     def _write_crawl_records(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             if (tenant := self._crawls.get(number)) is not None:
-                self._store.change(Change(number, tenant.name, tenant.encoded_record()))
+                self._store.change(CrawlChange(number, tenant.name, tenant.encoded_record()))
 
     # ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -402,7 +405,7 @@ class Core:
         self._number_replies()
         for number in self._transports_to_close:
             self._step("end-committed")
-            self._frontier.crawls.closed(number)
+            self._frontier.crawls.forget_closed_crawl(number)
         self._transports_to_close.clear()
         self._before_end.clear()
         self._forgetting += self._to_forget
@@ -481,7 +484,7 @@ class Core:
             seeded = self._admit_seeds(self._crawls[number], canonical, refused, more, visits)
             if record.seeds_hash != (given := seeds_hash(canonical)):
                 record.seeds_hash = given
-                self._store.change(Change(number, name, self._crawls[number].encoded_record()))
+                self._store.change(CrawlChange(number, name, self._crawls[number].encoded_record()))
             return self._snapshot_of(number), seeded
         config = crawl_settings.config_of(self._shared, own)
         extraction_of(config.extract)
@@ -522,7 +525,7 @@ class Core:
         left = [
             seed
             for seed in seeds
-            if seed not in record.refused_seeds and not self._store.for_url(rules.rewritten(seed), number)
+            if seed not in record.refused_seeds and not self._store.rows_of_url(rules.rewritten(seed), number)
         ]
         if left:
             others = f" and {len(left) - 1:,} others" if len(left) > 1 else ""
@@ -582,7 +585,7 @@ class Core:
         if new := crawl_settings.storable_settings({key: both for key, both in was.items() if both[0] != both[1]}):
             record.changes = [*record.changes, SettingsChange(time.time(), __version__, new)]
         self._deadlines.watch(tenant)
-        self._store.change(Change(tenant.number, name, tenant.encoded_record()))
+        self._store.change(CrawlChange(tenant.number, name, tenant.encoded_record()))
         self._loop.touched.add(tenant.number)
         if new:
             # The change is committed before the request log names its revision: if a kill undid it, a later edit would
@@ -710,7 +713,7 @@ class Core:
 
     def _write_record(self, tenant: Tenant) -> None:
         """Writes the crawl's record with the next commit, without a new state."""
-        self._store.change(Change(tenant.number, tenant.name, tenant.encoded_record()))
+        self._store.change(CrawlChange(tenant.number, tenant.name, tenant.encoded_record()))
         self._changed_crawls.add(tenant.number)
         self._is_ahead_of_disk = True
 
@@ -745,9 +748,9 @@ def _clear_eventfd(eventfd: int) -> None:
     os.eventfd_read(eventfd)
 
 
-def _make_change(number: int, name: str, record: TenantRecord, state: CrawlState | None = None) -> Change:
+def _make_change(number: int, name: str, record: TenantRecord, state: CrawlState | None = None) -> CrawlChange:
     data = msgspec.msgpack.encode(record)
-    return Change(number, name, data, time.time(), str(state or ""), str(record.reason or "") if state else "")
+    return CrawlChange(number, name, data, time.time(), str(state or ""), str(record.reason or "") if state else "")
 
 
 _VERBS: dict[str, Callable[..., Any]] = {

@@ -41,7 +41,7 @@ from weft.engine.stored.stored_page import CrawledPage
 from weft.errors import BadInput, Busy, WeftError
 
 if TYPE_CHECKING:
-    from weft.store.export.job import Done
+    from weft.store.export.job import ExportResult
 
 SEEDS_AT_ONCE = 5_000
 CALLS_AT_ONCE = 32  # of all threads that share a handle: replies wait for the disk, and one sync serves them together
@@ -214,7 +214,7 @@ class Engine:
                 raise TimeoutError(f"the crawl {name!r} has not ended in {timeout:g} s")
         raise WeftError("the engine was closed")
 
-    def export(self, name: str, format: str, out: str | Path | BinaryIO, **spec: Any) -> Done:  # noqa: A002
+    def export(self, name: str, format: str, out: str | Path | BinaryIO, **spec: Any) -> ExportResult:  # noqa: A002
         """Writes a crawl's pages, as they are now, to a path, to `-` (standard output) or to an open file.
 
         `format`: jsonl, json, csv, markdown, parquet, warc or cdxj; `order`: see `ExportRequest` and docs/export.md.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from weft.config import PolitenessSection
 from weft.errors import BadInput
-from weft.frontier.clock import FOLDER, MachineClock, UnusableClock, default_path
+from weft.frontier.clock import FOLDER_VARIABLE, MachineClock, UnusableClock, default_clock_path
 from weft.supervise.process import command_line, pids
 from weft.telemetry import Log
 
@@ -23,7 +23,7 @@ def open_clock(section: PolitenessSection) -> MachineClock | None:
     if not section.machine_clock:
         return None
     try:
-        return MachineClock(default_path(), longest_s=section.max_retry_after_s, request_s=section.lease_s)
+        return MachineClock(default_clock_path(), longest_s=section.max_retry_after_s, request_s=section.lease_s)
     except UnusableClock as why:
         log.warning("the machine's politeness clock cannot be used", why=why)
         return None
@@ -34,16 +34,19 @@ def check_clock(section: PolitenessSection, complain: Callable[[str], None]) -> 
     if not section.machine_clock:
         return
     try:
-        MachineClock(default_path()).close()
+        MachineClock(default_clock_path()).close()
     except UnusableClock as why:
         what = f"the politeness clock that your crawls on this machine share cannot be used ({why})"
         if (other := _other_fetching_process()) is not None:
             raise BadInput(
                 f"{what}, and another of your crawls is running (process {other}): together they may ask a site too "
-                f"often. Wait for its end, name a folder that can be written in {FOLDER}, or use `machine_clock=False` "
-                "if they have no site in common"
+                f"often. Wait for its end, name a folder that can be written in {FOLDER_VARIABLE}, or use "
+                "`machine_clock=False` if they have no site in common"
             ) from None
-        complain(f"{what}: do not start another crawl of the same sites meanwhile, or set {FOLDER} to another folder")
+        complain(
+            f"{what}: do not start another crawl of the same sites meanwhile, or set {FOLDER_VARIABLE} to another "
+            "folder"
+        )
 
 
 def _other_fetching_process() -> int | None:

@@ -19,7 +19,7 @@ from weft import urls
 from weft.config import Config
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.assembly import Parts
-from weft.engine.crawls.limits import frontier_limits_of
+from weft.engine.crawls.limits import frontier_limits_of, robots_ignored_at
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.fetcher.robots import RobotsBook, rules_of
 from weft.engine.loop.long_work import LongWork
@@ -84,7 +84,7 @@ class CrawlRecovery:
 
     def _note_visits(self, crawl: int, lost: Sequence[Row]) -> None:
         """Notifies the store of the coming visits of lost pages whose URLs have other rows."""
-        visited = [row for row in lost if row.crawl == crawl and self._parts.store.for_url(row.url, crawl)]
+        visited = [row for row in lost if row.crawl == crawl and self._parts.store.rows_of_url(row.url, crawl)]
         if visited:
             self._parts.store.may_come_again(crawl, max(row.item for row in visited))
 
@@ -94,7 +94,7 @@ class CrawlRecovery:
         """
         parts, frontier = self._parts, self._frontier
         parts.work.begin("looking for lost pages")
-        lost = parts.store.repair()
+        lost = parts.store.lost_pages_to_refetch()
         notes = {crawl: f"lost:{parts.slot.name}:{crawl}" for crawl in {row.crawl for row in lost} & set(crawls)}
         for crawl, note in notes.items():
             self._note_visits(crawl, lost)
@@ -107,7 +107,7 @@ class CrawlRecovery:
         if lost:
             frontier.durability.commit()
             parts.step("lost-queued")
-        parts.store.readmitted()
+        parts.store.forget_repaired()
         for note in notes.values():
             frontier.notes.note(note, "")
         return len(lost)
@@ -188,7 +188,9 @@ def _make_robots_book(frontier: Frontier, config: Config, description: Descripti
     least_s = 0.0
     if description is not None and config.politeness.delay_s == description.settings.get("delay"):
         least_s = description.least_public_delay_s
-    return RobotsBook(frontier.sites, config.fetch.user_agent(), least_public_delay_s=least_s)
+    return RobotsBook(
+        frontier.sites, config.fetch.user_agent(), least_public_delay_s=least_s, ignored_at=robots_ignored_at(config)
+    )
 
 
 def readmit_lost_links(frontier: SharedFrontier, store: PageStore, crawl: RunningCrawl, work: LongWork) -> int:
@@ -288,7 +290,7 @@ def readmit_links_of_stored_pages(
             frontier.notes.note(LINKS_READ, str(row.item))
             frontier.durability.commit()
     frontier.notes.note(LINKS_READ, "0")
-    frontier.recovery.links_are_known()
+    frontier.recovery.record_links_complete()
     log.warning("the links of stored pages are known again", pages=count, visited_again=again)
     return count, again
 
@@ -299,7 +301,7 @@ def _rows_with_unsure_links(frontier: EmbeddedFrontier, store: PageStore, pod: i
         return (row for row in store.rows() if row.item >> POD_SHIFT == pod)
     late = store.items_since(frontier.durability.acknowledged)
     found = ((item, url) for item in late if (url := store.url_of(item)) is not None)
-    return (row for item, url in found for row in store.for_url(url) if row.item == item)
+    return (row for item, url in found for row in store.rows_of_url(url) if row.item == item)
 
 
 def _admit_stored_links(discovered_links: DiscoveredLinks, crawl: RunningCrawl, row: Row) -> bool:

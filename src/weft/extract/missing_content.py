@@ -86,6 +86,8 @@ def is_shell(page: ParsedPage) -> bool:
     if _has_empty_mount(document):
         text = " ".join(_own_words(document))
         return len(text.split()) <= OWN_WORDS or bool(_LOADING.match(text))
+    if len(words) <= FEW_WORDS and len(page.hrefs) <= FEW_LINKS and _is_in_own_elements(document, len(words)):
+        return True
     has_nothing = len(words) <= FEW_WORDS and not page.hrefs and document.select_one(_SEEN) is None
     return has_nothing and _without_links(page, document) is Lack.JAVASCRIPT
 
@@ -96,6 +98,16 @@ def _has_empty_mount(document: Document) -> bool:
         (one.tag in _BLOCKS or "-" in one.tag) and _is_empty(one) and "hidden" not in one.attrs
         for one in document.select(_MOUNTS)
     )
+
+
+def _is_in_own_elements(document: Document, words: int) -> bool:
+    """Whether a page's few words are in elements of its own names: scripts define those, and draw more around them. One
+    that came with its shadow tree needs none.
+    """
+    made = [one for one in document.select("body > *, body > * > :only-child") if "-" in one.tag]
+    if not made or any(one.select_one("template[shadowrootmode]") is not None for one in made):
+        return False
+    return words - sum(len(one.text.split()) for one in made) <= OWN_WORDS
 
 
 def _is_empty(element: Element) -> bool:

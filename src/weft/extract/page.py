@@ -249,7 +249,7 @@ class ParsedPage:
 
     @property
     def described(self) -> dict[str, str | float | None]:
-        """What filters need to know of a page, by name; names are those of DESCRIBED."""
+        """What filters need to know of a page, by name; names are those of DESCRIBED_COLUMNS."""
         meta = self.meta
         kind, why = self.page_kind, self.withheld
         values: dict[str, str | float | None] = {

@@ -60,17 +60,17 @@ class PageLinks(Struct, frozen=True, gc=False):
     parent: int
     offsite: int = 0
 
-    def found(self) -> list[Found]:
+    def found_urls(self) -> list[Found]:
         """The links as single URLs."""
         return [Found(url, self.depth, self.parent, offsite=self.offsite) for url in self.urls]
 
 
 # Queues stored URLs again: given an item, yields those stored after it, each with its item, in the order of the items;
 # None for one that is not to be queued, so that a walk with few of them has bounded steps too.
-Stored = Callable[[int], Iterable[tuple[int, Found | None]]]
+StoredUrls = Callable[[int], Iterable[tuple[int, Found | None]]]
 
 
-class Ended(Struct, frozen=True, gc=False):
+class TransferEnd(Struct, frozen=True, gc=False):
     """A transfer that is over."""
 
     lease: Lease
@@ -106,7 +106,8 @@ class Slots(Struct, frozen=True, gc=False):
     slow: int
 
 
-Router = Callable[[Lease], HandRoute | None]
+# The route of a lease that is claimed at this time (monotonic), from which its deadlines count.
+HandRouter = Callable[[Lease, float], HandRoute | None]
 
 
 class EndedLease(Struct, frozen=True, gc=False):
@@ -117,10 +118,10 @@ class EndedLease(Struct, frozen=True, gc=False):
     wait_s: float = 0.0
 
 
-class Handed(Struct, frozen=True, gc=False):
+class HandedTransfer(Struct, frozen=True, gc=False):
     """A transfer whose page lies in a spool until a parser claims it."""
 
-    ended: Ended
+    ended: TransferEnd
     reference: bytes
 
 
@@ -132,7 +133,7 @@ class LeasedPage(Struct, frozen=True, gc=False):
     deaths: int  # parsers that have died on it
 
 
-class Wanted(Struct, frozen=True, gc=False):
+class SlotRequest(Struct, frozen=True, gc=False):
     """Politeness by address: a lease, and the address of its request."""
 
     lease: Lease
@@ -214,7 +215,7 @@ class WaitReason(Struct, frozen=True):
 
 
 # The causes of a wait, as messages; {} is the site, or the host and port.
-CAUSES = {
+WAIT_CAUSES = {
     "paused": "paused",
     "machine": "another crawl on this machine is asking {}",
     "breaker": "circuit breaker of {}",
@@ -230,7 +231,7 @@ CAUSES = {
 class QueuePart(Protocol):
     """The URLs of crawls: seen ones, and those that wait to be claimed. A URL is admitted once in each crawl."""
 
-    def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
+    def admit(self, crawl: int, found_urls: Sequence[Found]) -> Admission:
         """Queues what is new."""
 
     def admit_links(self, crawl: int, links: Sequence[PageLinks]) -> Admission:
@@ -245,9 +246,6 @@ class QueuePart(Protocol):
     def items(self, crawl: int) -> Iterator[Item]:
         """Everything that is queued for a crawl."""
 
-    def drop(self, crawl: int) -> None:
-        """Rejects everything that is queued for a crawl."""
-
 
 class RevisitsPart(Protocol):
     """Known URLs that are queued once more, as new visits under new numbers.
@@ -257,14 +255,14 @@ class RevisitsPart(Protocol):
     disk, an unreachable server) a new walk continues at that position.
     """
 
-    def readmit(self, crawl: int, found: Found) -> None:
+    def readmit(self, crawl: int, found_urls: Found) -> None:
         """Queues a URL, seen or not. A robots.txt that could not be fetched is fetched again, or the visit would be
         refused again."""
 
-    def readmit_once(self, crawl: int, name: str, what: str, stored: Stored) -> Iterator[None]:
+    def readmit_once(self, crawl: int, name: str, what: str, stored: StoredUrls) -> Iterator[None]:
         """Queues URLs, unless the note `name` says that these (`what`) are queued already."""
 
-    def walk(self, crawl: int, name: str, run: str, stored: Stored, begin: Callable[[int], None]) -> Iterator[None]:
+    def walk(self, crawl: int, name: str, run: str, stored: StoredUrls, begin: Callable[[int], None]) -> Iterator[None]:
         """Queues URLs once for each run, by the note `name`; `begin` is called with the last item before. An
         interrupted walk of any run is continued.
         """
@@ -275,7 +273,7 @@ class LeasesPart(Protocol):
     effect.
     """
 
-    def claim(self, owner: str, limit: int, slots: Slots | None = None, route: Router | None = None) -> list[Lease]:
+    def claim(self, owner: str, limit: int, slots: Slots | None = None, route: HandRouter | None = None) -> list[Lease]:
         """Leases for items that are due; durable before it returns. `slots`: what sites that hang may have of them.
         `route` says which of them a worker on another machine shall make (the embedded frontier alone)."""
 
@@ -290,7 +288,7 @@ class LeasesPart(Protocol):
     def not_sent(self, lease: Lease) -> None:
         """Such a request was not sent after all: its item may be leased again."""
 
-    def claim_slots(self, wanted: Sequence[Wanted]) -> list[bool]:
+    def claim_slots(self, wanted: Sequence[SlotRequest]) -> list[bool]:
         """Politeness by address: whether each request may be sent now. False: the lease has ended, and its item is
         queued again until the address is due. `cool` frees the slot, or `finish` where nothing was sent.
         """
@@ -298,7 +296,7 @@ class LeasesPart(Protocol):
     def depth_of(self, lease: Lease) -> int:
         """A leased URL's depth now: since the claim it may have been found again at a smaller one."""
 
-    def cool(self, ended: Iterable[Ended]) -> None:
+    def cool(self, ended: Iterable[TransferEnd]) -> None:
         """Frees slots and sets when sites are next due."""
 
     def finish(self, outcomes: Iterable[EndedLease], batch: int = 0) -> list[bool]:
@@ -526,7 +524,7 @@ class Frontier(Protocol):
 class ParseQueuePart(Protocol):
     """A queue of fetched pages, for parsers that are processes of their own."""
 
-    def fetched(self, handed: Iterable[Handed]) -> list[bool]:
+    def fetched(self, handed: Iterable[HandedTransfer]) -> list[bool]:
         """Cools transfers whose pages lie in a spool, and queues the pages for a parser. False: the lease had ended."""
 
     def claim(self, limit: int) -> list[LeasedPage]:

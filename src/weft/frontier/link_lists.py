@@ -15,7 +15,7 @@ from weft import urls
 from weft.compiled import counterpart
 
 DATED_PATH = r"/([1-3][0-9]{3})[/-](?:0?[1-9]|1[0-2])(?![0-9])"
-_YEARS = re.compile(DATED_PATH).findall  # of paths alone, which is ten times as fast
+_find_years = re.compile(DATED_PATH).findall  # of paths alone, which is ten times as fast
 
 
 def grouped(
@@ -33,32 +33,32 @@ def grouped(
     """
     groups = []
     for start, there in urls.by_origin(links).items():
-        odd = _suspects(there, earliest_year, latest_year, most_segments)
+        odd = _possible_traps(there, earliest_year, latest_year, most_segments)
         odd.update(urls.with_extension(start, there, longest_extension, extensions))
         groups.append((start[:-1], there, odd))
     return groups
 
 
-def _suspects(links: list[str], earliest_year: int, latest_year: int, most_segments: int) -> set[str]:
+def _possible_traps(links: list[str], earliest_year: int, latest_year: int, most_segments: int) -> set[str]:
     """Those of canonical URLs that the trap rules may object to: few, and selected by a quick check.
 
     Their patterns would take longer than all the rest of an admission.
     """
     text = "\n".join(links)
-    found = {url for url in links if "?" in url or "=" in url} if "?" in text or "=" in text else set[str]()
+    suspects = {url for url in links if "?" in url or "=" in url} if "?" in text or "=" in text else set[str]()
     for url in links:
         slashes = url.count("/") - 2  # without those of "http://"
         if slashes == 3:  # three segments can only be a trap if all are equal
             segments = url.split("/")
             if segments[-3] == segments[-2]:
-                found.add(url)
+                suspects.add(url)
         elif slashes > 3:  # one must be there three times
             segments = url.split("/")
             if slashes > most_segments or len(segments) - len(set(segments)) > 1:
-                found.add(url)
-    if any(not earliest_year <= int(year) <= latest_year for year in _YEARS(text)):
-        found.update(url for url in links if _YEARS(url))
-    return found
+                suspects.add(url)
+    if any(not earliest_year <= int(year) <= latest_year for year in _find_years(text)):
+        suspects.update(url for url in links if _find_years(url))
+    return suspects
 
 
 def numbered(first: int, middle: str, links: list[str], cut: int) -> bytes:

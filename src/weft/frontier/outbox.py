@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.durability.journal import Journal
+from weft.frontier.durability.journal import FrontierJournal
 from weft.frontier.seen.seen_set import SeenSet
 from weft.records import Found, Purpose
 
-REMEMBERED = 500_000
-JUMP = 1_000_000  # more messages than are sent between two syncs
+REMEMBERED_URLS = 500_000
+NUMBERS_SKIPPED = 1_000_000  # more messages than are sent between two syncs
 
 
 class LinkMessage(msgspec.Struct, array_like=True, frozen=True):
@@ -78,7 +78,7 @@ class PodMessage(msgspec.Struct, array_like=True):
     names: dict[int, str] = {}  # by the sender's number
 
     @property
-    def name(self) -> str:
+    def crawl_name(self) -> str:
         """The crawl of the message; empty if it belongs to none."""
         return next(iter(self.names.values()), "")
 
@@ -108,19 +108,19 @@ class PodMessage(msgspec.Struct, array_like=True):
         else:
             self.links.append(LinkMessage(*facts, [one.url]))
 
-    def found(self) -> list[Found]:
+    def found_urls(self) -> list[Found]:
         """Its URLs; plain links come last."""
-        found = [special.found() for special in self.special_urls]
+        found_urls = [special.found() for special in self.special_urls]
         for links in self.links:
-            found += [Found(url, links.depth, links.parent, offsite=links.offsite) for url in links.urls]
-        return found
+            found_urls += [Found(url, links.depth, links.parent, offsite=links.offsite) for url in links.urls]
+        return found_urls
 
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(PodMessage)
 
 
-def encoded(message: PodMessage) -> bytes:
+def encode_message(message: PodMessage) -> bytes:
     """A message as bytes."""
     return _ENCODER.encode(message)
 
@@ -130,102 +130,104 @@ def read_message(body: bytes) -> PodMessage:
     return _DECODER.decode(body)
 
 
-class Outbox:
+class PodOutbox:
     """One pod's messages to all others."""
 
-    def __init__(self, journal: Journal, others: Iterable[int], name_of: Callable[[int], str]) -> None:
+    def __init__(self, journal: FrontierJournal, others: Iterable[int], name_of: Callable[[int], str]) -> None:
         self._journal = journal
-        self._name_of = name_of
-        self._numbers = {pod: int(journal.meta(f"sent:{pod}") or 0) for pod in others}
-        self._committed = dict(self._numbers)
-        self._pending: dict[int, PodMessage] = {}
-        self._links: dict[tuple[int, int], int] = {}  # URLs in each message of this process, by pod and number
-        self._acknowledged = {pod: self._before_first(pod) for pod in self._numbers}
-        self._safe = {pod: int(journal.meta(f"safe:{pod}") or 0) for pod in self._numbers}  # on the other pods' disks
+        self._crawl_name_of = name_of
+        self._last_numbers = {pod: int(journal.meta(f"sent:{pod}") or 0) for pod in others}
+        self._committed = dict(self._last_numbers)
+        self._pending_messages: dict[int, PodMessage] = {}
+        self._link_counts: dict[tuple[int, int], int] = {}  # URLs in each message of this process, by pod and number
+        self._acknowledged_numbers = {pod: self._number_before_first(pod) for pod in self._last_numbers}
+        self._safe_numbers = {
+            pod: int(journal.meta(f"safe:{pod}") or 0) for pod in self._last_numbers
+        }  # on the other pods' disks
 
     @property
-    def waiting(self) -> int:
+    def unacknowledged_messages(self) -> int:
         """How many messages other pods have not acknowledged."""
-        return sum(number - self._acknowledged[pod] for pod, number in self._numbers.items())
+        return sum(number - self._acknowledged_numbers[pod] for pod, number in self._last_numbers.items())
 
     @property
-    def sent(self) -> int:
+    def sent_messages(self) -> int:
         """The last numbers to all pods, added up."""
-        return sum(self._numbers.values())
+        return sum(self._last_numbers.values())
 
-    def add(self, pod: int, crawl: int, one: Found) -> None:
+    def add_url(self, pod: int, crawl: int, one: Found) -> None:
         """Adds a URL for another pod."""
-        self._message(pod, crawl).add(crawl, one)
+        self._message_for(pod, crawl).add(crawl, one)
 
     def add_links(self, pod: int, links: LinkMessage) -> None:
         """Adds links of one page for another pod."""
-        self._message(pod, links.crawl).links.append(links)
+        self._message_for(pod, links.crawl).links.append(links)
 
     def add_scope(self, crawl: int, url: str) -> None:
         """Extends the scope in all pods from now on."""
-        for pod in self._numbers:
-            self._message(pod, crawl).scopes.append((crawl, url))
+        for pod in self._last_numbers:
+            self._message_for(pod, crawl).scopes.append((crawl, url))
 
     def add_robots(self, pod: int, notice: RobotsNotice) -> None:
         """Sends a robots.txt to the origin's pod."""
-        self._message(pod).robots.append(notice)
+        self._message_for(pod).robots.append(notice)
 
-    def jump(self) -> None:
+    def skip_used_numbers(self) -> None:
         """Skips the numbers that may have been used before a power cut; an empty message announces the new ones."""
-        for pod in self._numbers:
-            self._numbers[pod] += JUMP
-            self._acknowledged[pod] += JUMP
-            self._message(pod)
+        for pod in self._last_numbers:
+            self._last_numbers[pod] += NUMBERS_SKIPPED
+            self._acknowledged_numbers[pod] += NUMBERS_SKIPPED
+            self._message_for(pod)
 
-    def flush(self) -> None:
+    def flush_messages(self) -> None:
         """Encodes the collected messages; the journal's next commit writes them."""
-        for pod, message in self._pending.items():
-            number = self._numbers[pod] = self._numbers[pod] + 1
-            self._links[pod, number] = sum(len(links.urls) for links in message.links) + len(message.special_urls)
-            self._journal.put("outbox", (pod, number), encoded(message))
+        for pod, message in self._pending_messages.items():
+            number = self._last_numbers[pod] = self._last_numbers[pod] + 1
+            self._link_counts[pod, number] = sum(len(links.urls) for links in message.links) + len(message.special_urls)
+            self._journal.put("outbox", (pod, number), encode_message(message))
             self._journal.put_meta(f"sent:{pod}", number)
-        self._pending.clear()
+        self._pending_messages.clear()
 
-    def committed(self) -> None:
+    def note_commit(self) -> None:
         """Flushed messages are in the journal, and may be sent."""
-        self._committed.update(self._numbers)
+        self._committed.update(self._last_numbers)
 
-    def next(self, pod: int, after: int) -> tuple[int, bytes] | None:
+    def next_message(self, pod: int, after: int) -> tuple[int, bytes] | None:
         """The next message to a pod, with its number."""
-        return self._journal.message(pod, after) if after < self._committed[pod] else None
+        return self._journal.next_message(pod, after) if after < self._committed[pod] else None
 
     def links_in(self, pod: int, number: int) -> int:
         """How many URLs a message carries; 0 for one of an earlier process. Valid once."""
-        return self._links.pop((pod, number), 0)
+        return self._link_counts.pop((pod, number), 0)
 
-    def acknowledged(self, pod: int, number: int) -> None:
+    def acknowledge_message(self, pod: int, number: int) -> None:
         """A pod has everything up to this number on its disk."""
-        self._journal.sent(pod, number)
-        self._acknowledged[pod] = max(self._acknowledged[pod], number)
-        self._safe[pod] = max(self._safe[pod], number)
-        self._journal.put_meta(f"safe:{pod}", self._safe[pod])
+        self._journal.drop_messages(pod, number)
+        self._acknowledged_numbers[pod] = max(self._acknowledged_numbers[pod], number)
+        self._safe_numbers[pod] = max(self._safe_numbers[pod], number)
+        self._journal.put_meta(f"safe:{pod}", self._safe_numbers[pod])
 
     def has_lost(self, pod: int, received: int) -> bool:
         """Whether a pod that has received messages up to this number once had more of them on its disk."""
-        return received < self._safe[pod]
+        return received < self._safe_numbers[pod]
 
-    def _before_first(self, pod: int) -> int:
-        first = self._journal.message(pod, 0)
-        return first[0] - 1 if first else self._numbers[pod]
+    def _number_before_first(self, pod: int) -> int:
+        first = self._journal.next_message(pod, 0)
+        return first[0] - 1 if first else self._last_numbers[pod]
 
-    def _message(self, pod: int, crawl: int = 0) -> PodMessage:
-        message = self._pending.get(pod)
+    def _message_for(self, pod: int, crawl: int = 0) -> PodMessage:
+        message = self._pending_messages.get(pod)
         if message is None:
-            message = self._pending[pod] = PodMessage([], [], [], [], {})
+            message = self._pending_messages[pod] = PodMessage([], [], [], [], {})
         if crawl and crawl not in message.names:
-            message.names[crawl] = self._name_of(crawl)
+            message.names[crawl] = self._crawl_name_of(crawl)
         return message
 
 
-class RecentlySent:
+class RecentlySentUrls:
     """The URLs that were sent recently: between half a million and a million of them."""
 
-    def __init__(self, limit: int = REMEMBERED) -> None:
+    def __init__(self, limit: int = REMEMBERED_URLS) -> None:
         self._limit = limit
         self._newer, self._older = SeenSet(1), SeenSet(1)
 

@@ -22,21 +22,21 @@ from weft.telemetry import Log
 if TYPE_CHECKING:
     from weft.frontier.scheduling.sites import Site
 
-SLOWEST_S = 60.0
+MOST_EXTRA_DELAY_S = 60.0
 LONGEST_BACKOFF_S = 60.0  # between two tries of a request that has failed
 LONGEST_SILENCE_S = 86400.0  # for which an address is not asked, however long its Retry-After
 UNREACHABLE_S = 600.0  # until an unreachable robots.txt is requested again
-LONG_WAIT = 10  # of its own delays, after which a crawl is next at a site that several want
+LONG_WAIT_IN_DELAYS = 10  # of its own delays, after which a crawl is next at a site that several want
 _NEVER = float("-inf")
-EASE_AFTER = 20  # good answers in a row after which a slowed site's extra delay is halved
+EASED_AFTER_ANSWERS = 20  # good answers in a row after which a slowed site's extra delay is halved
 SLOW_S = 2.0  # a site that takes longer to answer is slow
 LAG_S = 1.0  # answers faster than this never count as late, whatever the site's usual time
-LAG_TIMES = 3.0  # times its usual time, from which on a site counts as slowed down
+LAG_FACTOR = 3.0  # times its usual time, from which on a site counts as slowed down
 _MOST_BREAKERS = 200  # of a clock
 _RECENT, _USUAL = 1 / 4, 1 / 64  # the weights of the last answer in the two averages
 log = Log("weft.frontier.politeness")
 # Log lines about sites: event → message, and the field that its number goes into. All frontiers log the same.
-CHANGES = {
+SITE_EVENTS = {
     "slowed": ("site slowed", "delay_s"),
     "eased": ("site eased", "delay_s"),
     "opened": ("breaker opened", "reset_s"),
@@ -48,9 +48,9 @@ CHANGES = {
 
 
 def log_change(what: str, site: str, number: float) -> None:
-    """Logs an event of a site; one that is not in CHANGES is not logged."""
-    if what in CHANGES:
-        message, field = CHANGES[what]
+    """Logs an event of a site; one that is not in SITE_EVENTS is not logged."""
+    if what in SITE_EVENTS:
+        message, field = SITE_EVENTS[what]
         reason = {"reason": what} if field == "urls" else {}
         log.info(message, site=site, **reason, **{field: number})
 
@@ -145,12 +145,13 @@ class PolitenessClock:
     def due_for(self, section: PolitenessSection) -> float:
         """When a crawl with these settings may ask: its delay counts from the end of the last request, or from the
         start where it may have several in flight."""
-        last = self.last_end if self.places(section) == 1 else self.last_start
-        return max(self.due, last + self.delay_s(section))
+        last = self.last_end if self.forced_single or section.places == 1 else self.last_start
+        due = last + self.delay_s(section)
+        return due if due > self.due else self.due
 
     def has_room(self, section: PolitenessSection) -> bool:
         """Whether it has a free slot."""
-        return self.active < self.places(section)
+        return self.active < (1 if self.forced_single else section.places)
 
     def breaker(self, name: str) -> Breaker | None:
         """A breaker by its name; None if nothing has failed."""
@@ -182,8 +183,8 @@ class PolitenessClock:
             self.usual_s = seconds
         self.usual_s += _USUAL * (seconds - self.usual_s)
         self.recent_s = seconds if self.recent_s < 0.0 else self.recent_s + _RECENT * (seconds - self.recent_s)
-        lags = self.recent_s > LAG_S and self.recent_s > LAG_TIMES * self.usual_s
-        lag_s = min(SLOWEST_S, self.recent_s) if lags else 0.0
+        lags = self.recent_s > LAG_S and self.recent_s > LAG_FACTOR * self.usual_s
+        lag_s = min(MOST_EXTRA_DELAY_S, self.recent_s) if lags else 0.0
         if lag_s < self.lag_s:
             self.due = max(self.due, self.due_for(section))  # the shorter delay counts from the next request on
         self.lag_s = lag_s
@@ -195,7 +196,7 @@ class PolitenessClock:
         self.good = 0
         self.forced_single = True
         self.in_trouble = in_trouble
-        self.extra_s = min(SLOWEST_S, max(2 * self.delay_s(section), 1.0))
+        self.extra_s = min(MOST_EXTRA_DELAY_S, max(2 * self.delay_s(section), 1.0))
         # A longer one is not waited for: queued URLs are rejected. If it were kept, the site would never be asked
         # again.
         asked_s = min(retry_after_s or 0.0, section.max_retry_after_s)
@@ -211,7 +212,7 @@ class PolitenessClock:
                 self.breakers.pop(name, None)
                 self.breakers = self.breakers or None
             self.good += 1
-            if self.extra_s and (self.in_trouble or self.good % EASE_AFTER == 0):
+            if self.extra_s and (self.in_trouble or self.good % EASED_AFTER_ANSWERS == 0):
                 self.due = max(self.due, self.due_for(section))  # the shorter delay counts from the next request on
                 times = 4 if self.in_trouble else 2
                 self.extra_s = self.extra_s / times if self.extra_s > times * section.delay_s else 0.0

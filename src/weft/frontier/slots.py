@@ -13,14 +13,20 @@ from weft.frontier.politeness import Responsiveness
 _NO_LIMIT = 1 << 60
 # The order of turns while several classes have a site due: responsive sites come first, the others are not starved. The
 # turns of redis/lua/claim.lua are the same.
-TURNS = (Responsiveness.FINE, Responsiveness.FINE, Responsiveness.UNKNOWN, Responsiveness.FINE, Responsiveness.SLOW)
+CLASS_TURNS = (
+    Responsiveness.FINE,
+    Responsiveness.FINE,
+    Responsiveness.UNKNOWN,
+    Responsiveness.FINE,
+    Responsiveness.SLOW,
+)
 
 
 class ClassSlots:
     """The slots of each class."""
 
     def __init__(self) -> None:
-        self.out = [0] * len(Responsiveness)
+        self.out_by_class = [0] * len(Responsiveness)
         self._most = [_NO_LIMIT] * len(Responsiveness)
 
     def limit(self, slots: Slots | None) -> None:
@@ -35,12 +41,12 @@ class ClassSlots:
 
     def has_room(self, rank: int) -> bool:
         """Whether another request to a site of a class may go out."""
-        return self.out[rank] < self._most[rank]
+        return self.out_by_class[rank] < self._most[rank]
 
-    def room(self, rank: int) -> int:
+    def free_slots(self, rank: int) -> int:
         """How many more requests to a class may be started."""
-        return max(0, self._most[rank] - self.out[rank])
+        return max(0, self._most[rank] - self.out_by_class[rank])
 
-    def with_room(self) -> list[int]:
+    def classes_with_room(self) -> list[int]:
         """The classes that have a free slot."""
-        return [rank for rank in Responsiveness if self.out[rank] < self._most[rank]]
+        return [rank for rank in Responsiveness if self.out_by_class[rank] < self._most[rank]]

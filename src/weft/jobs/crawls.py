@@ -124,7 +124,7 @@ def check_rendering(spec: TaskSpec, config: ServiceConfig) -> None:
             why = "this service runs no scripts of its callers (`allow_scripts`)"
         if why:
             raise BadInput(f"render_options.actions: action {number}: {why}")
-    if trouble := browser_trouble(config.fetch):
+    if spec.workers != "cluster" and (trouble := browser_trouble(config.fetch)):
         raise BadInput(f"render: this service cannot render pages: {trouble}")
 
 

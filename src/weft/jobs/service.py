@@ -19,7 +19,7 @@ from weft.engine.model import Blocked
 from weft.jobs.model import JobProgress, Task, TaskSpec, waiting_text
 from weft.jobs.store.contract import Idempotency, Listing, Submitted, Totals
 from weft.scraping import ErrorClass, TaskState
-from weft.store.export.facts import iso
+from weft.store.export.facts import iso_time
 
 if TYPE_CHECKING:  # import cycle
     from weft.jobs.sites.site_service import Sites
@@ -80,7 +80,7 @@ class ScrapedResult(Struct, frozen=True, kw_only=True):
     def whole(self) -> dict[str, Any]:
         """The complete document: values of the row take precedence over those of the document."""
         own = {name: getattr(self, name) for name in ("number", "url", "status", "title", "depth")}
-        return {**self.document, **own, "fetched_at": iso(self.fetched_at)}
+        return {**self.document, **own, "fetched_at": iso_time(self.fetched_at)}
 
 
 class Failure(Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class ResultSlice(Struct, frozen=True, kw_only=True):
     next_cursor: int | None  # the same if there is more *now*; otherwise None
 
 
-class Records(Struct, frozen=True, kw_only=True):
+class RecordSlice(Struct, frozen=True, kw_only=True):
     """The WARC records of the pages that `ResultSlice` would have: gzip members, request and response of each."""
 
     data: bytes
@@ -233,7 +233,7 @@ class JobService(Protocol):
         cursor: int = 0,
         limit: int = 100,
         include_errors: bool = False,
-    ) -> Records:
+    ) -> RecordSlice:
         """The pages of `results` as they came over the wire, with credentials masked; with errors, also the error
         responses. Consecutive slices form one WARC file."""
 

@@ -20,8 +20,15 @@ from weft.errors import BadInput
 from weft.pipelines.pool.worker.item_log import safe_name
 
 PARTS = ".parts"
-_OWN = re.compile(r"shard-\d+\..*|manifest\.json")
+PARQUET = "parquet"  # the folder of Parquet shards
+_SHARD = re.compile(rf"shard-\d+\.[^/]*|{PARQUET}/shard-\d+\.[^/]*")
+_RESERVED_NAME = re.compile(rf"{_SHARD.pattern}|manifest\.json|{PARQUET}(/.*)?")
 _DIGEST_BYTES = 16
+
+
+def is_shard(name: str) -> bool:
+    """Whether a name in an output is that of a shard."""
+    return _SHARD.fullmatch(name) is not None
 
 
 class WrittenFile(msgspec.Struct, frozen=True, array_like=True):
@@ -74,7 +81,7 @@ class RunFiles:
         parts = name.split("/")
         if "\0" in name or not all(parts) or any(part.startswith(".") for part in parts):
             raise BadInput(f"{name!r} cannot be a file of the output: write a relative path without `.` and `..`")
-        if len(parts) == 1 and _OWN.fullmatch(name):
+        if _RESERVED_NAME.fullmatch(name):
             raise BadInput(f"{name!r} cannot be a file of the output: the output itself has files of that name")
         return self._folder / name
 

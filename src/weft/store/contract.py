@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.records import Row
-from weft.store.warc.warc_read import Http, WarcRecord
+from weft.store.warc.warc_read import HttpMessage, WarcRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class StoredPage:
     resources: tuple[WarcRecord, ...] = ()  # records of a browser's rendering
 
     @property
-    def http(self) -> Http | None:
+    def http(self) -> HttpMessage | None:
         """The response: headers in order with duplicates, the body as received, with its content codings."""
         return self.record.http() if self.record else None
 
@@ -36,7 +36,7 @@ class StoredPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Current:
+class CurrentContents:
     """What a crawl holds now: each URL counts once, by its current visit (see `visits`)."""
 
     urls: int

@@ -37,10 +37,10 @@ class DamagedIndex(StoreError):
     exit_code = 2
 
     def __init__(self, path: Path, detail: str) -> None:
-        super().__init__(path, f"is damaged ({detail}): {remedy(path.parent)}")
+        super().__init__(path, f"is damaged ({detail}): {rebuild_advice(path.parent)}")
 
 
-def remedy(data_dir: Path) -> str:
+def rebuild_advice(data_dir: Path) -> str:
     """The advice for an index that is damaged, missing or older than its crawl."""
     # Only the first data dir has engine.json, and `weft rebuild` needs all of them.
     is_whole = (data_dir / "engine.json").exists()
@@ -49,7 +49,7 @@ def remedy(data_dir: Path) -> str:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def convert_write_errors(path: Path) -> Iterator[None]:
     """Turns the system's and SQLite's write errors into StoreError and DiskFull."""
     try:
         with errors.writing(path):
@@ -61,7 +61,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def convert_read_errors(path: Path) -> Iterator[None]:
     """Turns SQLite's errors into StoreError and DamagedIndex."""
     try:
         yield
@@ -70,7 +70,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 # SQLITE_ERROR: a table or column is missing, because a bit of the stored layout has flipped.
-_DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_IOERR_SHORT_READ")
+_DAMAGE_ERRORS = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_IOERR_SHORT_READ")
 
 
 def store_error(path: Path, error: sqlite3.Error | UnicodeDecodeError, done: str) -> StoreError:
@@ -79,6 +79,6 @@ def store_error(path: Path, error: sqlite3.Error | UnicodeDecodeError, done: str
         return DamagedIndex(path, "its layout cannot be read")
     name = getattr(error, "sqlite_errorname", None) or ""
     # Python raises its error about text that is not UTF-8 without a code of SQLite.
-    if name.startswith(_DAMAGE) or "Could not decode to UTF-8" in str(error):
+    if name.startswith(_DAMAGE_ERRORS) or "Could not decode to UTF-8" in str(error):
         return DamagedIndex(path, str(error))
     return StoreError(path, f"cannot be {done}: {error}")

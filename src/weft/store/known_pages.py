@@ -16,7 +16,7 @@ from weft import urls
 from weft.records import Row
 from weft.store.index import schema
 from weft.store.index.query import IndexReader
-from weft.store.warc.heads import Heads
+from weft.store.warc.heads import ResponseHeads
 
 
 class KnownPage(NamedTuple):
@@ -26,19 +26,19 @@ class KnownPage(NamedTuple):
     head: bytes
 
 
-class _Before:
+class _IndexBefore:
     """An index as it was when the recrawl began."""
 
     def __init__(self, index: IndexReader) -> None:
         self._index = index
         self._late: dict[int, list[int]] = {}  # positions by hash, of rows that have no keys
-        for hash_, seq in index.unfolded():
+        for hash_, seq in index.rows_without_keys():
             self._late.setdefault(hash_, []).append(seq)
 
     def rows(self, hashes: Sequence[int]) -> list[Row]:
         """The rows of URLs with these hashes."""
         late = [seq for hash_ in hashes for seq in self._late.get(hash_, ())] if self._late else []
-        return self._index.by_hash(hashes, late)
+        return self._index.rows_of_hashes(hashes, late)
 
 
 class KnownPages:
@@ -47,20 +47,20 @@ class KnownPages:
     def __init__(self, data_dirs: Sequence[Path], indexes: Iterable[Iterable[IndexReader]]) -> None:
         """`indexes`: those of each data dir."""
         self._data_dirs = data_dirs
-        self._before = [[_Before(index) for index in some] for some in indexes]
-        self._heads = Heads(self._warc_path)
+        self._indexes_before = [[_IndexBefore(index) for index in some] for some in indexes]
+        self._heads = ResponseHeads(self._warc_path)
 
     def find(self, wanted: Iterable[str], crawl: int = 0) -> dict[str, KnownPage]:
         """The known pages among these URLs, with the latest whole copy of each."""
         places: dict[int, dict[int, str]] = {}
         for url in wanted:
             places.setdefault(urls.data_dir_of(url, len(self._data_dirs)), {})[schema.url_hash(url)] = url
-        found = dict[str, KnownPage]()
+        known_pages = dict[str, KnownPage]()
         for place, by_hash in places.items():
-            for row in self._latest(place, by_hash, crawl):
-                if (head := self._heads.get(row)) is not None:
-                    found[row.url] = KnownPage(row, head)
-        return found
+            for row in self._latest_rows(place, by_hash, crawl):
+                if (head := self._heads.head_of(row)) is not None:
+                    known_pages[row.url] = KnownPage(row, head)
+        return known_pages
 
     def close(self) -> None:
         """Closes the WARC files."""
@@ -69,15 +69,15 @@ class KnownPages:
     def _warc_path(self, row: Row) -> Path:
         return self._data_dirs[urls.data_dir_of(row.url, len(self._data_dirs))] / "warc" / row.warc_file
 
-    def _latest(self, place: int, by_hash: dict[int, str], crawl: int) -> Iterable[Row]:
+    def _latest_rows(self, place: int, by_hash: dict[int, str], crawl: int) -> Iterable[Row]:
         latest: dict[str, Row] = {}
         wanted = set(by_hash.values())
-        for row in (row for before in self._before[place] for row in before.rows([*by_hash])):
+        for row in (row for before in self._indexes_before[place] for row in before.rows([*by_hash])):
             if row.url not in wanted or not row.warc_file or not 200 <= row.status < 300 or not row.is_whole:
                 continue
-            if crawl in (row.crawl, 0) and (row.url not in latest or _when(row) > _when(latest[row.url])):
+            if crawl in (row.crawl, 0) and (row.url not in latest or _visit_order(row) > _visit_order(latest[row.url])):
                 latest[row.url] = row
         return latest.values()
 
 
-_when = attrgetter("fetched_at", "item")
+_visit_order = attrgetter("fetched_at", "item")

@@ -23,18 +23,18 @@ from weft import urls
 from weft.alive import Alive, silent
 from weft.errors import BadInput
 from weft.records import FetchResult, PastVisit, Row, RowOutput
-from weft.store.contract import Current, Stats, StoredPage
+from weft.store.contract import CurrentContents, Stats, StoredPage
 from weft.store.corpus import Corpus
-from weft.store.errors import remedy
+from weft.store.errors import rebuild_advice
 from weft.store.index import schema
-from weft.store.index.index_writer import Change, RowNumbers, SlotIndex
-from weft.store.index.query import EVERY, Where
+from weft.store.index.index_writer import CrawlChange, RowNumbers, SlotIndex
+from weft.store.index.query import EVERY_ROW, RowFilter
 from weft.store.index.visits import Visit
 from weft.store.known_pages import KnownPages
-from weft.store.repair.after_crash import Tail
-from weft.store.shard import Files, Shard
+from weft.store.repair.after_crash import UnindexedTail
+from weft.store.shard import SlotFiles, StoreShard
 from weft.store.warc import warc_file
-from weft.store.warc.row_field import field
+from weft.store.warc.row_field import row_header
 from weft.store.warc.warc_records import CONFORMS_TO, PageRecords, RecordMaker, payload_digest
 
 
@@ -45,7 +45,7 @@ class PageStore:
     has returned `batch + 1` or more; what is added between `write` and `commit` is committed one batch later.
     """
 
-    def __init__(self, data_dirs: Sequence[Path], shards: list[Shard], maker: RecordMaker, alive: Alive) -> None:
+    def __init__(self, data_dirs: Sequence[Path], shards: list[StoreShard], maker: RecordMaker, alive: Alive) -> None:
         """Use `open`."""
         self._shards = shards
         self._maker = maker
@@ -89,22 +89,22 @@ class PageStore:
             raise BadInput("a page store needs at least one data dir")
         maker = RecordMaker()
         if read_only:
-            return cls._reading(folders, maker, is_checked, alive)
+            return cls._open_for_reading(folders, maker, is_checked, alive)
         warc_file.check_slot(slot)
-        _refuse_missing([schema.path_of(folder, slot) for folder in folders], acknowledged)
-        names = (warc_file.name_of(crawl_id, slot, serial) for serial in count(_next_serial(folders)))
-        files = Files(maker, _info(crawl_id, software, user_agent, robots), names, rotate_bytes)
-        shards: list[Shard] = []
+        _refuse_missing([schema.index_path(folder, slot) for folder in folders], acknowledged)
+        names = (warc_file.warc_name(crawl_id, slot, serial) for serial in count(_next_serial(folders)))
+        files = SlotFiles(maker, _warcinfo_fields(crawl_id, software, user_agent, robots), names, rotate_bytes)
+        shards: list[StoreShard] = []
         numbers = RowNumbers()
         try:
             for place, folder in enumerate(folders):
                 facts = {"crawl_id": crawl_id, "data_dirs": len(folders), "data_dir": place}
-                shards.append(Shard(folder, slot, facts, files, step, numbers, alive))
+                shards.append(StoreShard(folder, slot, facts, files, step, numbers, alive))
             store = cls(folders, shards, maker, alive)
             store._numbers = numbers
             store._keeps_warc, store.keeps_text = "warc" in keep, "text" in keep
             on_disk = [warc_file.files_of(folder / "warc", crawl_id, slot) for folder in folders]
-            store._recover(on_disk, acknowledged, is_done)
+            store._repair_shards(on_disk, acknowledged, is_done)
             return store
         except BaseException:
             for shard in shards:
@@ -112,10 +112,10 @@ class PageStore:
             raise
 
     @classmethod
-    def _reading(cls, folders: list[Path], maker: RecordMaker, is_checked: bool, alive: Alive) -> PageStore:
+    def _open_for_reading(cls, folders: list[Path], maker: RecordMaker, is_checked: bool, alive: Alive) -> PageStore:
         store = cls(folders, [], maker, alive)
         if not is_checked:
-            store._corpus.check()
+            store._corpus.check_is_whole()
         if store._corpus.is_empty():
             raise BadInput(f"{folders[0]} holds no crawl: there is no index in it")
         return store
@@ -143,22 +143,22 @@ class PageStore:
                 response_id, rendered = self._maker.rendered(row.url, result.rendered, row.fetched_at)
                 row = msgspec.structs.replace(row, rendered=len(rendered))
             page = self._maker.page(
-                result, truncated, at=row.fetched_at, named=field(row), response_id=response_id, rendered=rendered
+                result, truncated, at=row.fetched_at, named=row_header(row), response_id=response_id, rendered=rendered
             )
         else:
-            page = self._maker.note(row.url, row.fetched_at, field(row))
+            page = self._maker.note(row.url, row.fetched_at, row_header(row))
         if output is not None and page is not None and (page.response or page.note):
             page.output = self._maker.output(row, output)
-        self._shard(row.url).add(row, page, text if self.keeps_text else None, output)
+        self._shard_of(row.url).add(row, page, text if self.keeps_text else None, output)
 
     def add_revisit(self, row: Row, result: FetchResult, *, of_date: float, not_modified: bool = False) -> None:
         """Adds a page that has not changed since `of_date`: a record that refers to the copy stored then."""
         if self._keeps_warc:
-            named = field(row)
+            named = row_header(row)
             page = self._maker.revisit(result, row.digest, of_date, not_modified, at=row.fetched_at, named=named)
         else:
             page = PageRecords(b"", b"", row.digest)
-        self._shard(row.url).add(row, page)
+        self._shard_of(row.url).add(row, page)
 
     def forget(self, items: Collection[int]) -> list[Row]:
         """Drops added rows of these items that are not written yet, and returns the rows; none reaches a file."""
@@ -195,28 +195,32 @@ class PageStore:
             for shard in self._shards:
                 shard.index.flush()
 
-    def repair(self) -> list[Row]:
+    def lost_pages_to_refetch(self) -> list[Row]:
         """The rows whose bytes are gone, found when the store was opened or by a rebuild: to be fetched again.
 
         A URL of which a whole page is there all the same is not among them. They are given until `readmitted`, in the
         order of their items.
         """
-        return [row for row in self._lost() if not any(_is_good(one, row) for one in self.for_url(row.url, row.crawl))]
+        return [
+            row
+            for row in self._lost_rows()
+            if not any(_is_whole_page(one, row) for one in self.rows_of_url(row.url, row.crawl))
+        ]
 
     def lost_name(self) -> str:
         """A name for all lost pages: the caller that queues them recognises them by it after a crash before
         `readmitted`.
         """
-        return sha256(b"".join(b"%d " % row.item for row in self._lost())).hexdigest()[:32]
+        return sha256(b"".join(b"%d " % row.item for row in self._lost_rows())).hexdigest()[:32]
 
-    def readmitted(self) -> None:
+    def forget_repaired(self) -> None:
         """The rows that `repair` returned are queued again, durably: they are not returned any more."""
         for shard in self._shards:
-            shard.index.forget_lost()
+            shard.index.delete_lost_rows()
 
     # ── the crawls of an engine ────────────────────────────────────────────────────────────────────────────────────
 
-    def change(self, change: Change) -> None:
+    def change(self, change: CrawlChange) -> None:
         """Writes a crawl's new record with the next commit; a new state gets the crawl's next number."""
         self._shards[0].change(change)
 
@@ -224,7 +228,7 @@ class PageStore:
         """The stored crawls: number, name and record."""
         if self._shards:
             return self._shards[0].index.crawls()
-        return [found for index in self._corpus.indexes() for found in index.crawls()]
+        return [crawl for index in self._corpus.indexes() for crawl in index.crawls()]
 
     def crawl(self, number: int) -> tuple[str, bytes] | None:
         """The name and record of a stored crawl."""
@@ -252,11 +256,7 @@ class PageStore:
 
     def last_number(self, crawl: int) -> int:
         """The number of a crawl's last row or change of state, as committed."""
-        return self._numbers.last(crawl)
-
-    def forget_crawl(self, crawl: int, at_most: int = 500) -> bool:
-        """Deletes a part of a crawl's data; True when nothing is left of it."""
-        return self.forget_crawls([crawl], at_most)
+        return self._numbers.last_number(crawl)
 
     def forget_crawls(self, crawls: Sequence[int], at_most: int = 500) -> bool:
         """Deletes a part of the data of several crawls in a few transactions, which are most of the cost of a small
@@ -266,13 +266,13 @@ class PageStore:
 
     def numbered(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
         """A crawl's rows after a number, in the order of their numbers."""
-        return self.happened(crawl, after, limit)[0]
+        return self.rows_and_changes(crawl, after, limit)[0]
 
     def changes(self, crawl: int, after: int, limit: int) -> list[tuple[int, float, str, str]]:
         """A crawl's changes of state after a number: number, time, state, reason."""
-        return self.happened(crawl, after, limit)[1]
+        return self.rows_and_changes(crawl, after, limit)[1]
 
-    def happened(
+    def rows_and_changes(
         self, crawl: int, after: int, limit: int
     ) -> tuple[list[tuple[int, Row]], list[tuple[int, float, str, str]]]:
         """A crawl's rows and its changes of state after a number, at most `limit` of each, consistent with each
@@ -280,7 +280,7 @@ class PageStore:
         """
         rows, changes = list[tuple[int, Row]](), list[tuple[int, float, str, str]]()
         for index in self._corpus.indexes():
-            some, others = index.happened(crawl, after, limit)
+            some, others = index.rows_and_changes(crawl, after, limit)
             rows += some
             changes += others
         return sorted(rows, key=itemgetter(0))[:limit], sorted(changes)[:limit]
@@ -320,8 +320,8 @@ class PageStore:
 
     def batches(self, after: int, limit: int) -> list[tuple[int, int, int, int]]:
         """The commits after a batch, of all crawls: batch, position in it, crawl and number, in order."""
-        found = [entry for index in self._corpus.indexes() for entry in index.batches(after, limit)]
-        return sorted(found)
+        entries = [entry for index in self._corpus.indexes() for entry in index.batches(after, limit)]
+        return sorted(entries)
 
     def verify(self) -> Iterator[int]:
         """Checks all rows of this slot, in pieces of some milliseconds: yields how many rows each had. DamagedIndex if
@@ -331,7 +331,7 @@ class PageStore:
 
     def items_since(self, batch: int) -> list[int]:
         """The items that this slot has committed after a batch, in order: the frontier may lack their ends."""
-        return sorted(item for shard in self._shards for item in shard.index.since(batch))
+        return sorted(item for shard in self._shards for item in shard.index.items_since(batch))
 
     def close(self) -> None:
         """Writes, commits and syncs what is left, and releases the slot."""
@@ -353,17 +353,17 @@ class PageStore:
                 shard.close()
             self._shards = []
 
-    def get(self, url: str, crawl: int = 0) -> StoredPage | None:
+    def latest_page(self, url: str, crawl: int = 0) -> StoredPage | None:
         """The latest stored page of a URL, or its latest row where no response was ever stored."""
-        return self._corpus.get(url, crawl)
+        return self._corpus.latest_page(url, crawl)
 
     def row_of(self, url: str, crawl: int = 0) -> Row | None:
         """The row of the page that `get` returns; the page itself is not read."""
         return self._corpus.row_of(url, crawl)
 
-    def for_url(self, url: str, crawl: int = 0) -> list[Row]:
+    def rows_of_url(self, url: str, crawl: int = 0) -> list[Row]:
         """Every row of a URL, oldest first."""
-        return self._corpus.for_url(url, crawl)
+        return self._corpus.rows_of_url(url, crawl)
 
     def with_visits(self, rows: Iterable[Row]) -> Iterator[tuple[Row, list[Visit]]]:
         """Rows, each with all visits of its URL, oldest first."""
@@ -383,13 +383,13 @@ class PageStore:
         """How many items a user's code has produced."""
         return self._corpus.items_made(crawl)
 
-    def known(self) -> KnownPages:
+    def known_pages(self) -> KnownPages:
         """The pages that are stored now, for a recrawl."""
-        return self._corpus.known()
+        return self._corpus.known_pages()
 
-    def read(self, row: Row) -> StoredPage:
+    def read_page(self, row: Row) -> StoredPage:
         """The page of a row."""
-        return self._corpus.read(row)
+        return self._corpus.read_page(row)
 
     def warc_path(self, row: Row) -> Path:
         """The WARC file of a row's record."""
@@ -411,7 +411,7 @@ class PageStore:
             yield from (row for _, row in some)
             after = some[-1][0]
 
-    def rows(self, where: Where = EVERY) -> Iterator[Row]:
+    def rows(self, where: RowFilter = EVERY_ROW) -> Iterator[Row]:
         """Rows in the order of their items, in constant memory."""
         return self._corpus.rows(where)
 
@@ -435,7 +435,7 @@ class PageStore:
         """The totals of the crawl, or of the slots whose names begin with `slots` (`pod1-`)."""
         return self._corpus.stats(top, slots, crawl)
 
-    def current(self, top: int = 0, crawl: int = 0) -> Current:
+    def current(self, top: int = 0, crawl: int = 0) -> CurrentContents:
         """The current contents of one crawl, or all: each URL of a crawl counted once; `top` hosts with the
         most pages.
         """
@@ -445,34 +445,36 @@ class PageStore:
         """How many rows there are of each status and error; with a depth, of those found there (0: seeds)."""
         return self._corpus.kinds(depth)
 
-    def _lost(self) -> list[Row]:
-        found = (row for shard in self._shards for row in shard.index.lost())
-        return sorted(found, key=lambda row: row.item)
+    def _lost_rows(self) -> list[Row]:
+        rows = (row for shard in self._shards for row in shard.index.lost_rows())
+        return sorted(rows, key=lambda row: row.item)
 
-    def _shard(self, url: str) -> Shard:
+    def _shard_of(self, url: str) -> StoreShard:
         if len(self._shards) == 1:
             return self._shards[0]
         return self._shards[urls.data_dir_of(url, len(self._shards))]
 
-    def _recover(self, on_disk: list[list[str]], acknowledged: int, is_done: Callable[[int], bool] | None) -> None:
+    def _repair_shards(
+        self, on_disk: list[list[str]], acknowledged: int, is_done: Callable[[int], bool] | None
+    ) -> None:
         indexes = [shard.index for shard in self._shards]
-        behind = _behind(indexes, acknowledged)
+        behind = _indexes_behind(indexes, acknowledged)
         if behind and is_done is None:
-            raise _is_older(behind[0])
-        self._attempts = self.batch = max(acknowledged, *(index.number("batch") for index in indexes))
-        durable = max(index.number("durable") for index in indexes)
-        tail = None if is_done is None else Tail(is_done, self._next_batch)
+            raise _older_index_error(behind[0])
+        self._attempts = self.batch = max(acknowledged, *(index.meta_number("batch") for index in indexes))
+        durable = max(index.meta_number("durable") for index in indexes)
+        tail = None if is_done is None else UnindexedTail(is_done, self._next_batch)
         for shard, names in zip(self._shards, on_disk, strict=True):
             # An index that has every acknowledged batch has the row of every finished item.
-            may_be_behind = shard.index.number("batch") < acknowledged
+            may_be_behind = shard.index.meta_number("batch") < acknowledged
             if may_be_behind:
                 shard.index.may_come_again(0, -1)  # its notes may be lost, too
             back = shard.repair(durable, names, tail if may_be_behind else None)
             if shard.index in behind and not back:
-                raise _is_older(shard.index)
+                raise _older_index_error(shard.index)
             self.read_back += back
         for index in indexes:
-            index.begin(self.batch)
+            index.begin_at_batch(self.batch)
         self.sync()
 
     def _next_batch(self) -> int:
@@ -480,36 +482,38 @@ class PageStore:
         return self.batch
 
 
-def _is_good(row: Row, lost: Row) -> bool:
+def _is_whole_page(row: Row, lost: Row) -> bool:
     is_same = row.request == lost.request
     return is_same and bool(row.warc_file) and 200 <= row.status < 300 and row.is_whole
 
 
-def _behind(indexes: list[SlotIndex], acknowledged: int) -> list[SlotIndex]:
+def _indexes_behind(indexes: list[SlotIndex], acknowledged: int) -> list[SlotIndex]:
     """The indexes that have lost rows: they end before a batch that was on the disk in every data dir."""
     if any(index.is_rebuilt() for index in indexes):
         return []
-    return [index for index in indexes if index.number("batch") < acknowledged]
+    return [index for index in indexes if index.meta_number("batch") < acknowledged]
 
 
-def _is_older(index: SlotIndex) -> BadInput:
-    return BadInput(f"{index.path} is older than the crawl, it has lost rows: {remedy(index.path.parent)}")
+def _older_index_error(index: SlotIndex) -> BadInput:
+    return BadInput(f"{index.path} is older than the crawl, it has lost rows: {rebuild_advice(index.path.parent)}")
 
 
 def _refuse_missing(paths: list[Path], acknowledged: int) -> None:
     """Checks, before any file is created, that every data dir has an index if the crawl has committed something."""
     for path in paths if acknowledged else ():
         if not path.exists() or not path.stat().st_size:
-            raise BadInput(f"{path} is missing or empty, though the crawl has stored rows: {remedy(path.parent)}")
+            raise BadInput(
+                f"{path} is missing or empty, though the crawl has stored rows: {rebuild_advice(path.parent)}"
+            )
 
 
 def _next_serial(folders: list[Path]) -> int:
     """A serial after every existing file, in all data dirs: a name is used once."""
     there = (name for folder in folders for name in warc_file.files_in(folder / "warc"))
-    return 1 + max(map(warc_file.serial_of, there), default=-1)
+    return 1 + max(map(warc_file.warc_serial, there), default=-1)
 
 
-def _info(crawl_id: str, software: str, user_agent: str, robots: str) -> dict[str, str]:
+def _warcinfo_fields(crawl_id: str, software: str, user_agent: str, robots: str) -> dict[str, str]:
     return {
         "software": software,
         "format": "WARC File Format 1.1",

@@ -22,24 +22,24 @@ from weft.errors import BadInput, Busy
 from weft.files import sync_folder, try_lock
 from weft.records import Row, RowOutput
 from weft.removal import Trash
-from weft.store.errors import remedy
+from weft.store.errors import rebuild_advice
 from weft.store.index import schema
-from weft.store.index.index_writer import Change, FileState, RowNumbers, SlotIndex
+from weft.store.index.index_writer import CrawlChange, FileState, RowNumbers, SlotIndex
 from weft.store.index.schema import values_of
-from weft.store.repair.after_crash import Tail, repair
-from weft.store.text import FOLDER, TextFiles, sync_file_system
+from weft.store.repair.after_crash import UnindexedTail, repair_files
+from weft.store.text import TEXT_FOLDER, TextFiles, sync_file_system
 from weft.store.warc.members import LargeMember
 from weft.store.warc.warc_file import WarcFile
 from weft.store.warc.warc_records import PageRecords, RecordMaker
 
-TEXT_ALONE = 0  # instead of a WARC file's number
-MOST_OPEN = 64  # WARC files: each crawl has its own
-ONE_BY_ONE = 8  # more files than this are synced with their file system, in one call
-_Pending = tuple[Row, PageRecords | None, str | None, RowOutput | None]
+TEXT_WITHOUT_RECORD = 0  # instead of a WARC file's number
+MOST_OPEN_FILES = 64  # WARC files: each crawl has its own
+SYNCED_ONE_BY_ONE = 8  # more files than this are synced with their file system, in one call
+_PendingRow = tuple[Row, PageRecords | None, str | None, RowOutput | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class SlotFiles:
     """How a slot names its WARC files: the same in all data dirs, and no name twice."""
 
     maker: RecordMaker
@@ -48,7 +48,7 @@ class Files:
     rotate_bytes: int
 
 
-class Shard:
+class StoreShard:
     """Stores pages in one data dir. One thread adds, writes and commits; `sync` may be called from another."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Shard:
         data_dir: Path,
         slot: str,
         facts: Mapping[str, object],
-        files: Files,
+        files: SlotFiles,
         step: Callable[[str], None],
         numbers: RowNumbers | None = None,
         alive: Alive = silent,
@@ -66,20 +66,20 @@ class Shard:
         self._files = files
         self._step = step
         self._texts = TextFiles(data_dir)
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, _PendingRow] = {}
         self._written: dict[int, tuple[Any, ...]] = {}
         self._outputs: dict[int, RowOutput] = {}  # of written rows
         self._grown: dict[int, FileState] = {}
-        self._changes: list[Change] = []
+        self._changes: list[CrawlChange] = []
         self._open: dict[int, WarcFile] = {}  # by crawl, the most recently used last
         self._dirty: dict[int, WarcFile] = {}  # those that were appended to since the last sync
         self._put_away: list[WarcFile] = []  # no longer appended to: `sync`, which may be using them now, closes them
         self._file_lock = threading.Lock()
         self._states: dict[int, FileState] = {}  # the files that are appended to
-        self._lock_fd = own(data_dir, slot)
+        self._lock_fd = lock_slot(data_dir, slot)
         self._trash = Trash(data_dir / "trash")
         try:
-            self.index = SlotIndex(schema.path_of(data_dir, slot), facts, numbers, alive)
+            self.index = SlotIndex(schema.index_path(data_dir, slot), facts, numbers, alive)
             sync_folder(data_dir)
         except BaseException:
             os.close(self._lock_fd)
@@ -90,7 +90,7 @@ class Shard:
         """Whether written records have no committed row yet."""
         return bool(self._written or self._changes)
 
-    def repair(self, durable: int, on_disk: Sequence[str], tail: Tail | None = None) -> int:
+    def repair(self, durable: int, on_disk: Sequence[str], tail: UnindexedTail | None = None) -> int:
         """Repairs what a crash left, and continues in the last file; `on_disk` are the names of the slot's files.
 
         Returns how many rows were restored from beyond the committed length; `tail` says which may be.
@@ -98,8 +98,10 @@ class Shard:
         files = self.index.files()
         if stray := set(on_disk) - {file.name for file in files}:
             path = self.folder / min(stray)
-            raise BadInput(f"{path} is not in the index {self.index.path.name}: {remedy(self.index.path.parent)}")
-        back = repair(self.index, self.folder, durable, tail, self._alive)
+            raise BadInput(
+                f"{path} is not in the index {self.index.path.name}: {rebuild_advice(self.index.path.parent)}"
+            )
+        back = repair_files(self.index, self.folder, durable, tail, self._alive)
         for file in self.index.files():
             self._states[file.crawl] = file
         return back
@@ -116,11 +118,11 @@ class Shard:
         """Appends the records of added rows, in one write; an item that already has a row is dropped."""
         if not self._pending:
             return
-        for item in self.index.known([*self._pending]) | (self._pending.keys() & self._written.keys()):
+        for item in self.index.items_with_rows([*self._pending]) | (self._pending.keys() & self._written.keys()):
             del self._pending[item]
         self._write_texts()
-        by_file = self._by_file()
-        self._register(by_file)
+        by_file = self._group_by_file()
+        self._register_files(by_file)
         for crawl, entries in by_file.items():
             pages = [page for _, page, _, _ in entries if page]
             chunks = [
@@ -129,40 +131,40 @@ class Shard:
                 for part in (page.request, page.output, page.response, page.rendered, page.note)
                 if part
             ]
-            self._place(crawl, entries, self._append(crawl, chunks) if chunks else 0)
+            self._place_rows(crawl, entries, self._append_chunks(crawl, chunks) if chunks else 0)
             for row, _, _, output in entries:
                 if output is not None:
                     self._outputs[row.item] = output
                 del self._pending[row.item]
         self._step("warc-written")
 
-    def _by_file(self) -> dict[int, list[_Pending]]:
+    def _group_by_file(self) -> dict[int, list[_PendingRow]]:
         """The added rows by the file of their records."""
-        found: dict[int, list[_Pending]] = {}
+        rows_by_file: dict[int, list[_PendingRow]] = {}
         for entry in self._pending.values():
-            found.setdefault(entry[0].crawl, []).append(entry)
-        return found
+            rows_by_file.setdefault(entry[0].crawl, []).append(entry)
+        return rows_by_file
 
-    def change(self, change: Change) -> None:
+    def change(self, change: CrawlChange) -> None:
         """Writes a crawl's change with the next commit."""
         self._changes.append(change)
 
     def forget_crawls(self, crawls: Sequence[int], at_most: int) -> bool:
         """Deletes a part of the data of some crawls, rows first, then their files; True when nothing is left."""
-        self._drop_pending(frozenset(crawls))
+        self._drop_pending_rows(frozenset(crawls))
         if not self.index.forget(crawls, at_most):
             self._step("rows-forgotten")
             return False
         for crawl in crawls:
             self._put_file_away(crawl)
             self._states.pop(crawl, None)
-            for folder in (self.folder / str(crawl), self.folder.parent / FOLDER / str(crawl)):
+            for folder in (self.folder / str(crawl), self.folder.parent / TEXT_FOLDER / str(crawl)):
                 self._trash.discard(folder)
         self._step("files-forgotten")
         self.index.forget_files(crawls)
         return True
 
-    def _drop_pending(self, crawls: frozenset[int]) -> None:
+    def _drop_pending_rows(self, crawls: frozenset[int]) -> None:
         for item in [item for item, (row, _, _, _) in self._pending.items() if row.crawl in crawls]:
             del self._pending[item]
         for item in [item for item, values in self._written.items() if values[2] in crawls]:
@@ -191,7 +193,7 @@ class Shard:
             dirty, put_away = list(self._dirty.values()), self._put_away
             self._dirty, self._put_away = {}, []
         try:
-            if len(dirty) > ONE_BY_ONE:
+            if len(dirty) > SYNCED_ONE_BY_ONE:
                 sync_file_system(self.folder)
             else:
                 for file in dirty:
@@ -213,7 +215,7 @@ class Shard:
         self.index.close()
         os.close(self._lock_fd)
 
-    def _append(self, crawl: int, chunks: Sequence[bytes | LargeMember]) -> int:
+    def _append_chunks(self, crawl: int, chunks: Sequence[bytes | LargeMember]) -> int:
         """Appends to a crawl's current file, and returns the offset of the chunks."""
         file = self._open.get(crawl)
         if file is None:
@@ -226,7 +228,7 @@ class Shard:
             self._dirty[id(file)] = file
         return begin
 
-    def _place(self, crawl: int, entries: Sequence[_Pending], at: int) -> None:
+    def _place_rows(self, crawl: int, entries: Sequence[_PendingRow], at: int) -> None:
         """Turns added rows into index rows, now that their offsets are known: the first record begins at `at`."""
         state = self._states.get(crawl)
         last = 0
@@ -239,7 +241,7 @@ class Shard:
                     at = last + len(page.note)
                 continue
             if not page.response:
-                self._written[item] = values_of(row, row.digest or page.digest, TEXT_ALONE, 0, 0)
+                self._written[item] = values_of(row, row.digest or page.digest, TEXT_WITHOUT_RECORD, 0, 0)
                 continue
             assert state is not None
             last = at + len(page.request) + len(page.output)
@@ -248,7 +250,7 @@ class Shard:
         if last and state is not None:
             self._states[crawl] = self._grown[state.id] = FileState(state.id, state.name, at, last, crawl)
 
-    def _register(self, crawls: Iterable[int]) -> None:
+    def _register_files(self, crawls: Iterable[int]) -> None:
         """Registers new files for crawls whose last one is full, or that have none; with one wait for the disk."""
         full = [crawl for crawl in crawls if self._is_full(self._states.get(crawl))]
         if not full:
@@ -270,7 +272,7 @@ class Shard:
         state = self._states[crawl]
         path = self.folder / state.name
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        while len(self._open) >= MOST_OPEN:
+        while len(self._open) >= MOST_OPEN_FILES:
             self._put_file_away(next(iter(self._open)))
         file = self._open[crawl] = WarcFile(path, state.length)
         self._step("warc-opened")
@@ -282,7 +284,7 @@ class Shard:
                 self._put_away.append(file)
 
 
-def own(data_dir: Path, slot: str) -> int:
+def lock_slot(data_dir: Path, slot: str) -> int:
     """Creates the folders, and locks the slot until the descriptor is closed or the process ends."""
     try:
         # Responses may be confidential; an existing folder keeps its mode.

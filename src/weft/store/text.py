@@ -12,20 +12,20 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
-from weft.store.errors import UnreadableData, writing
+from weft.store.errors import UnreadableData, convert_write_errors
 
-FOLDER = "content"
+TEXT_FOLDER = "content"
 
 
-def path_of(url: str, crawl: int) -> str:
+def text_path(url: str, crawl: int) -> str:
     """The path of a URL's text in its data dir; each crawl has a folder of its number."""
     name = sha256(url.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{FOLDER}/{crawl}/{name[:2]}/{name}.txt"
+    return f"{TEXT_FOLDER}/{crawl}/{name[:2]}/{name}.txt"
 
 
-def read(data_dir: Path, url: str, crawl: int) -> str | None:
+def read_text(data_dir: Path, url: str, crawl: int) -> str | None:
     """The text of a URL, or None if none is stored; Unreadable if it is damaged."""
-    path = data_dir / path_of(url, crawl)
+    path = data_dir / text_path(url, crawl)
     try:
         return path.read_bytes().decode()
     except (FileNotFoundError, NotADirectoryError):
@@ -45,11 +45,11 @@ class TextFiles:
 
     def write(self, url: str, text: str, crawl: int) -> None:
         """Stores a text; readers see the whole text or none."""
-        path = self._data_dir / path_of(url, crawl)
+        path = self._data_dir / text_path(url, crawl)
         # One process owns a URL at a time, so a file left under this name by a kill is overwritten by the next owner.
         temporary = path.with_suffix(".part")
         data = text.encode("utf-8", "replace")
-        with writing(path):
+        with convert_write_errors(path):
             try:
                 fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:
@@ -85,13 +85,13 @@ def sync_file_system(folder: Path) -> None:
     """Syncs the whole file system of a folder."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with writing(folder):
-            if _libc().syncfs(fd) != 0:
+        with convert_write_errors(folder):
+            if _c_library().syncfs(fd) != 0:
                 raise OSError(ctypes.get_errno(), "syncfs failed")
     finally:
         os.close(fd)
 
 
 @lru_cache(maxsize=1)
-def _libc() -> ctypes.CDLL:
+def _c_library() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)

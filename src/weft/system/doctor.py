@@ -21,8 +21,8 @@ from weft.config import ServiceConfig
 from weft.errors import BadInput, Busy, Missing, ServerAway, WeftError, installing
 from weft.fetch.browser.chromium import HELP as CHROMIUM_HELP
 from weft.fetch.browser.chromium import find_chromium, sandbox_trouble
-from weft.frontier.clock import FOLDER, MachineClock, UnusableClock, default_path
-from weft.frontier.redis.connection import RedisSettings, Unreachable, connect, inspect
+from weft.frontier.clock import FOLDER_VARIABLE, MachineClock, UnusableClock, default_clock_path
+from weft.frontier.redis.connection import RedisSettings, Unreachable, connect, inspect_server
 from weft.supervise.redis_server import find_program
 from weft.system import control, doctor_cluster, doctor_machine
 from weft.system import extras as optional
@@ -96,7 +96,7 @@ def redis(config: ServiceConfig) -> Finding:
     """A server that is named, else a program that can be started."""
     needed = CheckState.PROBLEM if "redis" in wanted(config) else CheckState.WARNING
     if config.services.redis_url is not None:
-        return _redis_server(config, needed)
+        return _check_redis_server(config, needed)
     return redis_program(needed)
 
 
@@ -122,12 +122,12 @@ def redis_program(needed: CheckState) -> Finding:
     return Finding("redis", CheckState.OK, f"{program} {version[1] if version else said.stdout.strip()[:80]}")
 
 
-def _redis_server(config: ServiceConfig, needed: CheckState) -> Finding:
+def _check_redis_server(config: ServiceConfig, needed: CheckState) -> Finding:
     url, password = config.services.redis_url or "", config.services.redis_password
     try:
         client = connect(url, RedisSettings(password=password, socket_timeout_s=2.0, connect_timeout_s=2.0))
         try:
-            facts = inspect(url, client, wait_s=0.0)
+            facts = inspect_server(url, client, wait_s=0.0)
         finally:
             client.close()
     except ServerAway as away:
@@ -230,11 +230,11 @@ def _is_synchronised() -> bool | None:
 def politeness_clock() -> Finding:
     """The clock by which all crawls of this user are polite together."""
     try:
-        MachineClock(default_path()).close()
+        MachineClock(default_clock_path()).close()
     except UnusableClock as why:
-        advice = f"name a folder that can be written in {FOLDER}, or run one crawl at a time"
+        advice = f"name a folder that can be written in {FOLDER_VARIABLE}, or run one crawl at a time"
         return Finding("politeness clock", CheckState.WARNING, str(why), advice)
-    return Finding("politeness clock", CheckState.OK, str(default_path()))
+    return Finding("politeness clock", CheckState.OK, str(default_clock_path()))
 
 
 def chromium(find: Callable[[], str | None] = find_chromium) -> Finding:

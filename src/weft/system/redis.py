@@ -13,7 +13,14 @@ from urllib.parse import unquote, urlsplit
 
 from weft.config import ServicesSection
 from weft.errors import Missing, ServerAway
-from weft.frontier.redis.connection import RedisSettings, Unreachable, address, connect, describe, inspect
+from weft.frontier.redis.connection import (
+    RedisSettings,
+    Unreachable,
+    address_without_password,
+    connect,
+    error_message,
+    inspect_server,
+)
 from weft.supervise.child import RestartPolicy
 from weft.supervise.external import External
 from weft.supervise.graph import Kept
@@ -34,19 +41,19 @@ def redis_of(section: ServicesSection, folder: Path, log_file: Path, environment
     """The Redis that the settings mean; raises why it cannot be used."""
     url = section.redis_url
     if url is None:
-        return _own(folder, log_file, environment, section.redis_password)
+        return _start_own(folder, log_file, environment, section.redis_password)
     try:
-        return _external(url, section.redis_password)
+        return _use_external(url, section.redis_password)
     except Unreachable:
         where = startable(url)
         if where is None:
             raise
     host, port = where
     password = unquote(urlsplit(url).password or "") or section.redis_password
-    return _own(folder, log_file, environment, password, {"port": str(port), "bind": host}, url)
+    return _start_own(folder, log_file, environment, password, {"port": str(port), "bind": host}, url)
 
 
-def _own(
+def _start_own(
     folder: Path,
     log_file: Path,
     environment: Mapping[str, str],
@@ -64,14 +71,14 @@ def _own(
         raise Missing.said(
             f"{missing}; or name one that runs in `redis_url`, or leave `redis` out of `services`"
         ) from None
-    return server.service, address(url) if url else server.url, server.clean_up
+    return server.service, address_without_password(url) if url else server.url, server.clean_up
 
 
-def _external(url: str, password: str | None) -> Found:
+def _use_external(url: str, password: str | None) -> Found:
     """A server of another owner; raises its error, and waits as long as it loads."""
     client = connect(url, RedisSettings(password=password, socket_timeout_s=LIMIT_S, connect_timeout_s=LIMIT_S))
     try:
-        inspect(url, client, wait_s=0.0)
+        inspect_server(url, client, wait_s=0.0)
     except (ServerAway, Unreachable) as away:
         if "is loading" not in str(away) and "is still loading" not in str(away):
             client.close()
@@ -85,15 +92,18 @@ def _external(url: str, password: str | None) -> Found:
             client.ping()
             role = client.info("replication").get("role")
         except Exception as error:  # whatever the client library raises is its way to say no
-            why = describe(error)
+            why = error_message(error)
             return HealthReport(
-                ServiceHealth.LOADING if "loading" in why else ServiceHealth.FAILING, f"{address(url)}: {why}"
+                ServiceHealth.LOADING if "loading" in why else ServiceHealth.FAILING,
+                f"{address_without_password(url)}: {why}",
             )
         if role == "slave":
-            return HealthReport(ServiceHealth.FAILING, f"{address(url)}: is a read-only replica; give its master")
+            return HealthReport(
+                ServiceHealth.FAILING, f"{address_without_password(url)}: is a read-only replica; give its master"
+            )
         return HEALTHY
 
-    return External("redis", ask), address(url), client.close
+    return External("redis", ask), address_without_password(url), client.close
 
 
 def startable(url: str) -> tuple[str, int] | None:

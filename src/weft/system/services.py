@@ -30,6 +30,7 @@ from weft.system.redis import redis_of
 # What other rooms show on the dashboard, which knows none of them: see jobs/dashboard/panels.py.
 CLUSTER = ("redis", "celery")  # what `--cluster` adds
 PANELS = ("weft.crawl.machine:MachineCrawls",)
+CLUSTER_PANELS = ("weft.cluster.supervised.cluster_panel:ClusterPanel",)  # with a broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def declared(config: ServiceConfig, environment: Mapping[str, str]) -> dict[str,
     def api(made: Mapping[str, Made]) -> Made:
         (needed,) = made["engine"].services
         assert isinstance(needed, Service)
-        served = Api(config, needed, environment, PANELS)
+        served = Api(config, needed, environment, PANELS + (CLUSTER_PANELS if config.cluster.broker else ()))
         return Made(served.workers, served.url, served.close)
 
     workers = [worker_log(config, index) for index in range(config.server.workers)]
@@ -83,7 +84,7 @@ def declared(config: ServiceConfig, environment: Mapping[str, str]) -> dict[str,
         Declaration("celery", celery, (log_dir / WORKER_LOG, log_dir / SCHEDULER_LOG), needs=("redis",)),
         Declaration("engine", engine, (log_dir / ENGINE_LOG,)),
         Declaration("api", api, workers, needs=("engine",)),
-        *(Declaration(one.name, _made_of(one, environment), one.logs) for one in crawls),
+        *(Declaration(one.name, _make_crawl(one, environment), one.logs) for one in crawls),
     )
     return {one.name: one for one in declarations}
 
@@ -99,5 +100,5 @@ def has_cluster(config: ServiceConfig) -> bool:
     return config.services.with_cluster or "celery" in config.services.services
 
 
-def _made_of(crawl: DeclaredCrawl, environment: Mapping[str, str]) -> Callable[[Mapping[str, Made]], Made]:
+def _make_crawl(crawl: DeclaredCrawl, environment: Mapping[str, str]) -> Callable[[Mapping[str, Made]], Made]:
     return lambda _: Made((crawl.service(environment),))

@@ -77,6 +77,7 @@ class WebConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._note = ""
         self._ending = False
+        self._is_unread = False  # an answer was sent to a client that was gone
         self.status = 0
         self.lost = False
 
@@ -153,7 +154,7 @@ class WebConnection(asyncio.Protocol):
         self._sent = 0
         self._stamp = request.t
         self.status = 0
-        self._ending = False
+        self._ending = self._is_unread = False
         self._note = "unanswered"
         host = request.header("host").rpartition("@")[2].partition(":")[0].lower()
         request.host = host if server.world.spec.names else self.address
@@ -222,7 +223,7 @@ class WebConnection(asyncio.Protocol):
         request = self._current
         assert request is not None
         data, status = answer.data, answer.status
-        if answer.etag and _unchanged(request, answer):
+        if answer.etag and _is_unchanged(request, answer):
             data, status = pages.head(304, None, [("ETag", answer.etag)]), 304
         elif request.method == "HEAD":
             data = data[: answer.body_at]
@@ -273,7 +274,7 @@ class WebConnection(asyncio.Protocol):
                 address=self.address if self.server.world.spec.names else "",
                 scheme=self.server.scheme,
                 retry_after_s=retry_after_s,
-                aborted=aborted,
+                aborted=aborted or self._is_unread,
                 abandoned=request.abandoned,
                 overlaps=request.overlaps,
             )
@@ -308,6 +309,7 @@ class WebConnection(asyncio.Protocol):
         """
         moment = monotonic()
         if self.lost or not self._client_is_there():
+            self._is_unread = True
             return not (self.lost or self._busy)  # a ready answer is sent in any case
         self._stamp = moment
         return True
@@ -396,7 +398,7 @@ def parse(head: bytes, t: float) -> WebRequest | None:
     return WebRequest(t, method, path, headers, close)
 
 
-def _unchanged(request: WebRequest, answer: WebReply) -> bool:
+def _is_unchanged(request: WebRequest, answer: WebReply) -> bool:
     """Whether a conditional request names the current version of the page."""
     tags = request.header("if-none-match")
     if tags:

@@ -8,14 +8,14 @@ from typing import Any
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.link import Limits, PodLink
+from weft.frontier.redis.link import PodLink, QueueLimits
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 
 ALLOW = RobotsRecord("allow", b"", 9e12)
-SMALL = Limits(cap=20, keep=5, low=2, hard=200)
+SMALL = QueueLimits(split_above=20, moved_at_once=5, refill_below=2, most_in_tail=200)
 
 
 class Pod:
@@ -30,7 +30,7 @@ class Pod:
         self._incarnations: dict[str, int] = {}
 
     def process(
-        self, slot: str = "pod0-fetcher0", crawl: CrawlLimits | None = None, *, limits: Limits | None = None,
+        self, slot: str = "pod0-fetcher0", crawl: CrawlLimits | None = None, *, limits: QueueLimits | None = None,
         idle_s: float = 0.0, pod: int = 0, **settings: Any,
     ) -> RedisFrontier:  # fmt: skip
         self._incarnations[slot] = self._incarnations.get(slot, 0) + 1

@@ -11,9 +11,9 @@ from typing import Any
 from server_kills import kill_written
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import Admission, CrawlLimits, End, Ended, EndedLease, RobotsRecord, Stored
+from weft.frontier.contract import Admission, CrawlLimits, End, EndedLease, RobotsRecord, StoredUrls, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
-from weft.frontier.outbox import PodMessage, encoded
+from weft.frontier.outbox import PodMessage, encode_message
 from weft.frontier.redis.connection import RedisSettings, connect
 from weft.frontier.redis.redis_frontier import IDLE_S, RedisFrontier
 from weft.records import Found, Lease
@@ -114,7 +114,7 @@ def _fed(frontier: EmbeddedFrontier, crawl: int, found: Sequence[Found]) -> Admi
     message = PodMessage([], [], [], [], {crawl + 100: frontier._base.queues.crawls[crawl].name})
     for one in found:
         message.add(crawl + 100, one)
-    received = frontier.inbox.receive(1, frontier.pods.last_received(1) + 1, encoded(message))
+    received = frontier.inbox.receive(1, frontier.pods.last_message_from(1) + 1, encode_message(message))
     assert received is not None
     assert {crawl} >= {number for number, *_ in received.admissions}
     parts = [admission for *_, admission in received.admissions]
@@ -180,7 +180,7 @@ class RedisHarness:
             self.server.start()
         self.frontier = self._open()
         self.frontier.recovery.recover(done, {self.crawl: pages})
-        self.frontier.crew.release_owner("me")
+        self.frontier.processes.release_owner("me")
         return self.frontier
 
     def close(self) -> None:
@@ -209,7 +209,7 @@ RECRAWL = "recrawl"  # a note
 ALLOW = RobotsRecord("allow", b"", 9e12)
 
 
-def stored(known: Iterable[Found | tuple[int, Found]]) -> Stored:
+def stored(known: Iterable[Found | tuple[int, Found]]) -> StoredUrls:
     """What is queued again, as a store gives it: by item, or numbered from 1 on."""
     numbered = [one if isinstance(one, tuple) else (number, one) for number, one in enumerate(known, 1)]
     return lambda after: (one for one in numbered if one[0] > after)
@@ -231,7 +231,7 @@ def no_robots(harness: Harness, *hosts: str) -> None:
 
 
 def cool(harness: Harness, lease: Lease, **facts: Any) -> None:
-    harness.frontier.leases.cool([Ended(lease, harness.frontier.now(), **facts)])
+    harness.frontier.leases.cool([TransferEnd(lease, harness.frontier.now(), **facts)])
 
 
 def done(harness: Harness, lease: Lease, end: End = End.PAGE) -> None:

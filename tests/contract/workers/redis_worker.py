@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from weft.config import PolitenessSection
 from weft.errors import ServerAway
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, HandedTransfer, RobotsRecord, TransferEnd
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found, Purpose
@@ -65,14 +65,14 @@ class Worker:
         handed = []
         for lease in leases:
             began = time.monotonic()
-            end = Ended(lease, time.monotonic(), ok=True)
+            end = TransferEnd(lease, time.monotonic(), ok=True)
             os.write(self.arrivals, f"{lease.key} {began:.6f} {end.at:.6f} {lease.item}\n".encode())
             if lease.purpose is Purpose.ROBOTS:
                 frontier.leases.cool([end])
                 patient(lambda origin=lease.about: self.learn(origin))  # type: ignore[misc]
                 patient(lambda lease=lease: frontier.leases.finish([EndedLease(lease, End.OTHER)]))  # type: ignore[misc]
             else:
-                handed.append(Handed(end, lease.url.encode()))
+                handed.append(HandedTransfer(end, lease.url.encode()))
         if handed:
             patient(lambda: frontier.parse_queue.fetched(handed))
         return len(leases)

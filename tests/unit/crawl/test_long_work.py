@@ -20,21 +20,21 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.processes.fetcher import Fetcher
 from weft.crawl.processes.process_spec import ControlInput, ProcessSpec
 from weft.crawl.seeds import known_urls as again_module
-from weft.crawl.seeds.known_urls import Again
+from weft.crawl.seeds.known_urls import KnownUrlsFeed
 from weft.crawl.start import prepare
 from weft.engine.folder import CRAWL_SUFFIX
 from weft.engine.loop.long_work import LOG_EVERY_S, REPORT_EVERY_S, LongWork
 from weft.engine.loop.parser.suspects import Heartbeat, read_heartbeat, steps_of
 from weft.engine.loop.progress import CrawlProgress, read_status
 from weft.frontier.contract import CrawlLimits
-from weft.frontier.durability.walk import STEP
+from weft.frontier.durability.walk import URLS_PER_STEP
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.embedded.revisits import EmbeddedRevisits
 from weft.frontier.requests import RequestLog, last_requests
 from weft.records import FetchResult, Found, Row
 from weft.store.pages import PageStore
 
-PAGES = 2 * STEP + 500
+PAGES = 2 * URLS_PER_STEP + 500
 SITE = "http://127.0.0.1:9"
 
 
@@ -99,7 +99,7 @@ def test_a_walk_over_all_pages_has_heartbeats_and_is_made_once_for_a_run(
     usual, waiting = life(copy, "run")
     walking, more = life(copy, "run", **{flag: True})
     assert more - waiting == again
-    assert walking - usual >= again // STEP, "one for each step at least"
+    assert walking - usual >= again // URLS_PER_STEP, "one for each step at least"
     assert life(copy, "run", **{flag: True})[1] == more, "what this run has queued is queued"
     assert life(copy, "next", **{flag: True})[1] == more, "and so is what an earlier run has queued and not visited"
 
@@ -121,7 +121,7 @@ def test_known_pages_are_queued_a_few_at_a_time_and_what_is_stored_meanwhile_is_
         frontier.recovery.recover()
         frontier.queue.admit(number, [Found(f"{SITE}/new", 1)])
         before = frontier.status.stats().queued
-        again = Again(order, folder, frontier, store, lambda _: True, number)
+        again = KnownUrlsFeed(order, folder, frontier, store, lambda _: True, number)
         again()
         assert 0 < frontier.status.stats().queued - before < PAGES // 10, "a crawl that runs does not wait for all"
         for item in (PAGES + 1, PAGES + 5000):  # one was queued before, the other is found by the recrawl
@@ -139,7 +139,7 @@ def test_a_recrawl_that_was_cut_off_is_completed_by_the_next_start(data_dir: Pat
     copy = tmp_path / "data"
     shutil.copytree(data_dir, copy)
     waiting = life(copy, "first")[1]
-    killed_after(STEP + 1, lambda: life(copy, "run", recrawl=True))
+    killed_after(URLS_PER_STEP + 1, lambda: life(copy, "run", recrawl=True))
     assert life(copy, run, recrawl=run == "run")[1] - waiting == PAGES * 9 // 10
     assert life(copy, "later")[1] - waiting == PAGES * 9 // 10
 
@@ -182,8 +182,8 @@ def test_a_statement_that_reads_a_whole_index_has_heartbeats(data_dir: Path, mon
 def test_a_long_request_log_has_heartbeats(tmp_path: Path) -> None:
     log = RequestLog(tmp_path, 1.0)
     for item in range(1500):
-        log.start(item, 2.0, "a.test", 1.0, 1, "http://a.test/")
-        log.end(item, 3.0, "200")
+        log.log_start(item, 2.0, "a.test", 1.0, 1, "http://a.test/")
+        log.log_end(item, 3.0, "200")
     log.close()
     heartbeats: list[int] = []
     assert last_requests(tmp_path, 0.0, 9.0, lambda: heartbeats.append(1)).ended == {"a.test": 3.0}

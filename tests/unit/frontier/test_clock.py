@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.frontier import clock as clock_module
-from weft.frontier.clock import CELLS, REREAD_S, TURN_S, MachineClock, UnusableClock, default_path
-from weft.frontier.politeness import LONG_WAIT
+from weft.frontier.clock import CELL_COUNT, REREAD_S, RESERVED_TURN_S, MachineClock, UnusableClock, default_clock_path
+from weft.frontier.politeness import LONG_WAIT_IN_DELAYS
 
 Open = Callable[[], MachineClock]
 
@@ -65,7 +65,7 @@ def test_a_process_is_known_by_its_number(tmp_path: Path, opened: Open, monkeypa
         mine, yours = MachineClock(tmp_path / "clock"), opened()
     mine.started("a", 10.0, 60.0)
     assert ask(yours, 20.0) == 20.0 + REREAD_S, "it lives"
-    assert mine._me == os.getpid() << 32 | 0xFFFFFFFF, "with a random number that leaves it as it is"
+    assert mine._own_process == os.getpid() << 32 | 0xFFFFFFFF, "with a random number that leaves it as it is"
     mine.close()
 
 
@@ -92,7 +92,7 @@ def test_one_insists_from_the_moment_that_it_has_waited_long(opened: Open) -> No
     fast.started("a", 10.0, 60.0)
     fast.ended([("a", 10.0, 0.0)])
     slow_due = ask(slow, 10.0, delay_s=1.0)
-    insists_at = 10.0 + LONG_WAIT * 1.0
+    insists_at = 10.0 + LONG_WAIT_IN_DELAYS * 1.0
     for now in (insists_at - 0.5, insists_at):
         fast.started("a", now - 0.25, 60.0)
         fast.ended([("a", now - 0.25, 0.0)])
@@ -157,15 +157,15 @@ def test_whatever_a_cell_holds_it_holds_nobody_up_for_long(words: list[bytes], d
     """Bytes of a stranger, or of another version: pids, times that are no numbers, huge counts."""
     path = Path(os.environ["WEFT_RUNTIME_DIR"]) / "stranger"
     clock = MachineClock(path, me=os.getpid() << 32 | 1)
-    size = path.stat().st_size // (CELLS + 1)
+    size = path.stat().st_size // (CELL_COUNT + 1)
     with path.open("r+b") as file:
         file.seek((1 + clock.cell_of("a")) * size)
         file.write(b"".join(words)[:size])
     now = begun = 1000.0
     while (due := ask(clock, now, delay_s)) > now:
-        assert due - now <= 600.0 + TURN_S, "no time is put off by more"
+        assert due - now <= 600.0 + RESERVED_TURN_S, "no time is put off by more"
         now = due
-        assert now - begun <= 2 * (600.0 + TURN_S) + 90.0
+        assert now - begun <= 2 * (600.0 + RESERVED_TURN_S) + 90.0
     clock.started("a", now, 60.0)
     clock.ended([("a", now, 0.0)])
     clock.close()
@@ -207,7 +207,7 @@ def test_a_turn_that_is_not_taken_lapses(opened: Open) -> None:
     mine.ended([("a", 10.0, 0.0)])
     ask(yours, 10.5)
     assert ask(mine, 11.9) > 11.9
-    assert ask(mine, 11.0 + TURN_S) <= 11.0 + TURN_S
+    assert ask(mine, 11.0 + RESERVED_TURN_S) <= 11.0 + RESERVED_TURN_S
 
 
 def test_one_without_a_delay_is_held_up_only_by_one_that_has_waited_long(opened: Open) -> None:
@@ -225,7 +225,7 @@ def test_one_without_a_delay_is_held_up_only_by_one_that_has_waited_long(opened:
                 slow.started("a", now, 60.0)
                 slow_asked = now
         now += 0.01
-    assert 0 < slow_asked - 100.0 < LONG_WAIT + 3 * TURN_S
+    assert 0 < slow_asked - 100.0 < LONG_WAIT_IN_DELAYS + 3 * RESERVED_TURN_S
     assert fast_asks > 500, "until then it went on nearly undisturbed"
 
 
@@ -267,7 +267,7 @@ def test_a_lock_that_somebody_keeps_is_told_and_waited_for_shortly(opened: Open)
 
 def test_a_table_of_an_earlier_boot_is_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = tmp_path / "boot_id"
-    monkeypatch.setattr(clock_module, "_BOOT", told)
+    monkeypatch.setattr(clock_module, "_BOOT_ID_FILE", told)
     for boot, due in (("0e7a-1", 0.0), ("0e7a-1", 11.0), ("0e7a-2", 0.0)):
         told.write_text(f"{boot}\n")
         clock = MachineClock(tmp_path / "clock")
@@ -288,7 +288,7 @@ def test_what_cannot_be_used_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(UnusableClock):
         MachineClock(tmp_path / "real" / "clock")
     monkeypatch.delenv("WEFT_RUNTIME_DIR")
-    assert f"weft-{os.getuid()}" in str(default_path())
+    assert f"weft-{os.getuid()}" in str(default_clock_path())
 
 
 def test_a_lock_that_is_held_is_held_to_the_end_of_the_batch(opened: Open) -> None:
@@ -331,7 +331,7 @@ def test_only_ones_own_requests_are_counted_down(opened: Open) -> None:
     assert ask(yours, 51.0) <= 51.0
 
 
-@pytest.mark.parametrize("number", [0, 1, CELLS // 2, CELLS - 1])
+@pytest.mark.parametrize("number", [0, 1, CELL_COUNT // 2, CELL_COUNT - 1])
 def test_every_cell_can_be_used(opened: Open, number: int) -> None:
     mine, yours = opened(), opened()
     key = next(key for key in map(str, range(1 << 22)) if mine.cell_of(key) == number)
@@ -364,7 +364,7 @@ def test_what_one_cell_holds_is_not_taken_for_its_neighbours(opened: Open) -> No
 @pytest.mark.parametrize("delay_s", [0.5, 2.0])
 def test_who_has_waited_ten_delays_of_its_own_insists(opened: Open, delay_s: float) -> None:
     fast, slow = opened(), opened()
-    insists_at = 10.0 + LONG_WAIT * delay_s
+    insists_at = 10.0 + LONG_WAIT_IN_DELAYS * delay_s
     fast.started("a", 10.0, 0.0)
     assert ask(slow, 10.0, delay_s) == 10.0 + delay_s
     for now in (insists_at - 0.25, insists_at):
@@ -379,7 +379,7 @@ def test_another_goes_first_only_within_ones_own_delay(opened: Open) -> None:
     assert ask(slow, 10.0, 4.0) == 14.0, "its turn"
     assert ask(quick, 12.0, 1.5) == 0.0, "which is too far for one with a short delay"
     assert ask(quick, 12.0, 2.0) == 12.0 + REREAD_S, "and no further than a longer one"
-    assert ask(quick, 14.95, 2.0) == 14.0 + TURN_S, "it looks again when the turn lapses"
+    assert ask(quick, 14.95, 2.0) == 14.0 + RESERVED_TURN_S, "it looks again when the turn lapses"
 
 
 def test_one_without_a_delay_does_not_wait_for_what_is_in_flight(opened: Open) -> None:
@@ -424,13 +424,13 @@ def test_a_lock_is_waited_for_as_long_as_a_batch_may_take(opened: Open, monkeypa
 
 def test_the_table_is_where_all_of_a_users_processes_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_RUNTIME_DIR", str(tmp_path / "named"))
-    assert default_path() == tmp_path / "named" / "clock-2"
+    assert default_clock_path() == tmp_path / "named" / "clock-2"
     monkeypatch.delenv("WEFT_RUNTIME_DIR")
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
     for folders, used in (("folder", "other"), "folder"), (("file", "folder"), "folder"), (("none", "other"), "other"):
-        monkeypatch.setattr(clock_module, "_FOLDERS", tuple(tmp_path / name for name in folders))
-        assert default_path() == tmp_path / used / f"weft-{os.getuid()}" / "clock-2"
+        monkeypatch.setattr(clock_module, "_DEFAULT_FOLDERS", tuple(tmp_path / name for name in folders))
+        assert default_clock_path() == tmp_path / used / f"weft-{os.getuid()}" / "clock-2"
 
 
 def test_the_table_is_its_users_alone_and_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,7 +453,7 @@ def test_the_table_is_its_users_alone_and_is_let_go(tmp_path: Path, monkeypatch:
     def full(_fd: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(clock_module, "_prepare", full)
+    monkeypatch.setattr(clock_module, "_prepare_table", full)
     with pytest.raises(UnusableClock, match="No space left"):
         MachineClock(path)
     assert held() == 0
@@ -488,7 +488,7 @@ def test_a_table_of_another_size_is_void(tmp_path: Path, damage: str) -> None:
 def test_a_machine_that_does_not_tell_its_boot_has_a_table_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock_module, "_BOOT", tmp_path / "none")
+    monkeypatch.setattr(clock_module, "_BOOT_ID_FILE", tmp_path / "none")
     for due in (0.0, 11.0):
         clock = MachineClock(tmp_path / "clock")
         assert ask(clock, 10.5) == due

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from weft.config import PolitenessSection
-from weft.frontier.politeness import EASE_AFTER, SLOWEST_S, AddressClock, PolitenessClock, Responsiveness
+from weft.frontier.politeness import (
+    EASED_AFTER_ANSWERS,
+    MOST_EXTRA_DELAY_S,
+    AddressClock,
+    PolitenessClock,
+    Responsiveness,
+)
 
 
 def section(**settings: Any) -> PolitenessSection:
@@ -84,9 +90,9 @@ def test_a_site_that_asks_for_less_gets_one_place_and_twice_the_delay_up_to_a_mi
     for _ in range(5):
         clock.slow_down(0.0, None, rules)
         slower.append(clock.delay_s(rules))
-    assert slower == [8.0, 16.0, 32.0, SLOWEST_S, SLOWEST_S]
+    assert slower == [8.0, 16.0, 32.0, MOST_EXTRA_DELAY_S, MOST_EXTRA_DELAY_S]
     assert clock.places(rules) == 1
-    assert clock.due == SLOWEST_S
+    assert clock.due == MOST_EXTRA_DELAY_S
 
 
 def test_a_site_without_a_delay_is_slowed_to_a_second() -> None:
@@ -106,31 +112,31 @@ def test_a_slowed_site_is_eased_by_half_after_each_row_of_good_answers() -> None
     clock, rules = PolitenessClock(), section()
     clock.slow_down(0.0, None, rules)
     clock.slow_down(0.0, None, rules)
-    assert good_answers(clock, EASE_AFTER - 1, rules) == [16.0] * (EASE_AFTER - 1)
-    assert good_answers(clock, EASE_AFTER, rules) == [8.0] * EASE_AFTER
-    assert good_answers(clock, EASE_AFTER, rules) == [4.0] * EASE_AFTER
+    assert good_answers(clock, EASED_AFTER_ANSWERS - 1, rules) == [16.0] * (EASED_AFTER_ANSWERS - 1)
+    assert good_answers(clock, EASED_AFTER_ANSWERS, rules) == [8.0] * EASED_AFTER_ANSWERS
+    assert good_answers(clock, EASED_AFTER_ANSWERS, rules) == [4.0] * EASED_AFTER_ANSWERS
     assert clock.extra_s == 0.0, "at twice the usual delay the next step is the usual one"
     assert clock.places(section(places=3)) == 1, "it has said once that it wants less"
 
 
 def test_only_good_answers_since_it_was_slowed_count() -> None:
     clock, rules = PolitenessClock(), section()
-    good_answers(clock, EASE_AFTER - 1, rules)
+    good_answers(clock, EASED_AFTER_ANSWERS - 1, rules)
     assert clock.delay_s(rules) == 4.0
     clock.slow_down(0.0, None, rules)
-    assert good_answers(clock, EASE_AFTER, rules) == [8.0] * (EASE_AFTER - 1) + [4.0]
+    assert good_answers(clock, EASED_AFTER_ANSWERS, rules) == [8.0] * (EASED_AFTER_ANSWERS - 1) + [4.0]
 
 
 def test_a_site_that_was_slowed_before_a_restart_is_eased_as_late_as_any() -> None:
     clock, rules = PolitenessClock(), section()
     clock.extra_s = 8.0
-    assert good_answers(clock, EASE_AFTER, rules) == [8.0] * (EASE_AFTER - 1) + [4.0]
+    assert good_answers(clock, EASED_AFTER_ANSWERS, rules) == [8.0] * (EASED_AFTER_ANSWERS - 1) + [4.0]
 
 
 def test_a_failure_does_not_ease_a_slowed_site() -> None:
     clock, rules = PolitenessClock(), section(breaker_failures=1000)
     clock.slow_down(0.0, None, rules)
-    fail(clock, list(range(EASE_AFTER * 2)), rules)
+    fail(clock, list(range(EASED_AFTER_ANSWERS * 2)), rules)
     assert clock.delay_s(rules) == 8.0
 
 
@@ -290,7 +296,7 @@ def test_a_fault_that_has_passed_is_forgotten_sooner_than_a_limit() -> None:
             clock.slow_down(float(at), None, rules, in_trouble=clock is ill)
         assert clock.delay_s(rules) == 32.0
     assert good_answers(ill, 3, rules) == [8.0, 2.0, 1.0]
-    assert good_answers(limited, EASE_AFTER, rules) == [32.0] * (EASE_AFTER - 1) + [16.0]
+    assert good_answers(limited, EASED_AFTER_ANSWERS, rules) == [32.0] * (EASED_AFTER_ANSWERS - 1) + [16.0]
     ill.slow_down(9.0, None, rules, in_trouble=True)
     ill.slow_down(9.0, None, rules)
     assert good_answers(ill, 3, rules) == [4.0] * 3, "what it said last counts"
@@ -346,7 +352,7 @@ def test_what_lasts_becomes_usual_and_no_delay_is_longer_than_the_longest() -> N
     clock.took(0.1, rules)
     for _ in range(30):
         clock.took(500.0, rules)
-    assert clock.delay_s(rules) <= SLOWEST_S
+    assert clock.delay_s(rules) <= MOST_EXTRA_DELAY_S
     for _ in range(200):
         clock.took(500.0, rules)
     assert clock.delay_s(rules) == 1.0
@@ -416,7 +422,7 @@ def test_an_answer_of_a_second_is_not_held_against_a_site() -> None:
 def test_each_crawl_waits_by_its_own_delay_at_a_site_that_answers_as_ever() -> None:
     clock, slow, quick = PolitenessClock(), section(delay_s=9.0), section(delay_s=1.0)
     clock.ended(10.0)
-    for item in range(EASE_AFTER):
+    for item in range(EASED_AFTER_ANSWERS):
         clock.took(0.5, slow)
         clock.answered(item, True, 10.0, slow, HOST)
     assert (clock.due_for(quick), clock.due_for(slow)) == (11.0, 19.0)
@@ -428,5 +434,5 @@ def test_the_shorter_delay_of_a_site_that_is_eased_counts_from_the_next_request_
     for _ in range(3):
         clock.slow_down(0.0, None, rules, in_trouble=in_trouble)
     clock.ended(500.0)
-    good_answers(clock, EASE_AFTER, rules)
+    good_answers(clock, EASED_AFTER_ANSWERS, rules)
     assert clock.delay_s(rules) < 32.0 and clock.due_for(rules) == 532.0, "a time that was set is never taken back"

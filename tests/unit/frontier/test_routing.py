@@ -9,9 +9,9 @@ import pytest
 
 from weft import urls
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, PageLinks, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, PageLinks, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
-from weft.frontier.outbox import JUMP, PodMessage, encoded, read_message
+from weft.frontier.outbox import NUMBERS_SKIPPED, PodMessage, encode_message, read_message
 from weft.records import Found, Purpose
 
 PODS = 2
@@ -58,9 +58,9 @@ def pods(tmp_path: Path) -> Iterator[Pods]:
 def sent(frontier: EmbeddedFrontier, after: int = 0) -> list[Found]:
     frontier.durability.commit()
     found: list[Found] = []
-    while (message := frontier.pods.outbox.next(1, after)) is not None:
+    while (message := frontier.pods.outbox.next_message(1, after)) is not None:
         after = message[0]
-        found += read_message(message[1]).found()
+        found += read_message(message[1]).found_urls()
     return found
 
 
@@ -113,7 +113,7 @@ def test_a_message_is_taken_in_once_and_what_is_on_disk_need_not_come_again(pods
     other.notes.scope_extended(1, "https://new/")
     other.sites.robots_known(f"https://{HERE[0]}", RobotsRecord("ok", b"body", 9e12), None)
     other.durability.commit()
-    message = other.pods.outbox.next(0, 0)
+    message = other.pods.outbox.next_message(0, 0)
     assert message is not None
     number, body = message
     received = frontier.inbox.receive(1, number, body)
@@ -121,7 +121,11 @@ def test_a_message_is_taken_in_once_and_what_is_on_disk_need_not_come_again(pods
     assert (received.scopes, [count for _, count, _ in received.admissions]) == ([(1, "https://new/")], [3, 1])
     assert [admission.new for *_, admission in received.admissions] == [3, 1]
     assert frontier.inbox.receive(1, number, body) is None
-    assert (frontier.pods.last_received(1), frontier.pods.last_received(0), frontier.status.stats().received) == (
+    assert (
+        frontier.pods.last_message_from(1),
+        frontier.pods.last_message_from(0),
+        frontier.status.stats().received,
+    ) == (
         number,
         0,
         number,
@@ -133,13 +137,13 @@ def test_a_message_is_taken_in_once_and_what_is_on_disk_need_not_come_again(pods
     assert [(one.url, one.depth, one.parent, one.hops, one.about, one.offsite) for one in queued] == sorted(
         (one.url, one.depth, one.parent, one.hops, one.about, one.offsite) for one in (*links, hop)
     )
-    assert frontier.pods.durable == {}
+    assert frontier.pods.durable_numbers == {}
     frontier.durability.sync()
-    assert frontier.pods.durable == {}, "not committed yet"
+    assert frontier.pods.durable_numbers == {}, "not committed yet"
     frontier.durability.commit()
     frontier.durability.sync()
-    assert frontier.pods.durable == {1: number}
-    assert pods.open().pods.last_received(1) == number
+    assert frontier.pods.durable_numbers == {1: number}
+    assert pods.open().pods.last_message_from(1) == number
     other.close()
 
 
@@ -152,11 +156,11 @@ def test_a_robots_txt_that_another_pod_waits_for_is_asked_for_through_a_restart_
     frontier = pods.open()
     (lease,) = frontier.leases.claim("me", 9)
     assert (lease.url, lease.purpose, lease.about, lease.hops) == (request.url, Purpose.ROBOTS, request.about, 1)
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True)])
     frontier.sites.robots_known(lease.about, RobotsRecord("ok", b"x", 9e12), 4.0)
     frontier.leases.finish([EndedLease(lease, End.OTHER)])
     frontier.durability.commit()
-    message = frontier.pods.outbox.next(1, 0)
+    message = frontier.pods.outbox.next_message(1, 0)
     assert message is not None
     (notice,) = read_message(message[1]).robots
     assert (notice.origin, notice.record.body, notice.crawl_delay_s) == (request.about, b"x", 4.0)
@@ -173,7 +177,7 @@ def test_a_pod_that_waits_for_a_robots_txt_asks_again_when_the_crawl_is_paused(p
     frontier.queue.admit(1, [Found(f"https://{HERE[0]}/1", 0)])
     (robots,) = frontier.leases.claim("me", 9)
     hop = Found(f"https://{THERE[0]}/robots.txt", 0, robots.parent, 1, Purpose.ROBOTS, robots.about)
-    frontier.leases.cool([Ended(robots, frontier.now(), ok=True)])
+    frontier.leases.cool([TransferEnd(robots, frontier.now(), ok=True)])
     frontier.leases.finish([EndedLease(robots, End.OTHER)])
     if is_queued:
         other.queue.admit(1, [hop])
@@ -182,7 +186,7 @@ def test_a_pod_that_waits_for_a_robots_txt_asks_again_when_the_crawl_is_paused(p
         other.queue.admit(1, [hop])
     assert frontier.leases.claim("me", 9) == [], "another pod has it"
     other.durability.commit()
-    message = other.pods.outbox.next(0, 0)
+    message = other.pods.outbox.next_message(0, 0)
     assert message is not None
     frontier.inbox.receive(1, *message)
     assert [lease.url for lease in frontier.leases.claim("me", 9)] == [f"https://{HERE[0]}/robots.txt"]
@@ -221,7 +225,7 @@ def test_a_robots_txt_of_its_own_is_kept_here(pods: Pods) -> None:
     record = frontier.sites.robots(f"https://{HERE[0]}")
     assert record is not None and record.body == b"mine"
     frontier.durability.commit()
-    assert frontier.pods.outbox.next(1, 0) is None
+    assert frontier.pods.outbox.next_message(1, 0) is None
 
 
 def test_an_errand_that_cannot_be_done_is_answered(pods: Pods) -> None:
@@ -229,9 +233,10 @@ def test_an_errand_that_cannot_be_done_is_answered(pods: Pods) -> None:
     own = Found(f"https://{HERE[0]}/robots.txt", 0, 3, 0, Purpose.ROBOTS, f"https://{HERE[0]}")
     request = Found(f"https://{HERE[0]}/robots-of-other", 0, 3, 1, Purpose.ROBOTS, f"https://{THERE[0]}")
     frontier.queue.admit(1, [own, request])
-    frontier.queue.drop(1)
+    (lease,) = frontier.leases.claim("me", 1)
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), slow_down=True, retry_after_s=1e9)])
     frontier.durability.commit()
-    message = frontier.pods.outbox.next(1, 0)
+    message = frontier.pods.outbox.next_message(1, 0)
     assert message is not None
     (notice,) = read_message(message[1]).robots
     assert (notice.origin, notice.record.status) == (request.about, "unreachable")
@@ -247,7 +252,7 @@ def test_after_another_boot_messages_are_numbered_from_far_on(pods: Pods, boot: 
     frontier = pods.open()
     frontier.queue.admit(1, [Found(f"https://{THERE[0]}/2", 0)])
     frontier.durability.commit()
-    assert frontier.status.stats().sent == (JUMP + 2 if leaps else 2)
+    assert frontier.status.stats().sent == (NUMBERS_SKIPPED + 2 if leaps else 2)
 
 
 def test_a_message_about_a_crawl_that_is_not_here_any_more_is_received_and_does_nothing(pods: Pods) -> None:
@@ -258,9 +263,9 @@ def test_a_message_about_a_crawl_that_is_not_here_any_more_is_received_and_does_
         message = PodMessage([], [], [(7, f"https://{HERE[0]}/")], [], {7: name})
         message.add(7, Found(f"https://{HERE[0]}/{number}", 1, 5))
         message.add(7, Found(f"https://{HERE[0]}/{number}/moved", 1, 5, hops=1))
-        received = frontier.inbox.receive(1, number, encoded(message))
+        received = frontier.inbox.receive(1, number, encode_message(message))
         assert received is not None and received.admissions == [] and received.scopes == []
-    assert frontier.pods.last_received(1) == 2 and frontier.status.stats().queued == 0
+    assert frontier.pods.last_message_from(1) == 2 and frontier.status.stats().queued == 0
 
 
 def test_permits_that_come_later_let_a_crawl_go_on(pods: Pods) -> None:
@@ -294,7 +299,7 @@ def test_a_message_of_several_crawls_is_taken_in_but_for_those_that_have_ended(p
     for crawl in (7, 8):
         message.add(crawl, Found(f"https://{HERE[0]}/hop", 1, 5, 1, about="https://x/"))
         message.add(crawl, Found(f"https://{HERE[1]}/robots.txt", 0, 5, 1, Purpose.ROBOTS, f"https://{THERE[0]}"))
-    received = frontier.inbox.receive(1, 1, encoded(message))
+    received = frontier.inbox.receive(1, 1, encode_message(message))
     assert received is not None
     assert [(crawl, count) for crawl, count, _ in received.admissions] == [(1, 1), (1, 0)]
     assert frontier.status.stats().queued == 2
@@ -316,7 +321,7 @@ def test_links_from_another_pod_are_held_to_the_robots_txt_of_their_origin(pods:
     message = PodMessage([], [], [], [], {1: "test"})
     for path in ("/no", "/yes"):
         message.add(1, Found(origin + path, 1, 5))
-    assert frontier.inbox.receive(1, 1, encoded(message)) is not None
+    assert frontier.inbox.receive(1, 1, encode_message(message)) is not None
     assert [item.url for item in frontier.queue.items(1)] == [origin + "/yes"]
     assert [one.item.url for one in frontier.rejected.rejections()] == [origin + "/no"]
 
@@ -327,10 +332,10 @@ def test_what_comes_to_the_wrong_pod_is_told_where_that_is_checked(
 ) -> None:
     frontier = pods.open()
     for number, checks in enumerate((False, True), 1):
-        frontier.pods._checks = checks
+        frontier.pods._checks_ownership = checks
         message = PodMessage([], [], [], [], {1: "test"})
         for host in (HERE[0], THERE[0]):
             message.add(1, Found(f"https://{host}/{number}", 1, 5, hops))
-        assert frontier.inbox.receive(1, number, encoded(message)) is not None
+        assert frontier.inbox.receive(1, number, encode_message(message)) is not None
         told = [record for record in caplog.records if record.getMessage() == "a URL went to the wrong pod"]
         assert [record.fields["url"] for record in told] == [f"https://{THERE[0]}/2"] * checks  # type: ignore[attr-defined]

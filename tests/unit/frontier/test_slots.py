@@ -16,9 +16,11 @@ def test_a_class_has_its_slots_and_never_none(slots: tuple[int, int], most: tupl
     for rank, count in zip((Responsiveness.UNKNOWN, Responsiveness.SLOW), most, strict=True):
         for _ in range(count):
             assert (
-                counts.has_room(rank) and rank in counts.with_room() and counts.room(rank) == count - counts.out[rank]
+                counts.has_room(rank)
+                and rank in counts.classes_with_room()
+                and counts.free_slots(rank) == count - counts.out_by_class[rank]
             )
-            counts.out[rank] += 1
-        assert not counts.has_room(rank) and rank not in counts.with_room() and counts.room(rank) == 0
+            counts.out_by_class[rank] += 1
+        assert not counts.has_room(rank) and rank not in counts.classes_with_room() and counts.free_slots(rank) == 0
     counts.limit(None)
-    assert set(counts.with_room()) == set(Responsiveness)
+    assert set(counts.classes_with_room()) == set(Responsiveness)

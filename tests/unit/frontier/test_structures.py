@@ -44,7 +44,7 @@ class QueueIn(SpillQueue):
 def test_a_spilling_queue_keeps_its_order(
     operations: list[bool], size: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    old, spill.PIECE = spill.PIECE, size
+    old, spill.PIECE_BYTES = spill.PIECE_BYTES, size
     try:
         store = BlobStore(tmp_path_factory.mktemp("q") / "queues.db")
         queue = QueueIn(store)
@@ -60,7 +60,7 @@ def test_a_spilling_queue_keeps_its_order(
         assert list(queue.texts()) == model
         store.close()
     finally:
-        spill.PIECE = old
+        spill.PIECE_BYTES = old
 
 
 def test_a_long_queue_is_on_disk(tmp_path: Path) -> None:

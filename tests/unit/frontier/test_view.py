@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
-from weft.frontier.view import FrontierView, SitePace
+from weft.frontier.view import FrontierView, SiteDelays
 from weft.records import Found
 
 
@@ -37,7 +37,7 @@ def test_an_end_whose_number_begins_as_a_sealed_record_does_is_read(tmp_path: Pa
     frontier._base.journal.commit()
     view = FrontierView([tmp_path])
     try:
-        assert {view.entries(url)[0].ended for url in urls} == {False, True}
+        assert {view.entries_of_url(url)[0].ended for url in urls} == {False, True}
     finally:
         view.close()
         frontier.close()
@@ -54,22 +54,24 @@ def test_what_slows_a_site_down_is_told(tmp_path: Path) -> None:
     for took_s in (0.2, 0.2, 9.0, 9.0, 9.0):
         time[0] += 100.0
         (lease,) = frontier.leases.claim("me", 1)
-        frontier.leases.cool([Ended(lease, time[0], ok=True, took_s=took_s)])
+        frontier.leases.cool([TransferEnd(lease, time[0], ok=True, took_s=took_s)])
         frontier.leases.finish([EndedLease(lease, End.PAGE)])
     frontier.queue.admit(crawl, [Found("http://b.com/", 0)])
     (robots,) = frontier.leases.claim("me", 1)
-    frontier.leases.cool([Ended(robots, time[0], ok=False, outcome="503", slow_down=True, in_trouble=True)])
+    frontier.leases.cool([TransferEnd(robots, time[0], ok=False, outcome="503", slow_down=True, in_trouble=True)])
     frontier.leases.finish([EndedLease(robots, End.RETRY, 30.0)])
     frontier.durability.commit()
     view = FrontierView([tmp_path])
     try:
-        slowed = view.site("a.com")
+        slowed = view.site_delays("a.com")
         assert (slowed.crawl_delay, slowed.extra, slowed.breakers) == (7.0, 0.0, {})
         assert slowed.lag > 2.0 > slowed.usual > 0.2
-        assert (view.site("b.com").recent, view.site("b.com").usual) == (0.0, 0.0), "it has not answered yet"
-        assert (view.site("b.com").extra, view.site("b.com").lag) == (2.0, 0.0)
-        nothing = SitePace(0.0, extra=0.0, lag=0.0, recent=0.0, usual=0.0, breakers={})
-        assert view.site("nobody.com") == nothing
+        assert (view.site_delays("b.com").recent, view.site_delays("b.com").usual) == (0.0, 0.0), (
+            "it has not answered yet"
+        )
+        assert (view.site_delays("b.com").extra, view.site_delays("b.com").lag) == (2.0, 0.0)
+        nothing = SiteDelays(0.0, extra=0.0, lag=0.0, recent=0.0, usual=0.0, breakers={})
+        assert view.site_delays("nobody.com") == nothing
         assert view.robots_tries("http://b.com") == (1, 1e9 + time[0] + 30.0)
         assert view.robots_tries("http://a.com") is None
     finally:

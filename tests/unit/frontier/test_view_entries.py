@@ -9,9 +9,9 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import BadInput
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
-from weft.frontier.requests import Gaps, RequestStart
+from weft.frontier.requests import RequestStart, UnreadableLines
 from weft.frontier.view import FrontierView
 from weft.records import POD_SHIFT, Found, Purpose, Reason
 
@@ -64,21 +64,21 @@ def test_a_url_is_reported_as_it_was_found_and_how_it_stands(pods: Pods) -> None
     ])  # fmt: skip
     leases = {lease.url: lease for lease in frontier.leases.claim("me", 9)}
     for url, end in (("https://a.test/page", End.RETRY), ("https://a.test/done", End.OTHER)):
-        frontier.leases.cool([Ended(leases[url], frontier.now(), ok=True)])
+        frontier.leases.cool([TransferEnd(leases[url], frontier.now(), ok=True)])
         frontier.leases.finish([EndedLease(leases[url], end)])
     view = pods.look()
-    (page,) = view.entries("https://a.test/page")
+    (page,) = view.entries_of_url("https://a.test/page")
     first = (1 << POD_SHIFT) + 1
     assert (page.item, page.url, page.depth, page.parent, page.hops) == (first, "https://a.test/page", 2, 7, 0)
     assert (page.ended, page.attempt, page.sitemap) == (False, 1, False)
-    (hop,) = view.entries("https://a.test/hop")
+    (hop,) = view.entries_of_url("https://a.test/hop")
     assert (hop.item, hop.depth, hop.parent, hop.hops, hop.attempt) == (first + 1, 3, 8, 2, 0)
-    (sitemap,) = view.entries("https://a.test/map.xml")
+    (sitemap,) = view.entries_of_url("https://a.test/map.xml")
     assert (sitemap.sitemap, sitemap.ended) == (True, False)
-    (done,) = view.entries("https://a.test/done")
+    (done,) = view.entries_of_url("https://a.test/done")
     assert (done.ended, done.attempt) == (True, 0)
-    assert view.entries("https://a.test/pag") == []
-    assert view.entries("https://a.test/x") == [], "a way to a URL is none of its entries"
+    assert view.entries_of_url("https://a.test/pag") == []
+    assert view.entries_of_url("https://a.test/x") == [], "a way to a URL is none of its entries"
 
 
 def test_a_url_that_was_visited_again_has_an_entry_for_each_visit(pods: Pods) -> None:
@@ -86,7 +86,7 @@ def test_a_url_that_was_visited_again_has_an_entry_for_each_visit(pods: Pods) ->
     frontier.queue.admit(1, [Found("http://a/1", 1)])
     frontier.durability.commit()
     frontier.revisits.readmit(1, Found("http://a/1", 0))
-    assert [(entry.item, entry.depth) for entry in pods.look().entries("http://a/1")] == [(1, 1), (2, 0)]
+    assert [(entry.item, entry.depth) for entry in pods.look().entries_of_url("http://a/1")] == [(1, 1), (2, 0)]
 
 
 def test_before_an_entry_come_those_of_its_site_that_are_nearer_or_older_and_not_done(pods: Pods) -> None:
@@ -100,14 +100,14 @@ def test_before_an_entry_come_those_of_its_site_that_are_nearer_or_older_and_not
     view = pods.look()
 
     def ahead(url: str) -> int:
-        (entry,) = view.entries(url)
+        (entry,) = view.entries_of_url(url)
         count, is_all = view.ahead_of(entry, "a", lambda other: other.split("/")[2])
         assert is_all
         return count
 
     assert [ahead(f"http://a/{number}") for number in range(5)] == [0, 2, 4, 3, 1]
     (lease,) = frontier.leases.claim("me", 1)
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True)])
     frontier.leases.finish([EndedLease(lease, End.PAGE)])
     view = pods.look()
     assert [ahead(f"http://a/{number}") for number in (1, 2, 3, 4)] == [1, 3, 2, 0]
@@ -140,7 +140,9 @@ def test_requests_are_reported_with_their_pods(pods: Pods) -> None:
         pod.sites.robots_known(f"http://h{number}", ALLOW, None)
         pod.queue.admit(1, [Found(f"http://h{number}/", 0)])
         pod.leases.claim("me", 9)
-    starts = [(pod, event.url) for pod, event in pods.look().requests(Gaps()) if isinstance(event, RequestStart)]
+    starts = [
+        (pod, event.url) for pod, event in pods.look().requests(UnreadableLines()) if isinstance(event, RequestStart)
+    ]
     assert starts == [(0, "http://h0/"), (1, "http://h1/")]
 
 

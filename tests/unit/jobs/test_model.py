@@ -102,7 +102,7 @@ def test_a_task_whose_site_cannot_be_reached_has_failed_by_the_class_of_the_caus
     assert (progress.failed, progress.refused, classes) == (1, 0, {"dns": 1})
 
 
-LOST = {Reason.BREAKER, Reason.RETRY_AFTER, Reason.ROBOTS_UNREACHABLE, Reason.DROPPED, Reason.BUDGET}
+LOST = {Reason.BREAKER, Reason.RETRY_AFTER, Reason.ROBOTS_UNREACHABLE, Reason.BUDGET}
 
 
 @pytest.mark.parametrize("reason", Reason)

@@ -38,7 +38,19 @@ def test_a_block_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "/etc/passwd", "../a", "a/../../b", "a//b", ".hidden", "a\0b", "manifest.json", "shard-00001.jsonl"]
+    "name",
+    [
+        "",
+        "/etc/passwd",
+        "../a",
+        "a/../../b",
+        "a//b",
+        ".hidden",
+        "a\0b",
+        "manifest.json",
+        "shard-00001.jsonl",
+        "parquet/shard-00001.parquet",
+    ],
 )
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadInput, match="cannot be a file of the output"):

@@ -89,6 +89,20 @@ def test_every_item_has_its_place_and_bad_ones_have_theirs() -> None:
     assert feed.position == 5
 
 
+@pytest.mark.parametrize("name", ["pages.jsonl", "pages.json"])
+def test_an_export_is_a_file_of_items_which_are_known_by_their_urls(tmp_path: Path, name: str) -> None:
+    rows = ['{"url": "https://a.test/", "status": 200}', '{"id": "x", "url": "https://a.test/b"}']
+    first, own = opened(tmp_path / name, "\n".join(rows) if name.endswith("l") else f"[{', '.join(rows)}]")
+    assert first == {"id": "https://a.test/", "url": "https://a.test/", "status": 200}
+    assert own == {"id": "x", "url": "https://a.test/b"}
+
+
+def test_a_table_of_an_export_is_known_by_its_urls_too(tmp_path: Path) -> None:
+    (tmp_path / "pages.csv").write_text("url,status\nhttps://a.test/,200\n")
+    (item,) = open_source(ItemsSpec(file=str(tmp_path / "pages.csv"))).items
+    assert item == {"id": "https://a.test/", "url": "https://a.test/", "status": "200"}
+
+
 def test_an_id_that_cannot_be_written_is_replaced_by_the_items_place() -> None:
     feed = ItemFeed(iter([{"id": "\ud83d"}, {"id": 1 << 64}, {"id": "é"}, {"id": -1}]), [], EarlierItems(), Written())
     half, large, accented, negative = feed

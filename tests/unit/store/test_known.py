@@ -35,7 +35,7 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[PageStore]
 
 
 def etags(store: PageStore, urls: list[str]) -> dict[str, str]:
-    known = store.known()
+    known = store.known_pages()
     found = {url: page.head.partition(b'"')[2].partition(b'"')[0].decode() for url, page in known.find(urls, 1).items()}
     known.close()
     return found
@@ -55,18 +55,18 @@ def test_the_latest_whole_page_counts(store: PageStore) -> None:
     add(store, 104, URLS[1], at=0.5)
     committed(store)
     assert etags(store, URLS[:2]) == {URLS[0]: "101", URLS[1]: "2"}
-    assert store.known().find(URLS[:1], 7) == {}, "another crawl's"
+    assert store.known_pages().find(URLS[:1], 7) == {}, "another crawl's"
 
 
 def test_what_came_after_the_start_is_not_looked_for(store: PageStore) -> None:
-    known = store.known()
+    known = store.known_pages()
     add(store, 101, "http://a.test/new")
     committed(store)
     assert known.find(["http://a.test/new"]) == {}
 
 
 def test_a_damaged_copy_is_not_known(store: PageStore) -> None:
-    row = store.known().find([URLS[5]])[URLS[5]].row
+    row = store.known_pages().find([URLS[5]])[URLS[5]].row
     path = next(path for path in Path(store._corpus._data_dirs[0]).parent.glob(f"*/warc/{row.warc_file}"))
     data = bytearray(path.read_bytes())
     data[row.warc_offset + row.warc_length - 20] ^= 0xFF

@@ -14,7 +14,7 @@ from weft.errors import BadInput
 from weft.records import FetchResult, Row
 from weft.store.errors import DamagedIndex
 from weft.store.index import schema
-from weft.store.index.index_writer import Change, SlotIndex
+from weft.store.index.index_writer import CrawlChange, SlotIndex
 from weft.store.index.query import IndexReader
 from weft.store.pages import PageStore
 
@@ -47,7 +47,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., PageStore]]:
 
 def fill(store: PageStore, crawls: dict[int, range]) -> None:
     for crawl, items in crawls.items():
-        store.change(Change(crawl, f"crawl {crawl}", b"record", 1.0, "open"))
+        store.change(CrawlChange(crawl, f"crawl {crawl}", b"record", 1.0, "open"))
         for item in items:
             store.add(row(item, crawl), answer(row(item, crawl)))
     store.write()
@@ -55,7 +55,7 @@ def fill(store: PageStore, crawls: dict[int, range]) -> None:
 
 
 def forget(store: PageStore, crawl: int) -> None:
-    while not store.forget_crawl(crawl, 4):
+    while not store.forget_crawls([crawl], 4):
         pass
 
 
@@ -67,8 +67,8 @@ def numbers(store: PageStore, crawl: int) -> list[int]:
 def test_each_crawl_counts_its_rows_and_changes_by_itself(opened: Callable[..., PageStore]) -> None:
     store = opened()
     fill(store, {1: range(1, 4), 2: range(4, 6)})
-    store.change(Change(2, "crawl 2", b"record", 2.0, "ended", "done"))
-    store.change(Change(1, "crawl 1", b"another"))  # what is known of it changes, and nothing has happened
+    store.change(CrawlChange(2, "crawl 2", b"record", 2.0, "ended", "done"))
+    store.change(CrawlChange(1, "crawl 1", b"another"))  # what is known of it changes, and nothing has happened
     store.commit()
     assert numbers(store, 1) == [1, 2, 3, 4] and numbers(store, 2) == [1, 2, 3, 4]
     assert (store.last_number(1), store.last_number(2), store.last_number(3)) == (4, 4, 0)
@@ -88,7 +88,7 @@ def test_all_crawls_are_read_in_the_order_of_the_commits_and_a_place_is_kept(ope
     assert [batch for batch, *_ in before] == [1] * 8 + [2] * 3
     assert [place for _, place, _, _ in before] == [*range(1, 9), *range(1, 4)]
     assert store.batches(1, 100) == before[8:] and store.batches(0, 1) == before[:8] and store.batches(2, 1) == []
-    while not store.forget_crawl(1, 2):
+    while not store.forget_crawls([1], 2):
         pass
     assert store.batches(0, 100) == [entry for entry in before if entry[2] == 2], "the others stay where they were"
 
@@ -117,16 +117,16 @@ def test_one_crawl_is_found_counted_and_deleted_without_the_other(
         store.add(row(item, crawl, same), answer(row(item, crawl, same)))
     store.write()
     store.commit()
-    assert [one.item for one in store.for_url(same, 2)] == [101] and len(store.for_url(same)) == 2
+    assert [one.item for one in store.rows_of_url(same, 2)] == [101] and len(store.rows_of_url(same)) == 2
     assert (store.stats(crawl=1).pages, store.stats(crawl=2).pages, store.stats().pages) == (30, 4, 34)
     pieces = 0
-    while not store.forget_crawl(1, 10):
+    while not store.forget_crawls([1], 10):
         pieces += 1
         assert store.stats(crawl=2).pages == 4
     assert pieces == 3 and not (tmp_path / "warc" / "1").exists()
-    assert store.stats().rows == 4 and [one.item for one in store.for_url(same)] == [101]
+    assert store.stats().rows == 4 and [one.item for one in store.rows_of_url(same)] == [101]
     assert [number for number, *_ in store.crawls()] == [2] and numbers(store, 1) == []
-    page = store.get(same, 2)
+    page = store.latest_page(same, 2)
     assert page is not None and page.http is not None and page.http.body == b"abc"
 
 
@@ -146,7 +146,7 @@ def test_a_kill_in_the_middle_of_a_deletion_is_taken_up(
     with pytest.raises(Killed):
         forget(store, 1)
     store = opened()  # it repairs what is there, and does not count what is being deleted as lost
-    assert store.repair() == []
+    assert store.lost_pages_to_refetch() == []
     assert [number for number, *_ in store.crawls()] == [1, 2], "it is known until all of it is gone"
     forget(store, 1)
     assert [number for number, *_ in store.crawls()] == [2] and store.stats().rows == 3

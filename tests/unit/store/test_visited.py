@@ -45,7 +45,7 @@ def test_a_crawl_that_is_forgotten_leaves_no_visits_and_takes_no_others(store: P
     store.keep_visited(1, VISITS)
     store.keep_visited(2, VISITS[:1])
     pieces = 1
-    while not store.forget_crawl(1, at_most=10):
+    while not store.forget_crawls([1], at_most=10):
         pieces += 1
     assert pieces > 3, "in pieces, so that nobody waits for all of it"
     assert store.visited(1, [one.url for one in VISITS]) == {}

@@ -116,6 +116,7 @@ def run(
     from weft.cli.crawls.display import show_crawl
     from weft.crawl.processes.ends import EXIT_NOTHING
     from weft.crawl.reports.outcome import CrawlOutcome
+    from weft.errors import LoginFailed
     from weft.supervise.notify import ServiceManager
 
     orchestrator, manager = prepared.orchestrator, ServiceManager.from_environment()
@@ -136,7 +137,9 @@ def run(
         if interrupts and not is_announced:
             # Not in the signal handler, which may interrupt the display while it is being drawn.
             is_announced = True
-            getattr(show, "say", _say)("stopping: requests in flight are finished first (Ctrl-C again stops at once)")
+            getattr(show, "say", _print_line)(
+                "stopping: requests in flight are finished first (Ctrl-C again stops at once)"
+            )
         show(status)
         if output is not None:
             output.write_new_items()
@@ -147,7 +150,12 @@ def run(
             home, limits = str(prepared.folder.home), prepared.loaded.config.limits
             with show_crawl(home, limits.max_pages, quiet=quiet or as_json, plain=no_progress) as show:
                 try:
-                    code = orchestrator.run(watch)
+                    code = orchestrator.run(watch, is_watched=sys.stderr.isatty() and not (quiet or as_json))
+                except LoginFailed as failed:
+                    command = _resume_command(prepared, typed, orchestrator.status())
+                    raise LoginFailed(
+                        f"{failed}\nNothing of the queue is lost. Correct it, and continue: {command}"
+                    ) from None
                 finally:
                     if output is not None:
                         output.close()
@@ -188,7 +196,7 @@ def _report_end(
         click.echo(printable("weft: " + as_flags("\n".join(outcome.message_lines())), err=True), err=True)
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     if sys.stderr.isatty():
         click.echo(err=True)  # the terminal shows ^C: start a new line
     click.echo(text, err=True)
@@ -200,6 +208,7 @@ GIVEN_UP = (Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER)
 
 def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
     """The summary for people; its last line has the location of the corpus and the command to continue."""
+    from weft.crawl.items.failures import has_failed_at_end
     from weft.crawl.processes.ends import EXIT_NOTHING
     from weft.crawl.reports.changes import last_changes
     from weft.engine.loop.stop import Stop
@@ -224,12 +233,14 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
         lines.append(f"Errors: {errors or 'none'}. Retries: {status.retries:,}.")
     if prepared.loaded.config.spider.is_given:
         lines += items_of(prepared)
+        if has_failed_at_end(prepared.folder.data_dirs):
+            lines.append(f"The spider failed at the end of the crawl: {shlex.join(['weft', 'errors', str(home)])}")
     if prepared.loaded.config.run.recrawl and (report := last_changes(prepared.folder)) is not None:
         lines.append(
             f"Since the last visit: {report.summary()} ({shlex.join(['weft', 'stats', str(home), '--changes'])})."
         )
     if status.repairs:
-        lines.append(f"Repaired: {'; '.join(map(_repair, status.repairs.items()))}.")
+        lines.append(f"Repaired: {'; '.join(map(_repair_text, status.repairs.items()))}.")
     if status.rendered:
         each = status.rendering_s / status.rendered
         lines.append(
@@ -245,9 +256,23 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     section = prepared.loaded.config.pods
     if len(section.here) < section.num_pods:
         lines.append(f"This node ran {len(section.here)} of {section.num_pods} pods; other nodes have the rest.")
+    if pages > 1 and _waits_for_its_own_machine(prepared):
+        lines.append("The server is on this machine: `--delay 0` crawls it without waiting.")
     lines += map(as_flags, outcome.message_lines())
-    lines.append(f"The corpus is in {home}.{_next(prepared, typed, status, outcome, code)}")
+    lines.append(f"The corpus is in {home}.{_next_commands(prepared, typed, status, outcome, code)}")
     return "\n".join(lines)
+
+
+def _waits_for_its_own_machine(prepared: Prepared) -> bool:
+    """Whether a crawl of this machine alone kept the delay that is meant for other people's servers."""
+    from weft import urls
+    from weft.config import was_given
+    from weft.fetch.guard import is_loopback
+
+    if was_given(prepared.loaded.origins, "politeness_delay_seconds"):
+        return False
+    seeds = prepared.folder.seeds()
+    return bool(seeds) and all(is_loopback(urls.host_of(seed)) for seed in seeds)
 
 
 def items_of(prepared: Prepared) -> list[str]:
@@ -273,13 +298,14 @@ def items_of(prepared: Prepared) -> list[str]:
     return lines
 
 
-def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
+def _next_commands(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
     """The most likely next commands, complete; several are on lines of their own for copying."""
     folder = prepared.folder
     if code in (3, 130) and status.state != CANCELLED:
-        return f" Continue: {_resume(prepared, typed, status)}"
+        return f" Continue: {_resume_command(prepared, typed, status)}"
     if not outcome.is_nothing:
-        return f" See: {shlex.join(['weft', 'stats', str(folder.home)])}"
+        report = "errors" if status.errors.get("callback_error") else "stats"
+        return f" See: {shlex.join(['weft', report, str(folder.home)])}"
     seeds, first = folder.seeds(), outcome.causes[0]
     if prepared.loaded.config.run.resume:
         typed = Typed.of_resumed(seeds, prepared.loaded.given())
@@ -303,12 +329,12 @@ REPAIRS = {
 }
 
 
-def _repair(repair: tuple[str, int]) -> str:
+def _repair_text(repair: tuple[str, int]) -> str:
     name, count = repair
     return REPAIRS.get(name, name.replace("_", " ") + " {:,}").format(count)
 
 
-def _resume(prepared: Prepared, typed: Typed, status: CrawlStatus) -> str:
+def _resume_command(prepared: Prepared, typed: Typed, status: CrawlStatus) -> str:
     """The command that continues a crawl, with a higher limit if a limit has stopped it."""
     limits = prepared.loaded.config.limits
     out = typed.out if typed.out != "-" else None

@@ -11,7 +11,8 @@ from typing import Any
 from weft.cli.terminal.messages import with_value
 
 # of one run only, or written separately
-_INTENTS = frozenset({"resume", "fresh", "retry_failed", "recrawl", "data_dirs"})
+_INTENT_FLAGS = frozenset({"resume", "fresh", "retry_failed", "recrawl", "data_dirs"})
+_CODE = ("spider", "scrapy")  # settings of `weft run`
 _MOST_SEEDS = 3  # more would make the command too long
 
 
@@ -34,14 +35,18 @@ class Typed:
         """The command that starts the same crawl again, with `more` flags."""
         from weft.config import keys
 
-        words = ["weft crawl", *map(shlex.quote, _some(self.urls))]
+        command = "weft run" if any(name in self.flags for name in _CODE) else "weft crawl"
+        words = [command, *map(shlex.quote, _some_seeds(self.urls))]
+        words += ["-o " + shlex.quote(self.out)] if self.out else []
+        words += ["--overwrite"] if self.out not in (None, "-") else []
         words += ["--config " + shlex.quote(self.config_file)] if self.config_file else []
-        kept = {name: value for name, value in self.flags.items() if name not in _INTENTS}
-        words += [with_value(keys()[name].flag, _masked(name, value)) for name, value in kept.items()]
-        return " ".join([*words, "--fresh", *filter(None, [more]), _folders(data_dirs)])
+        kept = {name: value for name, value in self.flags.items() if name not in _INTENT_FLAGS}
+        words += [shlex.quote(str(kept.pop("spider")))] if "spider" in kept else []
+        words += [with_value(keys()[name].flag, _mask_value(name, value)) for name, value in kept.items()]
+        return " ".join([*words, "--fresh", *filter(None, [more]), _data_dir_flags(data_dirs)])
 
 
-def _masked(name: str, value: Any) -> Any:
+def _mask_value(name: str, value: Any) -> Any:
     from weft.config import masked
     from weft.config.masking import without_login
 
@@ -50,12 +55,25 @@ def _masked(name: str, value: Any) -> Any:
 
 def resume(data_dirs: Iterable[str | Path], more: str = "") -> str:
     """The command that continues a crawl."""
-    return " ".join(filter(None, ["weft crawl --resume", more, _folders(data_dirs)]))
+    folders = list(map(str, data_dirs))
+    return " ".join(filter(None, [f"{_command_of(folders)} --resume", more, _data_dir_flags(folders)]))
 
 
-def _folders(data_dirs: Iterable[str | Path]) -> str:
+def _command_of(folders: Sequence[str]) -> str:
+    """The command that has started the crawl of a folder."""
+    from weft.crawl.folder import CrawlFolder
+    from weft.errors import WeftError
+
+    try:
+        settings = CrawlFolder(folders).settings()
+    except WeftError:  # the folder is damaged: what is wrong is reported where it is read
+        settings = {}
+    return "weft run" if any(settings.get(name) for name in _CODE) else "weft crawl"
+
+
+def _data_dir_flags(data_dirs: Iterable[str | Path]) -> str:
     return " ".join(f"--data-dir {shlex.quote(str(folder))}" for folder in data_dirs)
 
 
-def _some(seeds: Sequence[str]) -> list[str]:
+def _some_seeds(seeds: Sequence[str]) -> list[str]:
     return list(seeds) if len(seeds) <= _MOST_SEEDS else [*seeds[:_MOST_SEEDS], "..."]

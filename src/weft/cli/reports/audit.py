@@ -52,11 +52,11 @@ def audit(
     from weft.crawl.reports.audit import audit as check
 
     hosts = [name for name in several(host) if name]
-    first, end = _range(since, until)
+    first, end = _time_range(since, until)
     with report_in(crawl_dirs, more) as folder:
         report = check(folder, crawl, hosts=hosts, since=first, until=end, processes=processes)
     if as_json:
-        print_document(_facts(report))
+        print_document(_report_facts(report))
     else:
         if not quiet:
             _print_summary(report, first, with_crawls=crawl is None)
@@ -64,26 +64,26 @@ def audit(
     return 0 if report.is_proof else 1
 
 
-def _range(since: str, until: str) -> tuple[float, float]:
-    from weft.store.export.request import moment
+def _time_range(since: str, until: str) -> tuple[float, float]:
+    from weft.store.export.request import parse_since
 
-    first, end = moment(since) or -inf, moment(until, "until") or inf
+    first, end = parse_since(since) or -inf, parse_since(until, "until") or inf
     if first >= end:
         raise BadInput("--since must be earlier than --until")
     return first, end
 
 
 def _print_summary(report: AuditReport, since: float, *, with_crawls: bool) -> None:
-    from weft.store.export.facts import iso
+    from weft.store.export.facts import iso_time
 
     violations = f"{report.violation_count:,} violations" if report.violation_count else "no violation"
-    when = f" from {iso(report.covers[0])} to {iso(report.covers[1])}" if report.covers else ""
+    when = f" from {iso_time(report.covers[0])} to {iso_time(report.covers[1])}" if report.covers else ""
     parts = f", and {report.parts:,} for parts of rendered pages," if report.parts else ""
     click.echo(f"{report.requests:,} requests{parts} to {report.sites:,} sites: {violations}.")
     if when:
         click.echo(f"  read: the log{when}")
     if report.deleted and report.deleted_until >= since:
-        what = f"{report.deleted:,} requests until {iso(report.deleted_until)}, which retention has deleted"
+        what = f"{report.deleted:,} requests until {iso_time(report.deleted_until)}, which retention has deleted"
         click.echo(f"  not covered by this proof: {what}")
     for hand, count in list(report.hands.items())[:MOST_CRAWLS]:
         click.echo(printable(f"  by worker {hand}: {count:,} requests"))
@@ -113,18 +113,18 @@ def _print_crawls(report: AuditReport) -> None:
 
 
 def _print_findings(report: AuditReport) -> None:
-    from weft.store.export.facts import iso
+    from weft.store.export.facts import iso_time
 
     for loss in report.losses[:MOST_LOSSES]:
         count = f"{loss.requests:,} requests" if loss.requests is not None else "all requests"
-        since = f" from {iso(loss.since)}" if loss.since > -inf else ""
-        until = f" until {iso(loss.until)}" if loss.until < inf else ""
+        since = f" from {iso_time(loss.since)}" if loss.since > -inf else ""
+        until = f" until {iso_time(loss.until)}" if loss.until < inf else ""
         click.echo(printable(f"cannot be judged: {count}{since}{until} in {loss.file}: {loss.why}"))
     if len(report.losses) > MOST_LOSSES:
         click.echo(f"... and {len(report.losses) - MOST_LOSSES:,} more losses (--json has all)")
     for one in report.violations[:MOST_VIOLATIONS]:
         whose = f" of {one.crawl}" if one.crawl else ""
-        click.echo(printable(f"{one.kind}: {one.url}{whose} at {iso(one.wall)}: {one.detail}"))
+        click.echo(printable(f"{one.kind}: {one.url}{whose} at {iso_time(one.wall)}: {one.detail}"))
     if report.violation_count > MOST_VIOLATIONS:
         click.echo(
             f"... and {report.violation_count - MOST_VIOLATIONS:,} more "
@@ -132,9 +132,9 @@ def _print_findings(report: AuditReport) -> None:
         )
 
 
-def _facts(report: AuditReport) -> dict[str, Any]:
+def _report_facts(report: AuditReport) -> dict[str, Any]:
     """The report for programs; an infinite margin is left out."""
-    from weft.store.export.facts import iso
+    from weft.store.export.facts import iso_time
 
     several = (
         {}
@@ -158,13 +158,16 @@ def _facts(report: AuditReport) -> dict[str, Any]:
         "unreadable_in": report.unreadable_in,
         "missing_bytes": report.missing_bytes,
         "unproven": report.unproven,
-        "covers": {"from": iso(report.covers[0]), "until": iso(report.covers[1])} if report.covers else None,
-        "deleted": {"requests": report.deleted, "until": iso(report.deleted_until) if report.deleted_until else None},
+        "covers": {"from": iso_time(report.covers[0]), "until": iso_time(report.covers[1])} if report.covers else None,
+        "deleted": {
+            "requests": report.deleted,
+            "until": iso_time(report.deleted_until) if report.deleted_until else None,
+        },
         "unjudged": [
             {
                 "file": loss.file,
-                "from": iso(loss.since) if loss.since > -inf else None,
-                "until": iso(loss.until) if loss.until < inf else None,
+                "from": iso_time(loss.since) if loss.since > -inf else None,
+                "until": iso_time(loss.until) if loss.until < inf else None,
                 "requests": loss.requests,
                 "why": loss.why,
             }
@@ -172,7 +175,7 @@ def _facts(report: AuditReport) -> dict[str, Any]:
         ],
         "violations_found": report.kinds,
         "violations": [
-            {"kind": one.kind, "url": one.url, "site": one.key, "at": iso(one.wall), "detail": one.detail}
+            {"kind": one.kind, "url": one.url, "site": one.key, "at": iso_time(one.wall), "detail": one.detail}
             | ({"crawl": one.crawl} if one.crawl else {})
             for one in report.violations
         ],

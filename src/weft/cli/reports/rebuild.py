@@ -16,7 +16,7 @@ from weft.cli.terminal.output import output_flags, print_document, printable, vi
 
 if TYPE_CHECKING:
     from weft.jobs.rebuild import RebuiltService
-    from weft.store.repair.rebuild import Rebuilt
+    from weft.store.repair.rebuild import RebuildReport
 
 MOST_SHOWN = 10
 
@@ -51,13 +51,13 @@ def rebuild(
         if not silent:
             click.echo(f"\r\x1b[K{done / 1e6:,.0f} of {total / 1e6:,.0f} MB read", err=True, nl=False)
 
-    if len(crawl_dirs) == 1 and not frontier and (made := _service_rebuilt(Path(crawl_dirs[0]), show)) is not None:
+    if len(crawl_dirs) == 1 and not frontier and (made := _rebuild_service(Path(crawl_dirs[0]), show)) is not None:
         _print_service(made, as_json, quiet)
         return 0
     with report_in(crawl_dirs, more) as folder:
         dirs, is_engines = folder.folder.data_dirs, folder.is_engines
     if frontier:
-        _make_frontier(dirs, as_json, quiet)
+        _rebuild_frontier(dirs, as_json, quiet)
         return 0
     report = run(dirs, text=text, watch=show)
     if as_json:
@@ -89,7 +89,7 @@ def rebuild(
     return 1 if report.unparsed else 0
 
 
-def _service_rebuilt(folder: Path, show: Callable[[int, int], None]) -> RebuiltService | None:
+def _rebuild_service(folder: Path, show: Callable[[int, int], None]) -> RebuiltService | None:
     """Rebuilds the folder of a service; None if it is not a service's."""
     from weft.jobs.layout import ENGINE, STORE
     from weft.jobs.rebuild import is_service, rebuild_service
@@ -129,7 +129,7 @@ def _print_service(made: RebuiltService, as_json: bool, quiet: bool) -> None:
         )
 
 
-def _report_unparsed(report: Rebuilt) -> None:
+def _report_unparsed(report: RebuildReport) -> None:
     """Reports pages without text. An error, so it is printed even with --quiet."""
     click.echo(f"weft: {report.unparsed:,} pages could not be parsed, they have no text:", err=True)
     for page in report.unparsed_pages[:MOST_SHOWN]:
@@ -138,7 +138,7 @@ def _report_unparsed(report: Rebuilt) -> None:
         click.echo(f"      ... and {report.unparsed - MOST_SHOWN:,} more (--json names them)", err=True)
 
 
-def _print_losses(report: Rebuilt, dirs: list[Path], is_engines: bool) -> None:
+def _print_losses(report: RebuildReport, dirs: list[Path], is_engines: bool) -> None:
     """Reports where the files are damaged, what is lost, and how to restore it."""
     for one in report.damage[:MOST_SHOWN]:
         pages = f", with {', '.join(one.urls[:MOST_SHOWN])}" if one.urls else ""
@@ -154,7 +154,7 @@ def _print_losses(report: Rebuilt, dirs: list[Path], is_engines: bool) -> None:
             click.echo(f"... and {report.lost - MOST_SHOWN:,} more (--json has {len(report.lost_urls):,} of them)")
 
 
-def _make_frontier(dirs: list[Path], as_json: bool, quiet: bool) -> None:
+def _rebuild_frontier(dirs: list[Path], as_json: bool, quiet: bool) -> None:
     from weft.crawl.reports.rebuild import rebuild_frontier
 
     made = rebuild_frontier(dirs)

@@ -64,15 +64,21 @@ def init(key_file: str, broker: str | None, as_json: bool, quiet: bool) -> int:
 @_config_file
 @_broker
 @_key_file
+@click.option("--data-dir", metavar="DIR", default=None, help="Of `weft up --cluster`: whose broker and key are asked.")
 @output_flags
-def status(config_file: str | None, broker: str | None, key_file: str | None, as_json: bool, quiet: bool) -> int:
-    """Show a cluster's brain, hands, queues, and what was refused."""
+def status(
+    config_file: str | None, broker: str | None, key_file: str | None, data_dir: str | None, as_json: bool, quiet: bool
+) -> int:
+    """Show a cluster's brain, hands, queues, and what was refused.
+
+    Without a broker it is the cluster of the `weft up --cluster` whose data dir this is.
+    """
     from contextlib import closing
 
     from weft.cluster.dispatch import Cluster
     from weft.cluster.status import cluster_status
 
-    with closing(Cluster.configured(_section(config_file, broker, key_file))) as one:
+    with closing(Cluster.configured(_cluster_section(config_file, broker, key_file, data_dir, of_up=True))) as one:
         one.broker.check()
         facts = cluster_status(one)
     if as_json:
@@ -86,7 +92,7 @@ def status(config_file: str | None, broker: str | None, key_file: str | None, as
 @_config_file
 @_broker
 @_key_file
-@click.option("--queues", metavar="NAMES", default="", help="Of fetch, batches, proxies; default: all it can.")
+@click.option("--queues", metavar="NAMES", default="", help="Of fetch, render, batches, proxies; default: all it can.")
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 1000),
@@ -94,6 +100,7 @@ def status(config_file: str | None, broker: str | None, key_file: str | None, as
     default=None,
     help="Tasks at a time; default: one a core.",
 )
+@click.option("--no-browser-sandbox", is_flag=True, help="Run browsers without their sandbox, where none can be had.")
 @click.option("--accept-code", is_flag=True, help="Run code of users that comes with tasks, signed with the key.")
 @click.option("--visibility-timeout", type=click.FloatRange(1, 86400), metavar="S", default=3600.0, hidden=True)
 def worker(
@@ -102,6 +109,7 @@ def worker(
     key_file: str | None,
     queues: str,
     concurrency: int | None,
+    no_browser_sandbox: bool,
     accept_code: bool,
     visibility_timeout: float,
 ) -> int:
@@ -115,9 +123,10 @@ def worker(
     from weft.cluster.hand import Hand, chosen_queues, say_on_stderr
     from weft.cluster.key import configured_broker, configured_key
 
-    section = _section(config_file, broker, key_file)
+    section = _cluster_section(config_file, broker, key_file)
     url, key = configured_broker(section), configured_key(section)
-    names = chosen_queues([name for name in queues.replace(",", " ").split() if name])
+    chosen = [name for name in queues.replace(",", " ").split() if name]
+    names = chosen_queues(chosen, browser_sandbox=not no_browser_sandbox)
     many = concurrency or len(os.sched_getaffinity(0))
     hand = Hand(
         url,
@@ -128,16 +137,31 @@ def worker(
         say=say_on_stderr,
         visibility_s=visibility_timeout,
         shared_dir=Path(section.shared_dir) if section.shared_dir else None,
+        browser_sandbox=not no_browser_sandbox,
     )
     return hand.run()
 
 
-def _section(config_file: str | None, broker: str | None, key_file: str | None) -> ClusterSection:
-    """The settings of the cluster: flags, then the environment, then the file."""
+def _cluster_section(
+    config_file: str | None,
+    broker: str | None,
+    key_file: str | None,
+    data_dir: str | None = None,
+    *,
+    of_up: bool = False,
+) -> ClusterSection:
+    """The settings of the cluster: flags, then the environment, then the file; `of_up`: then those that
+    `weft up --cluster` has made in its data dir."""
     from weft.config import load_service
 
-    given = {"broker": broker, "cluster_key_file": key_file}
-    return load_service(config_file, flags={name: value for name, value in given.items() if value}).cluster
+    given = {"broker": broker, "cluster_key_file": key_file, "data_dir": data_dir}
+    config = load_service(config_file, flags={name: value for name, value in given.items() if value})
+    if of_up and (data_dir or not config.cluster.broker):
+        from weft.system.celery import KEY, with_cluster
+
+        if data_dir or (Path(config.server.data_dir) / KEY).exists():
+            return with_cluster(config, may_make=False).cluster
+    return config.cluster
 
 
 def _print_status(facts: dict[str, Any], *, quiet: bool) -> None:
@@ -145,7 +169,7 @@ def _print_status(facts: dict[str, Any], *, quiet: bool) -> None:
     about = f"brain on {brain.get('host')}, pid {brain.get('pid')}" if brain else "no brain"
     click.echo(printable(f"cluster {facts['cluster']} at {facts['broker']}: {about}"))
     rows: list[tuple[str, ...]] = [("hand", "state", "report", "tasks", "done", "failed", "load", "queues")]
-    rows += [_row(hand) for hand in facts["hands"]]
+    rows += [_hand_row(hand) for hand in facts["hands"]]
     if len(rows) > 1:
         click.echo("\n".join(printable(line) for line in columns(rows)))
     elif not quiet:
@@ -159,7 +183,7 @@ def _print_status(facts: dict[str, Any], *, quiet: bool) -> None:
         click.echo(printable(f"{one['age_s']:.0f} s ago: {one['why']}"))
 
 
-def _row(hand: dict[str, Any]) -> tuple[str, ...]:
+def _hand_row(hand: dict[str, Any]) -> tuple[str, ...]:
     if hand["state"] == "refused":
         return (hand["hand"], "refused", f"{hand['age_s']:.0f} s ago", "", "", "", "", hand["why"])
     tasks = f"{hand['running']} of {hand['concurrency']}"

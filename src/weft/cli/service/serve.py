@@ -42,6 +42,7 @@ def serve(config_file: str | None, as_json: bool, quiet: bool, **values: Any) ->
     cleanly. Its address in a browser is the dashboard. Beyond loopback it needs API keys.
     """
     from weft.config import load_service
+    from weft.jobs.processes.services import ALL_ADDRESSES
     from weft.system.background import log_in_foreground
     from weft.system.supervisor import Supervisor
 
@@ -54,6 +55,8 @@ def serve(config_file: str | None, as_json: bool, quiet: bool, **values: Any) ->
             print_document({"url": url})
         elif not quiet:
             where = f"open it in a browser; its routes: {url}/docs"
+            if config.server.host in ALL_ADDRESSES:
+                where += "; other machines: the same port at this machine's address"
             click.echo(f"weft: the scrape service listens on {url} ({where})", err=True)
 
     supervisor.run(say, ("engine", "api"), until_failure=True, is_open=lambda: log_in_foreground(config))

@@ -1,7 +1,8 @@
 -- Claims ids for one run of a task. KEYS: the epoch, then a claim of each id.
 -- ARGV: the epoch that the sender had (empty: tasks without one), until when the task counts (ms of this clock),
--- how often each id may be claimed, how long a claim is remembered (ms).
--- Reply: now (ms), a word for the whole (ok, late, no_epoch, epoch), then for each id 1 (claimed) or 0 (was claimed).
+-- how often each id may be claimed, how long a claim is remembered (ms), when the task was made (ms of this clock).
+-- Reply: now (ms), a word for the whole (ok, late, clock, no_epoch, epoch), then for each id 1 (claimed) or 0 (was
+-- claimed).
 local function now_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
@@ -13,6 +14,8 @@ if ARGV[1] ~= '' then
   if epoch ~= ARGV[1] then return {now, 'epoch'} end
 end
 if now >= tonumber(ARGV[2]) then return {now, 'late'} end
+-- This clock was set back since: the task would seem to have more time than its sender waits.
+if now + 1000 < tonumber(ARGV[5]) then return {now, 'clock'} end
 local reply, most = {now, 'ok'}, tonumber(ARGV[3])
 for at = 2, #KEYS do
   local count

@@ -28,8 +28,8 @@ log = Log("weft.cluster.supervised.supervised_hand")
 
 def queues() -> Sequence[str]:
     """Those that this machine can serve, and the supervisor's."""
-    can = available()
-    return (*(name for name in CHOSEN if not can[name]), SYSTEM)
+    can = available()  # pages are rendered by the browsers that the brain on this machine has
+    return (*(name for name in CHOSEN if name != "render" and not can[name]), SYSTEM)
 
 
 def _silence_celery() -> None:
@@ -58,6 +58,7 @@ def main() -> int:
         hand = Hand(
             spec.broker, parse_key(spec.key, "the cluster's key"), queues(), concurrency=spec.concurrency,
             accept_code=False, say=lambda text: log.info(text), visibility_s=spec.visibility_s,
+            waits=True,
         )  # fmt: skip
         code = hand.run()
     except WeftError as error:

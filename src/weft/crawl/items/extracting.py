@@ -18,9 +18,10 @@ from weft.crawl.items.writing import WholeFile, check_output
 from weft.engine.parsing.parsers import ChildCode, Parsers, PendingPage
 from weft.engine.user_code.again import call_again, result_of
 from weft.engine.user_code.calls import Code, Loading, encode
+from weft.engine.user_code.sources import PRELOADED
 from weft.errors import BadInput
 from weft.records import Row
-from weft.store.index.query import Where
+from weft.store.index.query import RowFilter
 from weft.store.pages import PageStore
 
 AHEAD = 64  # pages that are being processed by child processes
@@ -53,7 +54,8 @@ def extract_items(
     section = config.spider
     spare = 1 if section.scrapy else len(os.sched_getaffinity(0)) - 1
     loading = encode(Loading(code))
-    child = ChildCode(lambda: loading, section.callback_s, section.callback_memory_mb, bool(section.scrapy))
+    modules = PRELOADED[code.maker]
+    child = ChildCode(lambda: loading, section.callback_s, section.callback_memory_mb, bool(section.scrapy), modules)
     try:
         with Parsers(section.spider_workers or max(1, spare), code=child) as parsers, tempfile.TemporaryFile() as lines:
             run = _ExtractionPass(store, parsers, watch)
@@ -96,7 +98,7 @@ class _ExtractionPass:
 
     def _pages_in_progress(self) -> Iterator[tuple[Row, PendingPage]]:
         some: list[Row] = []
-        for row in self._store.rows(Where(stored=True)):
+        for row in self._store.rows(RowFilter(stored=True)):
             if 200 <= row.status < 300 and row.warc_file:
                 some.append(row)
             if len(some) == _ROWS_TOGETHER:

@@ -50,10 +50,16 @@ def check_output(out: str) -> str:
     format_ = {"jl": "jsonl", "ndjson": "jsonl", "pq": "parquet"}.get(format_, format_)
     if format_ not in FORMATS:
         raise BadInput(f"{out}: its suffix is not that of a format: use {', '.join('.' + one for one in FORMATS)}")
-    if Path(out).is_dir():
-        raise BadInput(f"{out} is a folder: name a file")
-    if not Path(out).resolve().parent.is_dir():
-        raise BadInput(f"{out}: there is no folder {Path(out).resolve().parent}")
+    try:
+        if Path(out).is_dir():
+            raise BadInput(f"{out} is a folder: name a file")
+        if not Path(out).resolve().parent.is_dir():
+            raise BadInput(f"{out}: there is no folder {Path(out).resolve().parent}")
+        Path(out).exists()
+    except (OSError, ValueError) as error:  # a name that is too long, or has a null byte
+        raise BadInput(
+            f"{out[:100]}: no file can have this name: {getattr(error, 'strerror', None) or error}"
+        ) from None
     if format_ == "parquet":
         _import_pyarrow()
     return format_

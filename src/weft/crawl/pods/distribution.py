@@ -188,10 +188,10 @@ def redis_urls(folder: CrawlFolder, settings: dict[str, Any]) -> dict[int, str]:
 
 def _query_server(url: str, settings: dict[str, Any]) -> QueueCounts | None:
     try:
-        from weft.frontier.redis.pod_view import figures
+        from weft.frontier.redis.pod_view import read_counters
 
         with server_at(url, settings) as (client, where):
-            counters = figures(client, where)
+            counters = read_counters(client, where)
     except (ServerAway, BadInput, Missing):
         return None
     return counters.queued, counters.seen, counters.sites, "server"
@@ -200,11 +200,11 @@ def _query_server(url: str, settings: dict[str, Any]) -> QueueCounts | None:
 @contextmanager
 def server_at(url: str, settings: dict[str, Any]) -> Iterator[tuple[Any, str]]:
     """A client for a pod's server with short timeouts, and the server's address without its password."""
-    from weft.frontier.redis.connection import RedisSettings, address, connect
+    from weft.frontier.redis.connection import RedisSettings, address_without_password, connect
 
     db, password = int(settings.get("redis_db", 0)), settings.get("redis_password")
     client = connect(url, RedisSettings(db, password, ANSWER_S, ANSWER_S, max_connections=2))
     try:
-        yield client, address(url, db)
+        yield client, address_without_password(url, db)
     finally:
         client.close()

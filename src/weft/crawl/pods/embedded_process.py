@@ -19,7 +19,7 @@ from weft.engine.loop.parser.handoff import HandoffParts
 from weft.engine.machine import open_clock
 from weft.engine.recovery import readmit_links_of_stored_pages
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
-from weft.frontier.embedded.embedded_routing import Received
+from weft.frontier.embedded.embedded_routing import ReceivedEffects
 from weft.telemetry import Peer
 
 
@@ -52,7 +52,7 @@ class EmbeddedBackend:
         frontier, progress = self.frontier, parts.progress
         progress.count_repair("request_log_lines", frontier.recovery.unreadable_requests)
         progress.count_repair("request_log_bytes", frontier.recovery.missing_log_bytes)
-        if frontier.recovery.unsure_of_links:
+        if frontier.recovery.may_lack_links:
             read, again = readmit_links_of_stored_pages(
                 frontier, parts.store, lambda _: crawl, self._spec.pod, parts.work, parts.parsers
             )
@@ -80,7 +80,7 @@ class EmbeddedBackend:
             return []
         metrics, outbox = parts.metrics, frontier.pods.outbox
 
-        def receive(received: Received) -> None:
+        def receive(received: ReceivedEffects) -> None:
             for _, url in received.scopes:
                 crawl.extend(url)
             for _, count, admission in received.admissions:
@@ -92,7 +92,7 @@ class EmbeddedBackend:
             folder.pod_folder, frontier, spec.pod, spec.pods, spec.crawl_id, receive, metrics.count_received_links
         )
         self._exchange = exchange
-        metrics.before_save.append(lambda: metrics.record_outbox(outbox.waiting))
+        metrics.before_save.append(lambda: metrics.record_outbox(outbox.unacknowledged_messages))
         if spec.config.limits.max_pages is None:
             return [exchange]
         self._permits = PermitSupply(Permits.of(folder), frontier, crawl, spec.pod, spec.pods)

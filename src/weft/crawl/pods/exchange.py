@@ -28,7 +28,7 @@ from weft.errors import Damaged
 from weft.frames import TooLong, framed, frames
 from weft.frontier.durability.journal import REMEDY
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
-from weft.frontier.embedded.embedded_routing import Received
+from weft.frontier.embedded.embedded_routing import ReceivedEffects
 from weft.telemetry import Log
 
 SEND_EVERY_S = 0.02
@@ -95,7 +95,7 @@ class Exchange:
         pod: int,
         pods: int,
         crawl_id: str,
-        receive: Callable[[Received], None],
+        receive: Callable[[ReceivedEffects], None],
         crossed: Callable[[int, float], None] = lambda _links, _seconds: None,
     ) -> None:
         self._folder = folder
@@ -153,7 +153,7 @@ class Exchange:
                 received := self._frontier.inbox.receive(line.pod, int.from_bytes(frame[:8], "big"), frame[8:])
             ) is not None:
                 self._receive_message(received)
-        safe = self._frontier.pods.durable.get(line.pod, 0)
+        safe = self._frontier.pods.durable_numbers.get(line.pod, 0)
         line.send(safe.to_bytes(8, "big") if safe > line.number else b"")
         line.number = max(line.number, safe)
 
@@ -162,7 +162,7 @@ class Exchange:
         if crawl_id != self._crawl_id or pod not in self._connect_at:
             raise ConnectionAbortedError(errno.ECONNABORTED, "another crawl")
         line.pod = pod
-        line.send(self._frontier.pods.last_received(pod).to_bytes(8, "big"))
+        line.send(self._frontier.pods.last_message_from(pod).to_bytes(8, "big"))
 
     def _deliver_outbox(self, pod: int, now: float) -> None:
         line = self._outgoing.get(pod) or self._connection_to(pod, now)
@@ -171,7 +171,7 @@ class Exchange:
         for frame in line.frames():
             number = int.from_bytes(frame, "big")
             if pod in self._greeted_pods:
-                self._frontier.pods.outbox.acknowledged(pod, number)
+                self._frontier.pods.outbox.acknowledge_message(pod, number)
                 self._report_delivered(pod, number, now)
             elif self._frontier.pods.outbox.has_lost(pod, number):
                 journal = self._folder(pod) / "frontier.db"
@@ -183,7 +183,7 @@ class Exchange:
         if pod not in self._greeted_pods:
             return
         while len(line.unsent) < MOST_UNSENT_BYTES:
-            message = self._frontier.pods.outbox.next(pod, line.number)
+            message = self._frontier.pods.outbox.next_message(pod, line.number)
             if message is None:
                 return
             line.number, body = message

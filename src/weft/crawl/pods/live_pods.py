@@ -55,13 +55,13 @@ def live_pods(config: Config) -> LivePods:
 
 
 def _ask_pod(pod: int, url: str, settings: dict[str, Any]) -> LivePod:
-    from weft.frontier.redis.connection import address
-    from weft.frontier.redis.pod_view import figures
+    from weft.frontier.redis.connection import address_without_password
+    from weft.frontier.redis.pod_view import read_counters
 
-    where = address(url)
+    where = address_without_password(url)
     try:
         with server_at(url, settings) as (client, where):
-            counters = figures(client, where)
+            counters = read_counters(client, where)
     except (ServerAway, BadInput, Missing) as error:
         return LivePod(pod=pod, server=where, error=str(error))
     return LivePod(

@@ -21,8 +21,8 @@ from weft.crawl.processes.frontier_settings import redis_settings_of
 from weft.engine.admission.rules import read_domains
 from weft.engine.folder import new_id
 from weft.errors import BadInput
-from weft.frontier.redis.connection import connect, inspect
-from weft.frontier.redis.pod_info import agree
+from weft.frontier.redis.connection import connect, inspect_server
+from weft.frontier.redis.pod_info import agree_on_crawl_id
 
 _SHARED_SETTINGS = {
     "scope": (
@@ -63,7 +63,7 @@ def join_crawl(config: Config) -> str:
     url, settings = config.pods.pods[0].redis_url, redis_settings_of(config)
     with closing(connect(url, settings)) as client:
         try:
-            return agree(client, inspect(url, client).address, config.pods.num_pods, new_id())
+            return agree_on_crawl_id(client, inspect_server(url, client).address, config.pods.num_pods, new_id())
         except BadInput as wrong:
             raise BadInput(f"pod 0: {wrong}") from None
 

@@ -31,7 +31,7 @@ from weft.engine.loop.parser.suspects import Heartbeat, pop_suspect
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.recovery import readmit_lost_links, resume_crawl
 from weft.frontier.contract import SharedFrontier
-from weft.frontier.redis.connection import peers
+from weft.frontier.redis.connection import server_addresses
 from weft.telemetry import Log, Peer, Slot
 
 log = Log("weft.crawl.pods.parser")
@@ -106,7 +106,7 @@ def parse(spec: ProcessSpec, control: ControlInput) -> int:
 
     parser = Parser(
         spec.config, folder, spec.crawl_id, spec.slot, frontier, progress, work,
-        at_a_time=spec.config.pods.parser_workers, redis=peers(spec.servers), periodic_tasks=periodic_tasks,
+        at_a_time=spec.config.pods.parser_workers, redis=server_addresses(spec.servers), periodic_tasks=periodic_tasks,
     )  # fmt: skip
     start.end_guard()
     signal.signal(signal.SIGTERM, lambda *_: parser.loop.drain())

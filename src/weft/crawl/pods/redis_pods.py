@@ -36,13 +36,13 @@ from weft.engine.loop.parser.suspects import pop_suspect
 from weft.engine.loop.stop import Stop
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.contract import FrontierStats
-from weft.frontier.redis.connection import Emptied, address, connect, hurry, inspect
+from weft.frontier.redis.connection import Emptied, address_without_password, connect, inspect_server, shorten_timeouts
 from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.metrics import RedisMetrics
-from weft.frontier.redis.pod_info import PodIdentity, bind, claim_pod, is_claimed, unbind
+from weft.frontier.redis.pod_info import PodIdentity, bind_pod, claim_pod, is_claimed, unbind_pod
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.redis_frontier import RedisFrontier
-from weft.frontier.redis.shared import runner, settle, used_permits
+from weft.frontier.redis.shared import running_node, save_or_compare_settings, used_permits
 from weft.telemetry import Log
 
 HOLD_LEASE_S = 30.0
@@ -75,9 +75,9 @@ class RedisPods:
         self._connections: dict[int, Any] = {}  # to the pods of other nodes
         self._clients: dict[int, PodClient] = {}
         self._node_name = folder.node
-        self._held_pods: list[int] = []  # pods that belonged to no node, and are bound to this one by this run
+        self._newly_bound_pods: list[int] = []  # pods that belonged to no node, and are bound to this one by this run
         self._has_begun = False  # the end that an earlier run wrote to pod 0 is deleted
-        self._pods_never_run: list[int] = []  # pods of other nodes that none of them runs
+        self._pods_without_node: list[int] = []  # pods of other nodes that none of them runs
         self._unreleased: list[tuple[int, str, Path | None]] = []
         self._away_until: dict[int, float] = {}
         self._renew_at = self._judge_at = 0.0
@@ -126,7 +126,7 @@ class RedisPods:
         """Releases the pods, and stops the servers that this crawl runs."""
         try:
             if 0 in self._frontiers or 0 in self._clients:
-                self._client(0).decide(self._node_name, 0.0)
+                self._client(0).elect_decider(self._node_name, 0.0)
         except ABSENT_ERRORS as why:
             log.warning("the decider lease could not be released", why=why)
         for frontier in self._frontiers.values():
@@ -139,7 +139,7 @@ class RedisPods:
         self._servers.stop()
 
     def _address_of(self, pod: int) -> str:
-        return address(self.urls[pod], self._settings.db)
+        return address_without_password(self.urls[pod], self._settings.db)
 
     def _identity(self, pod: int) -> PodIdentity:
         return PodIdentity(self._crawl_id, pod, len(self.urls), self._node_name if pod in self._pods_here else "")
@@ -155,8 +155,8 @@ class RedisPods:
             self._address_of(pod),
             self._identity(pod),
         )
-        if bind(connection, where, identity):
-            self._held_pods.append(pod)
+        if bind_pod(connection, where, identity):
+            self._newly_bound_pods.append(pod)
         frontier = RedisFrontier(
             connection, self._folder.pod_folder(pod), self._config.politeness,
             slot=f"pod{pod}-orchestrator", incarnation=int(time.time() * 1000), pod=pod, pods=len(self.urls),
@@ -169,10 +169,10 @@ class RedisPods:
 
     def _release_unused(self) -> None:
         """Releases pods that were never run from this node."""
-        for pod in self._held_pods:
+        for pod in self._newly_bound_pods:
             connection = connect(self.urls[pod], self._settings)
             try:
-                unbind(connection, address(self.urls[pod], self._settings.db), self._node_name)
+                unbind_pod(connection, address_without_password(self.urls[pod], self._settings.db), self._node_name)
             except ABSENT_ERRORS as why:
                 log.warning("a pod could not be released", why=why)
             finally:
@@ -182,9 +182,12 @@ class RedisPods:
         """Checks that this node's settings equal those of the others. After its pods are held, so that of two nodes at
         least one sees the other."""
         may_change = shared.is_resumed and not self._do_other_nodes_run()
-        connection, where = connect(self.urls[0], self._settings), address(self.urls[0], self._settings.db)
+        connection, where = (
+            connect(self.urls[0], self._settings),
+            address_without_password(self.urls[0], self._settings.db),
+        )
         try:
-            if differs := settle(connection, where, shared.values, may_change=may_change):
+            if differs := save_or_compare_settings(connection, where, shared.values, may_change=may_change):
                 raise shared.refusal(differs)
         finally:
             connection.close()
@@ -201,7 +204,7 @@ class RedisPods:
         for pod in sorted(set(range(len(self.urls))) - set(self._pods_here)):
             connection = connect(self.urls[pod], settings)
             try:
-                runners[pod] = runner(connection, address(self.urls[pod], settings.db))
+                runners[pod] = running_node(connection, address_without_password(self.urls[pod], settings.db))
             except ABSENT_ERRORS:
                 continue
             finally:
@@ -216,10 +219,10 @@ class RedisPods:
             "seeded",
         ):  # until this run's first fetcher has added seeds and revisits
             frontier.notes.note(name, "")
-        frontier.crew.assign(self._slots_of_pod(pod))
+        frontier.processes.assign_slots(self._slots_of_pod(pod))
         for slot in self._slots_of_pod(pod):
-            frontier.crew.release_owner(slot + "#")
-        hurry(self._connections[pod], ANSWER_PATIENCE_S)
+            frontier.processes.release_owner(slot + "#")
+        shorten_timeouts(self._connections[pod], ANSWER_PATIENCE_S)
 
     def _slots_of_pod(self, pod: int) -> list[str]:
         pods = self._config.pods
@@ -238,7 +241,7 @@ class RedisPods:
             return
         for frontier in self._frontiers.values():
             crawl = frontier.crawls.open_crawl(CRAWL_SUFFIX, frontier_limits_of(self._config))
-            pages, flight, _ = frontier.permits.given(crawl)
+            pages, flight, _ = frontier.permits.permit_counts(crawl)
             frontier.permits.allow(crawl, pages + flight)
         try:
             first = self._client(0)
@@ -258,7 +261,7 @@ class RedisPods:
         """How many pages a pod has, including those in progress."""
         connection = connect(self.urls[pod], self._settings)
         try:
-            return used_permits(connection, address(self.urls[pod], self._settings.db), CRAWL_SUFFIX)
+            return used_permits(connection, address_without_password(self.urls[pod], self._settings.db), CRAWL_SUFFIX)
         except ABSENT_ERRORS as why:
             raise BadInput(f"pod {pod}: {why}: how many pages it has must be known where max_pages is new") from None
         finally:
@@ -285,8 +288,8 @@ class RedisPods:
             except ABSENT_ERRORS:
                 continue
         unrun = [pod for pod, node in self._nodes_by_pod().items() if not node]
-        if unrun != self._pods_never_run:
-            self._pods_never_run = unrun
+        if unrun != self._pods_without_node:
+            self._pods_without_node = unrun
             if unrun:
                 log.warning("no node runs these pods: the crawl ends when they are crawled, too", pods=unrun)
 
@@ -323,7 +326,7 @@ class RedisPods:
         for pod in self._pods_here:
             if pod not in but:
                 if pod not in self._pods_to_reopen and not self._reclaim_if_emptied(pod):
-                    self._frontiers[pod].crew.report_again()
+                    self._frontiers[pod].processes.report_again()
                 self._reopen_pod(pod)
 
     def _reopen_pod(self, pod: int) -> None:
@@ -347,7 +350,7 @@ class RedisPods:
             with self._calls_to(pod):
                 if heartbeat is not None and (suspect := pop_suspect(heartbeat)):
                     log.error("a page killed its parser", item=suspect, deaths=frontier.parse_queue.died_on(suspect))
-                frontier.crew.release_owner(slot + "#")
+                frontier.processes.release_owner(slot + "#")
         except ABSENT_ERRORS:
             self._unreleased.append((pod, slot, None))  # its successor reports the page, and waits for the pod
 
@@ -383,7 +386,7 @@ class RedisPods:
                     self._has_begun = True
                 if end := first.notes.note("end"):
                     return Stop(end)
-                is_decider = first.decide(self._node_name, DECIDE_AFTER_S)
+                is_decider = first.elect_decider(self._node_name, DECIDE_AFTER_S)
             if is_decider and (reason := self._detect_end()) is not None:
                 first.notes.note("end", str(reason))
                 return reason
@@ -418,14 +421,14 @@ class RedisPods:
 
     def _read_facts(self, pod: int) -> tuple[FrontierStats, dict[str, int]]:
         with self._calls_to(pod):
-            return self._client(pod).status.facts()
+            return self._client(pod).status.stats_and_waits()
 
     def _client(self, pod: int) -> PodClient:
         if pod in self._frontiers:
             return self._frontiers[pod].pod
         if pod not in self._clients:
             connection = connect(self.urls[pod], self._settings)
-            hurry(connection, ANSWER_PATIENCE_S)
+            shorten_timeouts(connection, ANSWER_PATIENCE_S)
             link = PodLink(
                 connection, self._config.politeness, pod=pod, pods=len(self.urls),
                 where=self._address_of(pod), identity=self._identity(pod),
@@ -445,7 +448,7 @@ def check_servers(config: Config) -> None:
         if url := config.pods.pods[pod].redis_url:
             client = connect(url, redis_settings_of(config))
             try:
-                inspect(url, client)
+                inspect_server(url, client)
             except BadInput as wrong:
                 raise BadInput(f"pod {pod}: {wrong}") from None
             finally:

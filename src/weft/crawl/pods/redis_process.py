@@ -26,7 +26,7 @@ from weft.engine.loop.steps import crash_point
 from weft.engine.loop.stop import BLOCKING
 from weft.engine.recovery import readmit_lost_links
 from weft.errors import ServerAway, ServerFull
-from weft.frontier.redis.connection import address, asking, connect, peers
+from weft.frontier.redis.connection import address_without_password, connect, convert_errors, server_addresses
 from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.pod_info import PodIdentity
 from weft.frontier.redis.pods.client import PodClient
@@ -58,7 +58,7 @@ class RedisBackend:
         self._folder = folder
         self.frontier = frontier = open_frontier(spec, folder, progress, work)
         self.owner = frontier.owner
-        self.peers: Collection[Peer] = peers(spec.servers)
+        self.peers: Collection[Peer] = server_addresses(spec.servers)
         self.outlet: HandoffParts | None = None
         if (pods := spec.config.pods).parsers_per_pod:
             spool = folder.spool_folder(spec.pod)
@@ -114,8 +114,8 @@ class RedisBackend:
 
 def record_outbox_metrics(frontier: RoutedRedisFrontier, metrics: EngineMetrics) -> None:
     """Counts the links that are sent between pods."""
-    frontier.pods.crossed = metrics.count_received_links
-    metrics.before_save.append(lambda: metrics.record_outbox(frontier.pods.outgoing.waiting))
+    frontier.pods.on_links_sent = metrics.count_received_links
+    metrics.before_save.append(lambda: metrics.record_outbox(frontier.pods.outgoing.undelivered_messages))
 
 
 def other_pod(spec: ProcessSpec, folder: CrawlFolder, pod: int) -> OtherPod:
@@ -128,7 +128,8 @@ def other_pod(spec: ProcessSpec, folder: CrawlFolder, pod: int) -> OtherPod:
     )
     url = spec.servers[pod]
     link = PodLink(
-        connect(url, settings), spec.config.politeness, pod=pod, pods=spec.pods, where=address(url, settings.db),
+        connect(url, settings), spec.config.politeness, pod=pod, pods=spec.pods,
+        where=address_without_password(url, settings.db),
         identity=PodIdentity(spec.crawl_id, pod, spec.pods),
     )  # fmt: skip
     shelf = folder.pod_folder(pod) / "robots.db" if pod in spec.config.pods.here else None
@@ -140,12 +141,15 @@ def open_frontier(
 ) -> RoutedRedisFrontier:
     """The pod's frontier, connected to the others; waits while the pod's own server is away."""
     config, settings = spec.config, redis_settings_of(spec.config)
-    connection, where = connect(spec.servers[spec.pod], settings), address(spec.servers[spec.pod], settings.db)
+    connection, where = (
+        connect(spec.servers[spec.pod], settings),
+        address_without_password(spec.servers[spec.pod], settings.db),
+    )
     others = {pod: other_pod(spec, folder, pod) for pod in range(spec.pods) if pod != spec.pod}
     home, revision = folder.pod_folder(spec.pod), folder.settings_record().revision
     while True:
         try:
-            with asking(where):
+            with convert_errors(where):
                 connection.ping()
             frontier = RoutedRedisFrontier(
                 connection, home, config.politeness, slot=spec.slot.name, incarnation=spec.incarnation,
@@ -155,7 +159,7 @@ def open_frontier(
             )  # fmt: skip
             if spec.slot.role == "fetcher" and spec.index == 0:
                 for left in _outboxes_left(spec, home / "outbox"):
-                    frontier.pods.outgoing.adopt(left, work)
+                    frontier.pods.outgoing.adopt_outbox(left, work)
             return frontier
         except (ServerAway, ServerFull) as why:
             progress.write("paused", str(why))
@@ -219,7 +223,7 @@ def lead_periodic_tasks(
     spec: ProcessSpec, folder: CrawlFolder, frontier: RoutedRedisFrontier, crawl: RunningCrawl
 ) -> Sequence[PeriodicTask]:
     """The tasks of the pod's first fetcher: long queues, and permits for pages."""
-    periodic_tasks = [periodic_task_every(TEND_EVERY_S, frontier.lead.tend)]
+    periodic_tasks = [periodic_task_every(TEND_EVERY_S, frontier.spiller.move_segments)]
     if spec.config.limits.max_pages is not None and spec.pods > 1:
         periodic_tasks.append(periodic_task_every(PERMITS_EVERY_S, RedisPermits(spec, folder, frontier, crawl.number)))
     return periodic_tasks
@@ -243,11 +247,11 @@ class RedisPermits:
     def __call__(self) -> None:
         """Requests permits if URLs wait for them; returns those that the pod cannot use."""
         stats = self._frontier.status.stats()
-        pages, flight, given = self._frontier.permits.given(self._crawl)
+        pages, flight, given = self._frontier.permits.permit_counts(self._crawl)
         if stats.queued and given - pages - flight <= 0:
-            run = self._call_first_pod(lambda client, _: client.intake.arrived("")).run
+            run = self._call_first_pod(lambda client, _: client.intake.last_arrival("")).run
             granted = self._give_permits(max(given, pages + flight) + self._block)
-            arrived = self._call_first_pod(lambda client, _: client.intake.arrived(""))
+            arrived = self._call_first_pod(lambda client, _: client.intake.last_arrival(""))
             if arrived.run == run and not arrived.unwritten:  # otherwise it is requested again
                 self._frontier.permits.allow(self._crawl, granted)
         elif given > pages and not (stats.queued or stats.leased or stats.to_parse):
@@ -258,7 +262,7 @@ class RedisPermits:
     def _wait_written(self) -> None:
         """Waits until the pod's own writes are on disk; there is nothing else to do in this pod."""
         until = time.monotonic() + WRITTEN_WITHIN_S
-        while self._frontier.pod.intake.arrived("").unwritten:
+        while self._frontier.pod.intake.last_arrival("").unwritten:
             if time.monotonic() > until:
                 raise ServerAway("the pod's Redis does not write its data to disk")
             time.sleep(0.01)
@@ -270,4 +274,4 @@ class RedisPermits:
         if self._first is None:
             return what(self._frontier.pod, self._crawl)
         crawl = self._first.number_of(CRAWL_SUFFIX)
-        return self._first.ask(lambda client: what(client, crawl))
+        return self._first.call(lambda client: what(client, crawl))

@@ -12,9 +12,16 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from weft.errors import BadInput
-from weft.frontier.redis.connection import RedisSettings, ServerFacts, Unreachable, connect, inspect, refuse_shared
-from weft.frontier.redis.pod_info import PodIdentity, claim_pod, forget, is_claimed, is_crawls
-from weft.frontier.redis.shared import hold_all
+from weft.frontier.redis.connection import (
+    RedisSettings,
+    ServerFacts,
+    Unreachable,
+    connect,
+    inspect_server,
+    refuse_shared,
+)
+from weft.frontier.redis.pod_info import PodIdentity, belongs_to_crawl, claim_pod, empty_database, is_claimed
+from weft.frontier.redis.shared import lock_pods
 from weft.supervise.redis_server import RedisServer
 
 POLL_EVERY_S = 0.01
@@ -80,7 +87,7 @@ def claim_pods(
         facts: dict[int, ServerFacts] = {}
         for pod, url in urls.items():
             try:
-                facts[pod] = inspect(url, clients[pod], tell=complain)
+                facts[pod] = inspect_server(url, clients[pod], tell=complain)
             except Unreachable as away:
                 if pod in here:
                     raise BadInput(f"pod {pod}: {away}") from None
@@ -110,9 +117,9 @@ def forget_pods(crawl_id: str, urls: Mapping[int, str], settings: RedisSettings,
         clients = {}
         for pod, url in urls.items():
             client = opened.enter_context(closing(connect(url, settings)))
-            where = inspect(url, client).address
-            if is_crawls(client, where, crawl_id):
+            where = inspect_server(url, client).address
+            if belongs_to_crawl(client, where, crawl_id):
                 clients[pod] = (client, where)
-        hold_all(clients, node, FORGET_WITHIN_S)
+        lock_pods(clients, node, FORGET_WITHIN_S)
         for client, where in clients.values():
-            forget(client, where, crawl_id)
+            empty_database(client, where, crawl_id)

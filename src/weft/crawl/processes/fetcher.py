@@ -14,6 +14,7 @@ if __name__ == "__main__":
     gc.disable()  # imports leave no garbage; searching for it would take a tenth of the start-up time
 
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.items.failures import keep_closing
 from weft.crawl.items.processing import ItemProcessing
 from weft.crawl.pods.backend import backend_of
 from weft.crawl.processes.child import GuardedStart, progress_of, run_child
@@ -55,7 +56,7 @@ class Fetcher:
         crawl = opening.open()
         backend.await_seeds(parts.suspects.send_heartbeat)
         periodic_tasks = list(backend.periodic_tasks(parts, crawl))
-        self._crawl = crawl
+        self._crawl, self._data_dirs = crawl, folder.data_dirs
         if crawl.spider is not None and spec.pod == 0:
             periodic_tasks.append(SpiderStart(crawl, crawl.spider, backend.frontier, parts.results.call_code))
         self._processing: ItemProcessing | None = None
@@ -107,7 +108,8 @@ class Fetcher:
                 raise
             log.warning("what could not be written is fetched again on resume", why=why)
         code = EXIT_CODES[reason]
-        self.progress.write(state_of(reason), str(reason))
+        cause = self._crawl.pause_reason if reason is Stop.LOGIN_FAILED else ""
+        self.progress.write(state_of(reason), cause or str(reason))
         status = self.progress.status
         log.info(
             "ended",
@@ -135,6 +137,7 @@ class Fetcher:
             log.info("printed", text=result.printed[:MOST_LOGGED])
         if result.error:
             log.error("closed() of the spider failed", error=result.error, traceback=result.traceback)
+        keep_closing(self._data_dirs, result)
 
     def _wait_for_code(self) -> None:
         """A moment, for the user's code, when the loop has ended."""

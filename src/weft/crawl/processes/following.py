@@ -8,6 +8,7 @@ disk or an unavailable server prevents a change, it is read again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,12 +16,14 @@ from weft.config import NOT_KEPT, Config, keys
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.processes.process_spec import ControlInput
 from weft.engine.crawls.limits import frontier_limits_of
-from weft.engine.crawls.running_crawl import BY_COMMAND, PAUSED, RunningCrawl
 from weft.engine.crawls.settings import EDITABLE, value_of
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.loop.stop import Stop
+from weft.engine.loop.stop import BY_COMMAND, PAUSED, Stop
 from weft.frontier.contract import Frontier
 from weft.telemetry import Log
+
+if TYPE_CHECKING:  # the orchestrator needs `edited` alone
+    from weft.engine.crawls.running_crawl import RunningCrawl
 
 log = Log("weft.crawl.processes.following")
 

@@ -35,11 +35,10 @@ from weft.crawl.processes.logs import orchestrator_slot
 from weft.crawl.processes.process import CrawlProcess
 from weft.crawl.processes.process_spec import ProcessSpec
 from weft.crawl.reports.combined_status import CombinedStatus, begin_alone, end_alone
-from weft.engine.crawls.running_crawl import PAUSED
 from weft.engine.loop.progress import CrawlStatus, ProgressLines, read_status
-from weft.engine.loop.stop import CALLBACK_ERROR, NOT_IN_LOG_STOPS, Stop
+from weft.engine.loop.stop import CALLBACK_ERROR, NOT_IN_LOG_STOPS, PAUSED, Stop
 from weft.engine.process.channel import ChannelServer, Peer, socket_path
-from weft.errors import BadInput, WeftError
+from weft.errors import BadInput, LoginFailed, WeftError
 from weft.supervise.process import Exit, named
 from weft.telemetry import Log
 
@@ -75,6 +74,8 @@ class Orchestrator:
         self._server: ChannelServer | None = None
         self._changes = 0  # how often commands have changed the folder
         self._gave_up_at = 0.0  # when a process last paused itself
+        self._ends_without_login = False
+        self._login_failure = ""  # why the login has failed
         self._duration = _RunTime(config.limits.max_duration_s, is_paused=folder.settings_record().is_paused)
         self._is_alone = folder.is_one_process
         if pods is not None:
@@ -101,8 +102,14 @@ class Orchestrator:
         self._run_again = False  # a process died while all were stopping: the crawl has not ended yet
         self._wanted_stop = self._stop_handled = _NOTHING
 
-    def run(self, watch: Callable[[CrawlStatus], None] = lambda _: None) -> int:
-        """Runs until the crawl has ended; `watch` is called with the status several times a second."""
+    def run(self, watch: Callable[[CrawlStatus], None] = lambda _: None, *, is_watched: bool = True) -> int:
+        """Runs until the crawl has ended; `watch` is called with the status several times a second.
+
+        `is_watched`: whether somebody sees a pause, and may continue the crawl. LoginFailed otherwise.
+        """
+        self._ends_without_login = self._config.login.login_failure == "end" or (
+            self._config.login.login_failure is None and not is_watched
+        )
         code: int | None = None
         lines = ProgressLines()
         try:
@@ -122,6 +129,8 @@ class Orchestrator:
                         process.do_what_is_due()
                     code = self._check_processes()
                     if code is not None:
+                        if self._reason is Stop.LOGIN_FAILED:
+                            raise LoginFailed(self._login_failure)
                         return code
                     status = self.status()
                     lines(status)
@@ -200,7 +209,7 @@ class Orchestrator:
         """Writes how the crawl ended to its status and the log."""
         reason = self._reason or next((stop for stop, given in EXIT_CODES.items() if given == code), None)
         state = "failed" if code is None or reason is None or code not in EXIT_CODES.values() else state_of(reason)
-        note = "" if code is None else str(self._reason or self._stderr_tail())
+        note = "" if code is None else self._login_failure or str(self._reason or self._stderr_tail())
         if self._combined_status is not None:
             self._combined_status.end(state, note, self._folder, self._pods.stats() if self._pods is not None else {})
         else:
@@ -272,11 +281,16 @@ class Orchestrator:
         return None
 
     def _pause_with_them(self) -> None:
-        """Pauses the crawl if one process has paused itself because a login failed, until a command resumes it."""
+        """Pauses the crawl if one process has paused itself because a login failed, until a command resumes it; ends
+        it where nobody sees the pause."""
         for process in self._processes:
             status = process.status()
             if status.pid == process.pid and status.gave_up_at > self._gave_up_at and status.state == PAUSED:
                 self._gave_up_at = status.gave_up_at
+                if self._ends_without_login:
+                    self._login_failure = status.note
+                    self._end_crawl(Stop.LOGIN_FAILED)
+                    return
                 self._commands.pause(status.note)
                 self._spread_changes()
 

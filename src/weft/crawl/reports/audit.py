@@ -36,9 +36,9 @@ from weft.crawl.reports.audit_judge import AuditJudge, AuditScope
 from weft.crawl.reports.audit_report import WORST_KEPT, AuditReport, Violation, combine_reports
 from weft.crawl.reports.crawls import ReportFolder
 from weft.errors import WeftError
-from weft.frontier.requests import Event, missing_bytes
+from weft.frontier.requests import LogEvent, missing_bytes
 from weft.frontier.requests.log_packing import BUCKETS
-from weft.frontier.requests.partitions import LogReader, PackedLogFile, Partition, deleted_of, log_files
+from weft.frontier.requests.partitions import LogPartition, LogReader, PackedLogFile, all_deleted, log_files
 from weft.frontier.view import FrontierView
 
 __all__ = ["WORST_KEPT", "AuditReport", "AuditScope", "Violation", "audit", "judge_share"]
@@ -55,7 +55,7 @@ class AuditWork(Struct, frozen=True):
     data_dirs: list[str]
     scope: AuditScope
     files: FilesByPod
-    partitions: list[Partition]
+    partitions: list[LogPartition]
 
 
 def audit(
@@ -95,7 +95,7 @@ class _FolderAudit:
         self._folder = report
         self._view = view
         self._scope = scope
-        self._logs = view.logs()
+        self._logs = view.log_folders()
         self._files: FilesByPod = [
             log_files(log, scratch / f"pod{pod}") if log is not None else {} for pod, log in enumerate(self._logs)
         ]
@@ -113,28 +113,28 @@ class _FolderAudit:
             parts = [_judge_partitions(self._folder, self._view, own, self._open_readers), *map(_read_answer, others)]
         return self._add_file_facts(combine_reports(parts))
 
-    def _partitions(self) -> list[Partition]:
+    def _partitions(self) -> list[LogPartition]:
         scope = self._scope
         before_s = max((reader.longest_delay_s(scope.since, scope.until) for reader in self._open_readers), default=0.0)
         if scope.hosts:
             blocks = (reader.blocks_with(scope.hosts, scope.since, scope.until) for reader in self._open_readers)
             buckets = sorted(set[int]().union(*blocks)) or [0]
-            return [Partition(bucket, 0, 1, scope.hosts, scope.since, scope.until, before_s) for bucket in buckets]
-        some = Partition(0, 0, 1, (), scope.since, scope.until, before_s)
+            return [LogPartition(bucket, 0, 1, scope.hosts, scope.since, scope.until, before_s) for bucket in buckets]
+        some = LogPartition(0, 0, 1, (), scope.since, scope.until, before_s)
         sites = sum(reader.sites_of(some) for reader in self._open_readers)
         shares = ceil(sites / SITES_AT_ONCE) or 1
         return [
-            Partition(bucket, share, shares, (), scope.since, scope.until, before_s)
+            LogPartition(bucket, share, shares, (), scope.since, scope.until, before_s)
             for bucket in range(BUCKETS)
             for share in range(shares)
         ]
 
-    def _number_of_processes(self, partitions: list[Partition]) -> int:
+    def _number_of_processes(self, partitions: list[LogPartition]) -> int:
         buckets = {partition.bucket for partition in partitions}
         requests = sum(
             part.index.blocks[bucket].requests
             for reader in self._open_readers
-            for part in reader.in_range(partitions[0])
+            for part in reader.parts_in_range(partitions[0])
             for bucket in buckets
         )
         most = len(os.sched_getaffinity(0))
@@ -142,8 +142,10 @@ class _FolderAudit:
 
     def _add_file_facts(self, report: AuditReport) -> AuditReport:
         """Adds what is known of the files: retention and losses."""
-        some = Partition(0, 0, 1, (), self._scope.since, self._scope.until)
-        parts = [(reader.file_of(part), part.index) for reader in self._open_readers for part in reader.in_range(some)]
+        some = LogPartition(0, 0, 1, (), self._scope.since, self._scope.until)
+        parts = [
+            (reader.file_of(part), part.index) for reader in self._open_readers for part in reader.parts_in_range(some)
+        ]
         report.unreadable = sum(index.unreadable for _, index in parts)
         report.unreadable_in = list(dict.fromkeys(name for name, index in parts if index.unreadable))
         sizes = self._view.log_sizes().items()
@@ -157,7 +159,7 @@ class _FolderAudit:
             report.covers = min(first for first, _ in walls), max(last for _, last in walls)
         named = [crawl.name for crawl in self._folder.crawls()] if report.crawls else []
         report.crawls = {name: report.crawls[name] for name in named if name in report.crawls}
-        deleted = [deleted_of(log) for log in self._logs if log is not None]
+        deleted = [all_deleted(log) for log in self._logs if log is not None]
         report.deleted = sum(one.requests for one in deleted)
         report.deleted_until = max((one.until for one in deleted), default=0.0)
         return report
@@ -179,7 +181,7 @@ def _judge_partitions(
 ) -> AuditReport:
     crawls = report.crawls()
 
-    def judged_of(partition: Partition) -> tuple[AuditReport, float]:
+    def judged_of(partition: LogPartition) -> tuple[AuditReport, float]:
         judge = AuditJudge(view, crawls, work.scope, has_several=report.is_engines)
         return judge.run(_events_of_partition(readers, partition)), judge.longest_delay_s
 
@@ -198,7 +200,7 @@ def _judge_partitions(
     return whole
 
 
-def _events_of_partition(readers: list[LogReader], partition: Partition) -> Iterator[tuple[int, Event]]:
+def _events_of_partition(readers: list[LogReader], partition: LogPartition) -> Iterator[tuple[int, LogEvent]]:
     """The events of a partition, pod after pod, each in order of time."""
     for pod, reader in enumerate(readers):
         yield from ((pod, event) for event in reader.events(partition))

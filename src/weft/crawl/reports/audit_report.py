@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from weft.frontier.requests.partitions import Loss
+from weft.frontier.requests.partitions import LogLoss
 
 WORST_KEPT = 10
 MOST_LISTED = 10_000  # the earliest violations are listed; the others are counted
@@ -50,7 +50,7 @@ class AuditReport(Struct):
     covers: tuple[float, float] | None = None  # times of the first and the last request that were read
     deleted: int = 0  # requests that retention has deleted
     deleted_until: float = 0.0  # time of the last of them
-    losses: list[Loss] = []  # what cannot be judged
+    losses: list[LogLoss] = []  # what cannot be judged
 
     @property
     def violation_count(self) -> int:
@@ -76,7 +76,7 @@ def _sort_key(violation: Violation) -> tuple[float, str, str]:
 def combine_reports(reports: Iterable[AuditReport]) -> AuditReport:
     """Combines the reports of several partitions; the result does not depend on their order."""
     whole = AuditReport()
-    losses = set[Loss]()
+    losses = set[LogLoss]()
     for one in reports:
         for name in ("requests", "parts", "sites", "cut_off", "unproven", "forgotten"):
             setattr(whole, name, getattr(whole, name) + getattr(one, name))

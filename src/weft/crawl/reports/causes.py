@@ -113,7 +113,10 @@ def meaning_of(status: int, error: str, config: Config) -> CauseMeaning | None:
     if kind == Reason.ROBOTS_UNREACHABLE and detail:
         return _meaning_of_robots(detail)
     if kind in _MEANINGS and not (status >= 400 and kind not in (Reason.RETRY_AFTER,)):
-        return _meaning_of_kind(kind, detail, may_pass=kind in _MAY_PASS)
+        meaning = _meaning_of_kind(kind, detail, may_pass=kind in _MAY_PASS)
+        if kind == Reason.ROBOTS and config.fetch.allow_private and not config.politeness.ignore_robots:
+            return meaning._replace(hint=f"{meaning.hint}; for a server of your own there is `ignore_robots=True`")
+        return meaning
     if status >= 400:
         return _meaning_of_status(status, config)
     return CauseMeaning(kind, f"it failed ({error})") if not status else None

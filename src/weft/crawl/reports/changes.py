@@ -10,7 +10,7 @@ from msgspec import Struct
 from weft.crawl.folder import CrawlFolder, RecrawlStart
 from weft.crawl.reports.redirects import leads_to_no_page
 from weft.records import POD_SHIFT, Reason, Row
-from weft.store.index.query import Where
+from weft.store.index.query import RowFilter
 from weft.store.pages import PageStore
 
 _WITHOUT_PAGE = frozenset(
@@ -63,9 +63,9 @@ def _visits_since(store: PageStore, began: dict[int, RecrawlStart]) -> Iterator[
         return start is not None and row.item > start.last_item
 
     last, earliest = (min(getattr(one, name) for one in began.values()) for name in ("last_item", "at"))
-    late = store.rows(Where(fetched_since=earliest))
-    for row in chain(filter(was_queued, late), filter(is_later, store.rows(Where(after_item=last)))):
-        visits = store.for_url(row.url)
+    late = store.rows(RowFilter(fetched_since=earliest))
+    for row in chain(filter(was_queued, late), filter(is_later, store.rows(RowFilter(after_item=last)))):
+        visits = store.rows_of_url(row.url)
         if visits[-1].item != row.item:
             continue  # a later visit of the same recrawl counts
         good = [one for one in visits if not (is_later(one) or was_queued(one)) and 200 <= one.status < 300]

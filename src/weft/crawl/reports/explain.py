@@ -30,10 +30,10 @@ from weft.errors import BadInput, BadUrl, Missing, ServerAway
 from weft.extract.robots_meta import robots_tag
 from weft.fetch.robots import product_token
 from weft.frontier.requests import RequestEnd, RequestStart
-from weft.frontier.view import Entry, FrontierView, SitePace
+from weft.frontier.view import FrontierView, JournalEntry, SiteDelays
 from weft.records import TOO_MANY_REDIRECTS, Reason, Row
 from weft.store.errors import UnreadableData
-from weft.store.export.facts import iso
+from weft.store.export.facts import iso_time
 
 SEARCH_FLAG = "`weft explain --search-pages`"
 SearchProgress = Callable[[str, int], None]  # called with "rows" or "pages", and the number of those searched so far
@@ -52,7 +52,6 @@ _MEANING_OF_REASON = {
     Reason.BUDGET: "the limit of pages, or of sitemaps, of its domain is reached",
     Reason.UNKNOWN_OUTCOME: "it may have been sent when the crawl was killed, and is not sent again",
     Reason.LOST_REQUEST: "the stored request is damaged",
-    Reason.DROPPED: "its crawl was dropped",
     Reason.CONTENT_TYPE: "its content type is none of those in `accept`: only the head of the answer was read",
 }
 
@@ -95,8 +94,8 @@ class Explanations:
             wanted = urls.stored_as(text)
         except BadUrl:
             return self._report.crawls()[-1:]  # it is not a valid URL for any of them
-        numbers = {row.crawl for url in wanted for row in self._report.store.for_url(url)}
-        numbers = numbers or {entry.crawl for url in wanted for entry in self._view.entries(url)}
+        numbers = {row.crawl for url in wanted for row in self._report.store.rows_of_url(url)}
+        numbers = numbers or {entry.crawl for url in wanted for entry in self._view.entries_of_url(url)}
         return self._report.crawls_numbered(numbers) if numbers else self._report.crawls()[-MOST_REQUESTS_LISTED:]
 
     def _explainer(self, crawl: ReportCrawl) -> Explainer:
@@ -138,7 +137,7 @@ class Explainer:
         except BadUrl as bad:
             return Explanation(text, False, bad.reason, str(bad))
         for url in wanted:
-            if rows := self._store.for_url(url, self._crawl.number):
+            if rows := self._store.rows_of_url(url, self._crawl.number):
                 return self._explain_row(url, rows)
         return self._explain_unended(wanted[0])
 
@@ -146,29 +145,33 @@ class Explainer:
         """The reason for a URL without a row in the index."""
         if self._servers:
             return self._explain_on_redis(url)
-        entries = self._view.entries(url, self._crawl.number)
+        entries = self._view.entries_of_url(url, self._crawl.number)
         if entries and not entries[-1].ended:
             key = self._politeness_key_of(url)
             count, is_all = self._view.ahead_of(entries[-1], key, self._politeness_key_of)
             ahead = f"{count:,}" if is_all else f"at least {count:,}" if count else "an uncounted number of"
-            return self._explain_queued(url, entries[-1], ahead, "in its queue, or being fetched", self._view.site(key))
+            return self._explain_queued(
+                url, entries[-1], ahead, "in its queue, or being fetched", self._view.site_delays(key)
+            )
         if entries and entries[-1].sitemap:
             return Explanation(url, True, "sitemap", "it was read as a sitemap; sitemaps are not stored as pages")
         return self._explain_robots_file(url) or self._explain_by_rules(url) or self._explain_unknown(url)
 
     def _explain_on_redis(self, url: str) -> Explanation:
         """The reason for a URL that no process has ended: the pod's server knows whether it is queued."""
-        from weft.frontier.redis.pod_view import site_pace, waiting
+        from weft.frontier.redis.pod_view import site_pace, waiting_items
 
         away = ""
         pod = urls.pod_of(urls.domain_of(url), len(self._servers))
         try:
             with server_at(self._servers[pod], self._settings) as (client, where):
                 spill = self._folder.pod_folder(pod) / "spill"
-                entries = waiting(client, where, pod, self._config.politeness.key_scope, url, spill)
-                pace = site_pace(client, where, self._politeness_key_of(url)) if entries else SitePace()
+                entries = waiting_items(client, where, pod, self._config.politeness.key_scope, url, spill)
+                pace = site_pace(client, where, self._politeness_key_of(url)) if entries else SiteDelays()
             if entries:
-                return self._explain_queued(url, entries[-1].entry, f"{entries[-1].ahead:,}", entries[-1].place, pace)
+                return self._explain_queued(
+                    url, entries[-1].entry, f"{entries[-1].ahead:,}", entries[-1].location, pace
+                )
         except (ServerAway, BadInput, Missing) as why:
             away = str(why)
         known = self._explain_robots_file(url) or self._explain_by_rules(url)
@@ -203,10 +206,10 @@ class Explainer:
     def _explain_visits(self, url: str, rows: list[Row]) -> Explanation:
         row, again = rows[-1], ""
         if row.status == 304:
-            again = f"visited again {iso(row.fetched_at)}: unchanged"
+            again = f"visited again {iso_time(row.fetched_at)}: unchanged"
             row = next((one for one in reversed(rows) if 200 <= one.status < 300), row)
         evidence = [self._origin_of(url, row)]
-        evidence += [f"depth {row.depth}, ended {iso(row.fetched_at)}"]
+        evidence += [f"depth {row.depth}, ended {iso_time(row.fetched_at)}"]
         evidence += [again] if again else []
         kind, _, detail = row.error.partition(": ")
         if refusal_of(row.status, row.error):
@@ -263,11 +266,13 @@ class Explainer:
             if isinstance(event, RequestStart) and event.item == item:
                 begun = event
             elif isinstance(event, RequestEnd) and event.item == item and begun is not None:
-                yield f"requested {iso(begun.wall)}: {event.status} after {event.at - begun.at:.2f} s"
+                yield f"requested {iso_time(begun.wall)}: {event.status} after {event.at - begun.at:.2f} s"
 
     # ── from the frontier ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _explain_queued(self, url: str, entry: Entry, ahead: str, location: str, pace: SitePace) -> Explanation:
+    def _explain_queued(
+        self, url: str, entry: JournalEntry, ahead: str, location: str, pace: SiteDelays
+    ) -> Explanation:
         evidence = [f"depth {entry.depth}; {ahead} URLs of its site come before it", f"it is {location}"]
         evidence += [f"found on {self._store.url_of(entry.parent)}"] if entry.parent else []
         evidence += self._reasons_for_pace(url, pace)
@@ -277,7 +282,7 @@ class Explainer:
         if status.note and status.state in ("paused", "running"):
             evidence.append(f"the crawl is held up: {status.note}")
         if status.state == "running" and status.waiting_for:
-            end = "" if status.waiting_until is None else f", until {iso(status.waiting_until)}"
+            end = "" if status.waiting_until is None else f", until {iso_time(status.waiting_until)}"
             evidence.append(f"the crawl waits: {status.waiting_for}{end}")
         return Explanation(url, False, "queued", "it is queued and has not ended yet", evidence)
 
@@ -291,15 +296,15 @@ class Explainer:
         by_domain = self._config.politeness.key_scope == "domain"
         return urls.domain_of(url) if by_domain else urls.host_of(url)
 
-    def _reasons_for_pace(self, url: str, pace: SitePace) -> Iterator[str]:
+    def _reasons_for_pace(self, url: str, pace: SiteDelays) -> Iterator[str]:
         """The reasons why requests to the URL's site are less frequent than the crawl's delay allows."""
         tries = self._view.robots_tries(self._crawl.robots_key(urls.origin_of(url)))
         if tries is not None:
-            yield f"it waits for its robots.txt, which was tried {tries[0]} times; again at {iso(tries[1])}"
+            yield f"it waits for its robots.txt, which was tried {tries[0]} times; again at {iso_time(tries[1])}"
         for name, (_, is_open, until) in pace.breakers.items():
             if is_open and name.endswith(urls.origin_of(url)) and until > time.time():
                 host = name.rpartition("://")[2]
-                yield f"{host} fails: its circuit breaker blocks all requests until {iso(until)}"
+                yield f"{host} fails: its circuit breaker blocks all requests until {iso_time(until)}"
         if pace.lag:
             at_once = 1 if pace.extra or pace.crawl_delay else self._config.politeness.places
             yield (
@@ -398,7 +403,7 @@ class Explainer:
         for number, row in enumerate(stored):
             searched("pages", number)
             try:
-                page = read_page(self._store.read(row)) if 200 <= row.status < 300 else None
+                page = read_page(self._store.read_page(row)) if 200 <= row.status < 300 else None
             except UnreadableData:
                 continue
             if page is None or (name.isalnum() and not any(needle in page.body for needle in needles)):

@@ -19,7 +19,7 @@ from weft.crawl.reports.causes import CauseMeaning, meaning_of, meaning_of_lack,
 from weft.engine.loop.progress import CrawlStatus
 from weft.errors import WeftError
 from weft.records import Reason, Row
-from weft.store.index.query import Where
+from weft.store.index.query import RowFilter
 from weft.store.pages import PageStore
 
 EXAMINED_PAGES = 20  # pages that are read when all of them may have no content
@@ -156,7 +156,7 @@ def _missing_in_first_pages(store: PageStore, config: Config) -> list[MissingCau
 
 def _first_pages(store: PageStore) -> Iterator[Row]:
     number = 0
-    for row in store.rows(Where(stored=True)):
+    for row in store.rows(RowFilter(stored=True)):
         if 200 <= row.status < 300:
             yield row
             number += 1
@@ -173,7 +173,7 @@ def _missing_content(store: PageStore, row: Row, config: Config) -> str | None:
     from weft.engine.stored.stored_page import read_page
     from weft.extract.missing_content import lack_of
 
-    page = read_page(store.read(row))
+    page = read_page(store.read_page(row))
     if page is None:
         return None
     return lack_of(page.page, redirected=row.hops > 0)

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from weft.crawl.reports.crawls import ReportFolder
 from weft.engine.stored.exporting import export_pages
-from weft.store.export.job import Done
+from weft.store.export.job import ExportResult
 from weft.store.export.request import ExportRequest
 
 
@@ -19,7 +19,7 @@ def export(
     *,
     crawl: str | None = None,
     watch: Callable[[int, int], None] = lambda _read, _all: None,
-) -> Done:
+) -> ExportResult:
     """Writes the pages of a crawl, or of all in the folder, to a path, to `-` (standard output) or to an open file."""
     report = ReportFolder(data_dirs)
     try:

@@ -10,14 +10,14 @@ from weft.crawl.items.rebuilt import note_items_rebuild
 from weft.crawl.yielded import note_rebuild
 from weft.engine.stored.rebuild import rebuild_engine, rebuild_index
 from weft.errors import BadInput
-from weft.frontier.durability.renew import renew
-from weft.store.repair.rebuild import Rebuilt
+from weft.frontier.durability.renew import renew_frontier
+from weft.store.repair.rebuild import RebuildReport
 from weft.telemetry import Slot
 
 
 def rebuild(
     data_dirs: Sequence[str | Path], *, text: bool = False, watch: Callable[[int, int], None] = lambda _done, _all: None
-) -> Rebuilt:
+) -> RebuildReport:
     """Rebuilds the indexes of a folder in which no process runs; also its texts, if it stores them or `text` is set."""
     folder = CrawlFolder(data_dirs)
     if folder.exists() and not folder.is_of_one_crawl():
@@ -45,7 +45,7 @@ def rebuild_frontier(data_dirs: Sequence[str | Path]) -> list[Path]:
     try:
         made = []
         for pod, home in enumerate(folder.pod_folders()):
-            if renew(home, [other for other in range(folder.pods) if other != pod]):
+            if renew_frontier(home, [other for other in range(folder.pods) if other != pod]):
                 made.append(home / "frontier.db")
         return made
     finally:

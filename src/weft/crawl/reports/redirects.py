@@ -10,7 +10,7 @@ def redirect_chain_of(store: PageStore, row: Row, crawl: int = 0) -> list[Row]:
     """A redirect, and the last row of each URL that it leads to; ends before a URL that is in the chain already.
     `crawl`: only rows of that crawl."""
     chain, known = [row], {row.url}
-    while 300 <= row.status < 400 and row.final_url not in known and (rows := store.for_url(row.final_url, crawl)):
+    while 300 <= row.status < 400 and row.final_url not in known and (rows := store.rows_of_url(row.final_url, crawl)):
         row = rows[-1]
         chain.append(row)
         known.add(row.url)

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.engine.loop.progress import CrawlStatus, PodStatus
 from weft.records import Row
-from weft.store.export.facts import iso, read_fields
+from weft.store.export.facts import extracted_fields, iso_time
 from weft.store.export.request import RULE_COLUMNS
 from weft.store.pages import PageStore
 
@@ -28,8 +28,8 @@ def status_document(status: CrawlStatus, pods: int) -> dict[str, Any]:
         "note": status.note,
         "waiting_for": status.waiting_for if status.state == "running" else "",
         "waiting_until": _waiting_until(status),
-        "started_at": iso(status.started_at) if status.started_at else None,
-        "updated_at": iso(status.updated_at) if status.updated_at else None,
+        "started_at": iso_time(status.started_at) if status.started_at else None,
+        "updated_at": iso_time(status.updated_at) if status.updated_at else None,
         "elapsed_s": round(status.elapsed_s, 3),
         "pages": status.pages,
         "live_pages": status.live_pages,
@@ -59,17 +59,17 @@ def status_document(status: CrawlStatus, pods: int) -> dict[str, Any]:
 def _waiting_until(status: CrawlStatus) -> str | None:
     """When the wait of a running crawl ends, as far as known."""
     is_known = status.state == "running" and status.waiting_for and status.waiting_until is not None
-    return iso(status.waiting_until) if is_known and status.waiting_until is not None else None
+    return iso_time(status.waiting_until) if is_known and status.waiting_until is not None else None
 
 
 def row_document(row: Row, store: PageStore) -> dict[str, Any]:
     """A row under the field names of the exports: times in ISO 8601 (UTC), a parent as a URL, missing values as
     null."""
     facts: dict[str, Any] = {name: getattr(row, name) or None for name in _ROW_FIELDS}
-    facts |= {"status": row.status, "depth": row.depth, "length": row.length, "fetched_at": iso(row.fetched_at)}
+    facts |= {"status": row.status, "depth": row.depth, "length": row.length, "fetched_at": iso_time(row.fetched_at)}
     facts["parent"] = store.url_of(row.parent) if row.parent else None
     facts["warc_offset"] = row.warc_offset if row.warc_file else None
-    return facts | read_fields(row, RULE_COLUMNS) if row.fields else facts
+    return facts | extracted_fields(row, RULE_COLUMNS) if row.fields else facts
 
 
 def pages_per_second(status: CrawlStatus) -> float:

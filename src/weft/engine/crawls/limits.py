@@ -5,12 +5,12 @@ This module is separate from the rest of the engine, so that a command that star
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from weft import urls
 from weft.config import Config, FetchSection
 from weft.errors import BadInput
-from weft.fetch.guard import is_loopback
+from weft.fetch.guard import is_loopback, is_private_host
 from weft.frontier.contract import CrawlLimits
 
 MOST_SITEMAPS, FEW_SITEMAPS = 2000, 20  # of one site: at 50,000 URLs each, that is more than most crawls ever fetch
@@ -30,9 +30,23 @@ def check_email(seeds: Iterable[str], fetch: FetchSection) -> None:
     if fetch.email:
         return
     for seed in seeds:
-        host = urls.host_of(seed)
-        pinned = fetch.resolve.get(host) or fetch.resolve.get("*." + host.partition(".")[2]) or fetch.resolve.get("*")
-        if not is_loopback(pinned or host):
+        if not is_loopback(_pinned(urls.host_of(seed), fetch)):
             raise BadInput(
                 f"{seed}: tell the sites how to reach you: `email='you@example.com'` (it is sent in the user agent)"
             )
+
+
+def robots_ignored_at(config: Config) -> Callable[[str], bool]:
+    """At which hosts a crawl does not apply robots.txt: with `ignore_robots` at those that are private by their
+    address, as `localhost`, or by `resolve`. A name whose address DNS gives is none: it may be another one at the next
+    request.
+    """
+    if not config.politeness.ignore_robots:
+        return lambda _host: False
+    return lambda host: is_private_host(_pinned(host, config.fetch))
+
+
+def _pinned(host: str, fetch: FetchSection) -> str:
+    """The address that `resolve` gives a host, or the host."""
+    pinned = fetch.resolve.get(host) or fetch.resolve.get("*." + host.partition(".")[2]) or fetch.resolve.get("*")
+    return pinned or host

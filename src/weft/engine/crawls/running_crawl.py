@@ -40,8 +40,6 @@ if TYPE_CHECKING:  # imports the HTML parser: most crawls, and all reports, log 
 _REASONS = frozenset(Reason)
 log = Log("weft.engine.crawls")
 MOST_COOKIE_JARS = 10_000  # of named cookie jars: the least recently used is forgotten
-PAUSED = "paused"  # the state of a process whose crawl is paused
-BY_COMMAND = "by a command"  # the note of that state, if no other reason is known
 
 
 class _Challenge:
@@ -195,7 +193,7 @@ class RunningCrawl:
         assert self._transport is not None
         return self._transport
 
-    def transport_of(self, spec: RequestSpec | None, *, needs_browser: bool = False) -> Transport:
+    def transport_of(self, spec: RequestSpec | None, needs_browser: bool) -> Transport:
         """The transport of one request: one for a browser may need another transport than the crawl's."""
         if spec is not None and spec.render not in ("", "never"):
             needs_browser = True
@@ -219,7 +217,7 @@ class RunningCrawl:
     def headers(self, lease: Lease, now: float) -> Sequence[tuple[str, str]]:
         """The request headers of this crawl beyond the usual ones; for most crawls none."""
         spec = self.spider.spec_of(lease) if self.spider is not None and lease.request else None
-        jar = self._jar_for(lease, spec, now)
+        jar = self._jar_for(lease, spec, now) if self._share is not None else None
         own_headers = spec.headers if spec is not None else {}
         session = self.session if lease.purpose is not Purpose.ROBOTS else None
         if not (self._challenged or jar or self.revisits or self._has_headers or own_headers or session):
@@ -247,7 +245,7 @@ class RunningCrawl:
 
     def _jar_for(self, lease: Lease, spec: RequestSpec | None, now: float) -> CookieJar | None:
         """The cookie jar of a request, with the request's own cookies added."""
-        share = self._share_of(spec)
+        share = self._share if spec is None else self._share_of(spec)
         if share is None:
             return None
         share.load_shared_cookies(lease)

@@ -18,7 +18,7 @@ from weft.errors import DiskFull
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, PastVisit
 from weft.store.errors import StoreError
-from weft.store.index.index_writer import Change
+from weft.store.index.index_writer import CrawlChange
 from weft.store.pages import PageStore
 from weft.telemetry import Log
 
@@ -55,7 +55,7 @@ class Seeding:
         if tenant.revisits is None:
             tenant.record.revisits = True
             tenant.revisits = Revisits(GivenVisits(self._store))
-            self._store.change(Change(tenant.number, tenant.name, tenant.encoded_record()))
+            self._store.change(CrawlChange(tenant.number, tenant.name, tenant.encoded_record()))
 
     def origins_with(self, tenant: Tenant, seeds: Sequence[str]) -> list[str]:
         """The origins that the crawl's credentials are sent to, once it has these seeds; BadInput if there are too
@@ -83,7 +83,7 @@ class Seeding:
         if record.state is CrawlState.OPEN and (seeds or record.keep_open):
             self._start_crawl(tenant)
         elif is_to_be_kept:  # committed with the seeds: their scope depends on it
-            self._store.change(Change(tenant.number, tenant.name, tenant.encoded_record()))
+            self._store.change(CrawlChange(tenant.number, tenant.name, tenant.encoded_record()))
         few = dict(list(refused.items())[:LISTED_REFUSALS])
         return Seeded(admission.new, admission.duplicates, few)
 

@@ -150,11 +150,13 @@ def storable_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def trust_key_of(fetch: FetchSection) -> str:
+def trust_key_of(fetch: FetchSection, *, ignores_robots: bool = False) -> str:
     """Names the trust settings of a crawl: crawls with different ones do not share what they learn of a host; empty for
     the usual settings.
     """
     unusual = [fetch.resolve, not fetch.tls_verify, fetch.allow_private, fetch.auth]
+    if ignores_robots:
+        unusual.append("ignore_robots")
     if fetch.dns_servers:
         unusual.append(fetch.dns_servers)
     if fetch.proxies:

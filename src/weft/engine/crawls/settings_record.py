@@ -51,6 +51,10 @@ class SettingsRecord(msgspec.Struct, frozen=True):
         """The settings that were in force at a revision."""
         return values_of(self.values, self.changes, revision)
 
+    def changed_at(self, key: str) -> float:
+        """When a setting was changed last (wall clock); 0 if it is as the crawl was started with."""
+        return max((change.at for change in self.changes if key in change.changed), default=0.0)
+
     def config(self, revision: int = 0) -> Config:
         """The configuration of a revision; 0: as it is now."""
         values = self.values_of(revision or self.revision)

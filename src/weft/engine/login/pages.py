@@ -16,7 +16,8 @@ from weft.extract.forms import Form, NoForm, find_form, password_form, read_form
 from weft.extract.page import ParsedPage
 from weft.extract.rules.selectors import BadSelector, selector
 from weft.extract.turbo import Document, Element
-from weft.logins import FormLogin, SuccessCheck, is_reference
+from weft.logins import FormLogin, SuccessCheck
+from weft.references import is_reference
 
 FORM_CONTENT_TYPE = "application/x-www-form-urlencoded"
 _ADVICE_COOKIES = "log in with a browser, and give the session's cookie: `headers={'HOST:Cookie': 'NAME=VALUE'}`"

@@ -16,6 +16,7 @@ from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.round import Round
 from weft.engine.loop.rows import RowMaker
 from weft.engine.parsing.parsers import ChildCode, Parsers
+from weft.engine.user_code.sources import MAKER, PRELOADED, SCRAPY_MAKER
 from weft.frontier.contract import Frontier
 from weft.store.pages import PageStore
 
@@ -78,7 +79,8 @@ def make_parsers(config: Config, loading: Callable[[], bytes] | None = None) -> 
     if loading is not None:
         section = config.spider
         spare = 1 if section.scrapy else (len(os.sched_getaffinity(0)) - 1) // config.pods.num_pods
-        code = ChildCode(loading, section.callback_s, section.callback_memory_mb, bool(section.scrapy))
+        modules = PRELOADED[SCRAPY_MAKER if section.scrapy else MAKER]
+        code = ChildCode(loading, section.callback_s, section.callback_memory_mb, bool(section.scrapy), modules)
         return Parsers(section.spider_workers or max(1, spare), code=code), True
     children = config.fetch.parser_children
     return Parsers(max(1, children)), children > 0

@@ -64,13 +64,15 @@ class EngineMetrics:
     def record_browsers(self, report: Mapping[str, float]) -> None:
         """Records the state of the browsers; nothing if none are used."""
         for name, value in report.items():
-            kind, _, cause = name.partition("died_")
-            if cause:
+            kind, _, cause = name.partition("_")
+            if kind == "died":
                 self._metrics.grown("weft_render_failures_total", "Pages that no browser drew.", value, cause=cause)
-            elif kind in ("rendered", "recycled"):
-                self._metrics.grown(f"weft_browser_{kind}_total", f"Pages or browsers {kind}.", value)
+            elif kind == "refused":
+                self._metrics.grown("weft_browser_refused_total", "Requests stopped by the guard.", value, cause=cause)
+            elif name in ("rendered", "recycled"):
+                self._metrics.grown(f"weft_browser_{name}_total", f"Pages or browsers {name}.", value)
             else:
-                self._metrics.gauge(f"weft_browser_{kind}", f"Browsers: {kind} now.").set(value)
+                self._metrics.gauge(f"weft_browser_{name}", f"Browsers: {name} now.").set(value)
 
     def count_received_links(self, links: int, seconds: float) -> None:
         """Counts a batch of links that another pod has received."""

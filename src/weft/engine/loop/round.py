@@ -15,7 +15,7 @@ from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.parser.discovered_links import DiscoveredLinks
 from weft.engine.loop.parser.handoff import Handoff
 from weft.errors import ServerAway
-from weft.frontier.contract import Admission, End, Ended, EndedLease, Frontier, PageLinks
+from weft.frontier.contract import Admission, End, EndedLease, Frontier, PageLinks, TransferEnd
 from weft.records import Found, Lease, Purpose, Reason, RenderedPart
 from weft.store.pages import PageStore
 from weft.telemetry import Log
@@ -52,14 +52,14 @@ class Round:
         self._crawls = crawls
         self._discovered_links = discovered_links
         self._handoff = handoff
-        self._ended_transfers: list[Ended] = []
+        self._ended_transfers: list[TransferEnd] = []
         self._requested_parts: list[tuple[int, list[RenderedPart]]] = []
         self._urls_by_crawl: dict[int, _UrlsToAdmit] = {}
         self._ends: list[EndedLease] = []
         self._rows: list[EndedLease] = []
         self.touched: set[int] = set()  # crawls of which an item has ended: the loop's caller checks and clears it
 
-    def add_cooled(self, ended: Ended) -> None:
+    def add_cooled(self, ended: TransferEnd) -> None:
         """Adds an ended transfer."""
         self._ended_transfers.append(ended)
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
@@ -67,6 +67,7 @@ class ChildCode(NamedTuple):
     seconds: float  # per page
     memory_mb: float  # that a page may use; over all pages, the growth of a child
     is_kept: bool = False  # its object must keep its state: a child that has grown is not replaced
+    modules: Sequence[str] = ()  # of Weft, which every child imports for that code
 
 
 class PendingPage:
@@ -174,7 +175,10 @@ class Parsers:
             mark=Owner.this_process().mark,
             limits=PoolLimits(_HEARTBEAT_S, MEMORY_MB if code is None else None),
             may_fork=code is None,  # the user's code must not see this process's memory
+            preload=code.modules if code is not None else (),
         )
+        if code is not None:
+            self._pool.begin()
         self._rules = CrashRules()
         self._last_number = 0
         self._checked_at = clock()

@@ -13,7 +13,7 @@ from typing import BinaryIO
 from weft import __version__
 from weft.engine.parsing.page_reader import PageReader
 from weft.engine.parsing.parsers import Parsers, one_per_core
-from weft.store.export.job import Done, Export, Watch
+from weft.store.export.job import Export, ExportResult, Watch
 from weft.store.export.request import ExportRequest
 from weft.store.warc.warc_records import CONFORMS_TO
 
@@ -39,7 +39,7 @@ def export_pages(
     crawls: Mapping[int, str] = MappingProxyType({}),
     rules: Iterable[str] = (),
     watch: Watch = lambda _read, _all: None,
-) -> Done:
+) -> ExportResult:
     """Writes the pages of one crawl, or of all in a folder (`crawl` is 0), to a path, to `-` (standard output) or to an
     open file. `name` is the name of the output; for the other arguments see `Export`.
     """

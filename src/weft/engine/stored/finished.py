@@ -8,7 +8,7 @@ from pathlib import Path
 
 from weft.errors import WeftError
 from weft.frontier.durability.items import Bitmap
-from weft.frontier.durability.journal import Journal
+from weft.frontier.durability.journal import FrontierJournal
 from weft.records import Row
 from weft.telemetry import Log
 
@@ -21,11 +21,11 @@ class FrontierJournals:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.acknowledged = 0
-        self._journals: list[Journal] = []
+        self._journals: list[FrontierJournal] = []
         self._finished_items = Bitmap()
         try:
             for path in paths:
-                self._journals.append(Journal(path))
+                self._journals.append(FrontierJournal(path))
                 self._read_journal(self._journals[-1])
         except BaseException:
             self.close()
@@ -75,7 +75,7 @@ class FrontierJournals:
         for journal in self._journals:
             journal.close()
 
-    def _read_journal(self, journal: Journal) -> None:
+    def _read_journal(self, journal: FrontierJournal) -> None:
         for _, _, numbers in journal.done_since(0):
             self._finished_items.add(numbers)
         self.acknowledged = max(self.acknowledged, int(journal.meta("acknowledged") or 0))

@@ -21,7 +21,7 @@ from weft.records import PastVisit, Row
 from weft.store.errors import UnreadableData
 from weft.store.export.warc import RecordLocator
 from weft.store.pages import PageStore
-from weft.store.warc.heads import Heads
+from weft.store.warc.heads import ResponseHeads
 from weft.telemetry import Log
 
 READ_AT_ONCE = 500
@@ -38,7 +38,7 @@ class EngineReader:
         # The engine has checked it: thousands of crawls have as many folders of WARC files.
         self._store = PageStore.open([data_dir], read_only=True, is_checked=True)
         self._names: dict[int, str] = {}
-        self._response_heads = Heads(self._store.warc_path)
+        self._response_heads = ResponseHeads(self._store.warc_path)
 
     def __enter__(self) -> EngineReader:
         return self
@@ -58,7 +58,7 @@ class EngineReader:
 
     def some_events(self, crawl: int, name: str, after: int, limit: int = READ_AT_ONCE) -> list[CrawlEvent]:
         """The next few events of a crawl."""
-        rows_found, changes_found = self._store.happened(crawl, after, limit)
+        rows_found, changes_found = self._store.rows_and_changes(crawl, after, limit)
         rows = [_row_event(name, number, row) for number, row in rows_found]
         changes = [
             CrawlEvent(
@@ -119,7 +119,7 @@ class EngineReader:
         """The result of a visit, for a later crawl that asks conditionally; without validators if the record is
         damaged, or if they are longer than any server needs.
         """
-        head = self._response_heads.get(row) if row.warc_file else None
+        head = self._response_heads.head_of(row) if row.warc_file else None
         found = Head(head) if head is not None else None
         etag, modified = (found.etag or "", found.last_modified or "") if found is not None else ("", "")
         if max(len(etag), len(modified)) > LONGEST_VALIDATOR:
@@ -128,7 +128,7 @@ class EngineReader:
 
     def read_page(self, number: int, row: Row) -> CrawledPage | None:
         """The page of a row; None if no response was stored."""
-        page = read_page(self._store.read(row))
+        page = read_page(self._store.read_page(row))
         if page is not None:
             page.number, page.asked_url = number, self._requested_url(row)
         return page
@@ -154,7 +154,7 @@ class EngineReader:
                 break
             url = before
             if hop > 1:
-                parent = next((one.parent for one in self._store.for_url(url, row.crawl) if one.item == parent), 0)
+                parent = next((one.parent for one in self._store.rows_of_url(url, row.crawl) if one.item == parent), 0)
         return url
 
     def records(self, rows: Iterable[Row]) -> Iterator[bytes]:
@@ -166,7 +166,7 @@ class EngineReader:
             for row in rows:
                 if row.warc_file:
                     try:
-                        yield places.members(row)
+                        yield places.members_of(row)
                     except UnreadableData as error:
                         log.error("a stored record cannot be read", url=row.url, error=error)
         finally:

@@ -30,14 +30,14 @@ from weft.engine.parsing.page_reader import PageReader
 from weft.engine.parsing.parsers import CRASH, TIMEOUT, Parsers, one_per_core
 from weft.engine.stored.finished import FrontierJournals
 from weft.errors import WeftError
-from weft.frontier.durability.journal import Journal
+from weft.frontier.durability.journal import FrontierJournal
 from weft.store.contract import StoredPage
 from weft.store.index import schema
-from weft.store.index.index_writer import Change
+from weft.store.index.index_writer import CrawlChange
 from weft.store.index.query import IndexReader
-from weft.store.repair.rebuild import Rebuild, Rebuilt
-from weft.store.shard import own
-from weft.store.text import FOLDER as TEXTS
+from weft.store.repair.rebuild import Rebuild, RebuildReport
+from weft.store.shard import lock_slot
+from weft.store.text import TEXT_FOLDER as TEXTS
 
 
 def recovered_name(number: int) -> str:
@@ -47,12 +47,12 @@ def recovered_name(number: int) -> str:
 
 def hold_engine(data_dir: Path) -> int:
     """Prevents an engine from starting in its folder until the descriptor is closed; Busy if one runs."""
-    return own(data_dir, SLOT.name)
+    return lock_slot(data_dir, SLOT.name)
 
 
 def is_index_whole(data_dir: Path, *, thorough: bool = True) -> bool:
     """Whether an engine's index can be read; `thorough`: checks it from beginning to end, whatever its size."""
-    path = schema.path_of(data_dir, SLOT.name)
+    path = schema.index_path(data_dir, SLOT.name)
     try:
         with closing(IndexReader(path)) as index:
             index.crawls()
@@ -66,13 +66,13 @@ def is_index_whole(data_dir: Path, *, thorough: bool = True) -> bool:
 
 def rebuild_engine(
     data_dir: Path, *, text: bool = False, watch: Callable[[int, int], None] = lambda _done, _all: None
-) -> Rebuilt:
+) -> RebuildReport:
     """Rebuilds an engine's index; BadInput if there is no engine, Busy while it runs."""
     folder = EngineFolder([data_dir])
     folder.identity()
     os.close(hold_engine(data_dir))  # a running engine has the frontier open, too
     crawls = _crawls_in_frontier(folder.frontier / "frontier.db") | _crawls_in_index(
-        schema.path_of(data_dir, SLOT.name)
+        schema.index_path(data_dir, SLOT.name)
     )
     changes = partial(_changes_of_crawls, crawls)
     return rebuild_index(folder, [SLOT.name], text=text, changes=changes, watch=watch)
@@ -83,9 +83,9 @@ def rebuild_index(
     slots: Sequence[str],
     *,
     text: bool = False,
-    changes: Callable[[Sequence[int]], Sequence[Change]] | None = None,
+    changes: Callable[[Sequence[int]], Sequence[CrawlChange]] | None = None,
     watch: Callable[[int, int], None] = lambda _done, _all: None,
-) -> Rebuilt:
+) -> RebuildReport:
     """Rebuilds the indexes of some slots, and texts if the folder has any or `text` demands them."""
     text = text or any((path / TEXTS).is_dir() for path in folder.data_dirs)
     # The state of pods on Redis is on their servers.
@@ -126,7 +126,7 @@ class TextReader:
         return text
 
 
-def _changes_of_crawls(crawls: dict[int, tuple[str, bytes]], with_rows: Sequence[int]) -> list[Change]:
+def _changes_of_crawls(crawls: dict[int, tuple[str, bytes]], with_rows: Sequence[int]) -> list[CrawlChange]:
     """The records of the crawls for the new index, and the ends of those that have ended."""
     unknown = {number: (recovered_name(number), _record_without_settings()) for number in with_rows if number}
     changes = []
@@ -134,7 +134,7 @@ def _changes_of_crawls(crawls: dict[int, tuple[str, bytes]], with_rows: Sequence
         record = msgspec.msgpack.decode(encoded, type=TenantRecord)
         has_ended = record.state is CrawlState.ENDED
         changes.append(
-            Change(
+            CrawlChange(
                 number, name, encoded, record.ended_at or 0.0, str(record.state) if has_ended else "",
                 str(record.reason or "") if has_ended else "",
             )
@@ -178,7 +178,7 @@ def _crawls_in_frontier(path: Path) -> dict[int, tuple[str, bytes]]:
     if not path.exists():
         return {}
     try:
-        with closing(Journal(path)) as journal:
+        with closing(FrontierJournal(path)) as journal:
             rows = list(journal.rows("crawls"))
         return {
             int(number): (msgspec.msgpack.decode(record)["name"], _record_without_settings()) for number, record in rows

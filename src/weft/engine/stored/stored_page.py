@@ -20,8 +20,12 @@ _NO_RENDERING = Rendered()
 
 
 class CrawledPage(Page):
-    """A stored page: the attributes of a `ParsedPage`, and the facts of its row. `parent` is unknown here: a row has
-    its number.
+    """A stored page, as `weft.crawl`, `weft.StoredPages` and an engine give it.
+
+    It has all that a `weft.Page` has but for `parent` (a row has its number): `url`, `status`, `headers`, `body`,
+    `depth`, `fetched_at`. `page` is the page as parsed: `page.main_text`, `page.markdown`, `page.language` and
+    the rest of a `ParsedPage`, computed on first use. `row` is its row in the index. Where its bytes are damaged,
+    `damage` says so and `body` is empty.
     """
 
     def __init__(

@@ -107,6 +107,7 @@ class Browsers:
             "browsers": report.browsers, "pages": report.pages, "memory_bytes": report.memory_bytes,
             "rendered": report.rendered, "recycled": report.recycled,
             **{f"died_{cause}": count for cause, count in report.deaths.items()},
+            **{f"refused_{cause}": count for cause, count in report.refused.items()},
         }  # fmt: skip
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ The code that talks to them is in a room above this one, and is named by its ent
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -13,12 +14,14 @@ from typing import Any
 
 from weft.config import ClusterSection, FetchSection
 from weft.errors import BadInput, Missing
+from weft.fetch.browser.messages import HostSettings
+from weft.fetch.browser.renderer import MARGIN_S, RenderingTransport, RenderJudge, RenderLink
 from weft.fetch.contract import Transport
 from weft.fetch.remote.contract import Connect, HandDispatcher, HandFacts, RemoteArrival
 from weft.fetch.remote.messages import FetchTask
-from weft.fetch.remote.pool import HandPool
+from weft.fetch.remote.pool import LOST_S, HandPool
 from weft.fetch.remote.remote_client import RemoteTransport
-from weft.frontier.contract import Router
+from weft.frontier.contract import HandRouter
 from weft.records import HandRoute, Lease
 
 CONNECT = "weft.cluster.brain:connect"
@@ -44,6 +47,16 @@ class NoHands:
     def hands(self) -> Mapping[str, HandFacts]:
         """There are none."""
         return {}
+
+    def renderers(self) -> Mapping[str, HandFacts]:
+        """There are none."""
+        return {}
+
+    def browsers(self) -> socket.socket:
+        """One whose other end is closed."""
+        here, there = socket.socketpair()
+        there.close()
+        return here
 
     def trouble(self) -> str:
         """Why the cluster cannot be used."""
@@ -74,6 +87,8 @@ class Hands:
         self._crawls = crawls
         self._pool: HandPool | None = None
         self._unusable: list[HandPool] = []
+        self._link: RenderLink | None = None
+        self._linked: HandDispatcher | None = None  # to whose browsers
         self._is_needed = False  # without hands some crawl asks for nothing
 
     def around(self, inner: Transport, section: FetchSection, handles: int) -> Transport:
@@ -88,12 +103,44 @@ class Hands:
         self._is_needed = self._is_needed or section.hands == "cluster"
         return RemoteTransport(inner, self._pool, section, handles)
 
-    def held_up(self) -> str:
-        """Why the crawls that need them cannot continue; empty while they can."""
-        return self._pool.held_up() if self._pool is not None and self._is_needed else ""
+    def renders(self, section: FetchSection) -> bool:
+        """Whether hands render the pages of a crawl: of one that does nothing else here, over a broker that no stranger
+        reads, since pages have cookies."""
+        is_private = self._pool is not None and self._pool.dispatcher.is_private
+        return section.hands == "cluster" and (is_private or isinstance(self._dispatcher, NoHands))
+
+    def rendering(self, inner: Transport, judge: RenderJudge, section: FetchSection) -> Transport:
+        """A transport that has the hands' browsers render the pages that need it."""
+        dispatcher = self._dispatcher
+        if self._link is None or self._linked is not dispatcher:
+            self._linked = dispatcher
+            settings = HostSettings("", "", dns_servers=section.dns_servers)
+            margin_s = LOST_S + MARGIN_S  # its lease lasts longer than what a restart of this process waits for
+            self._link = RenderLink(settings, capacity=self._browsers, margin_s=margin_s)
+            self._link.connect(dispatcher.browsers())
+        return RenderingTransport(inner, self._link, judge, section)
+
+    def _browsers(self) -> int:
+        if self._linked is None or self._linked.trouble():
+            return 0
+        return sum(facts.concurrency for facts in self._linked.renderers().values())
 
     @property
-    def router(self) -> Router | None:
+    def _dispatcher(self) -> HandDispatcher:
+        assert self._pool is not None
+        return self._pool.dispatcher
+
+    def held_up(self) -> str:
+        """Why the crawls that need them cannot continue; empty while they can."""
+        if self._pool is None or not self._is_needed:
+            return ""
+        why = self._pool.held_up()
+        if not why and self._link is not None and not self._browsers():
+            why = "no worker that renders is connected: start one with `weft worker --queues render`"
+        return why
+
+    @property
+    def router(self) -> HandRouter | None:
         """What decides at a claim which of them makes a request; None while no crawl uses them."""
         return self._route_lease if self._pool is not None else None
 
@@ -103,6 +150,8 @@ class Hands:
 
     def close(self) -> None:
         """Sends nothing more."""
+        if self._link is not None:
+            self._link.close()
         for pool in (*self._unusable, *((self._pool,) if self._pool is not None else ())):
             pool.close()
 
@@ -122,8 +171,8 @@ class Hands:
             raise Missing.of_extra(f"{error.name}, for workers,", "cluster") from None
         return connect(self._section, self._folder, self._slot, self._is_alone)
 
-    def _route_lease(self, lease: Lease) -> HandRoute | None:
+    def _route_lease(self, lease: Lease, claimed: float) -> HandRoute | None:
         crawl = self._crawls.get(lease.crawl)
         if self._pool is None or crawl is None or crawl.fetch.hands == "local":
             return None
-        return self._pool.route(lease, crawl.fetch, has_secrets=crawl.sends_secrets(lease))
+        return self._pool.route(lease, crawl.fetch, claimed, has_secrets=crawl.sends_secrets(lease))

@@ -15,6 +15,7 @@ import msgspec
 
 from weft.bodies import Spool
 from weft.config import FetchSection, ProxySection
+from weft.engine.transports.browsers import Browsers
 from weft.engine.transports.hands import Hands
 from weft.fetch.contract import Done, Transport
 from weft.fetch.curl.client import Client, Refusal
@@ -35,11 +36,11 @@ class ClientFactory:
         spool: Spool,
         proxy: ProxySection,
         folder: Path,
-        browsers: Callable[[Transport, FetchSection], Transport],
+        browsers: Browsers,
         hands: Hands,
     ) -> None:
-        """`folder`: where proxies that have passed their test are written down. `browsers` puts a transport that
-        renders around another one."""
+        """`folder`: where proxies that have passed their test are written down. `browsers`: those of this
+        machine."""
         self._hands = hands
         self._browsers = browsers
         self._handles, self._spool = handles, spool
@@ -53,7 +54,11 @@ class ClientFactory:
         inner = self._open_client(section)
         if section.hands != "local":
             inner = self._hands.around(inner, section, self._handles)
-        return inner if section.render == "never" else self._browsers(inner, section)
+        if section.render == "never":
+            return inner
+        if self._hands.renders(section):
+            return self._hands.rendering(inner, self._browsers.judge, section)
+        return self._browsers.around(inner, section)
 
     def _open_client(self, section: FetchSection) -> Transport:
         refusal = address_refusal(section)

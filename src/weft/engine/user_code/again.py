@@ -25,7 +25,7 @@ def spec_in_output(output: RowOutput | None) -> RequestSpec:
 
 def call_again(parsers: Parsers, store: PageStore, row: Row, output: RowOutput | None) -> PendingPage | None:
     """Sends a stored page to a child with the user's code; None if its bytes cannot be read."""
-    page = read_page(store.read(row))
+    page = read_page(store.read_page(row))
     if page is None:
         return None
     head = f"HTTP/1.1 {row.status} \r\n" + "".join(f"{name}: {value}\r\n" for name, value in page.headers)
@@ -72,7 +72,7 @@ def has_come_again(store: PageStore, row: Row, output: RowOutput | None) -> bool
     """
     later = [
         one
-        for one in store.for_url(row.url, row.crawl)
+        for one in store.rows_of_url(row.url, row.crawl)
         if one.item > row.item and one.request == row.request and one.parent == row.parent
         if _is_page_row(one) or (bool(one.warc_file) and one.status == row.status)
     ]

@@ -208,6 +208,5 @@ encode = msgspec.msgpack.Encoder().encode
 decode_call = msgspec.msgpack.Decoder(Call).decode
 decode_result = msgspec.msgpack.Decoder(CallResult).decode
 decode_loading = msgspec.msgpack.Decoder(Loading).decode
-decode_description = msgspec.msgpack.Decoder(Description).decode
 encode_output = msgspec.json.Encoder().encode
 decode_output = msgspec.json.Decoder(PageOutput).decode

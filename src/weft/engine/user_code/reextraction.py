@@ -27,7 +27,7 @@ from weft.engine.user_code.calls import CallResult, Reextracted
 from weft.errors import WeftError
 from weft.frontier.embedded.revisits import EmbeddedRevisits
 from weft.records import POD_SHIFT, Found, Row, RowOutput
-from weft.store.index.query import Where
+from weft.store.index.query import RowFilter
 from weft.store.pages import PageStore
 from weft.telemetry import Log
 
@@ -88,7 +88,9 @@ class Reextraction:
         """The pages that count as failed, in the order of their items; None between them, so that a long search can be
         interrupted.
         """
-        where = Where(after_item=(pod << POD_SHIFT) - 1, upto_item=self._revisits.last_number, crawl=self._crawl.number)
+        where = RowFilter(
+            after_item=(pod << POD_SHIFT) - 1, upto_item=self._revisits.last_number, crawl=self._crawl.number
+        )
         rows = self._store.rows(where)
         while some := list(islice(rows, _ROWS_AT_ONCE)):
             failed = [row for row in some if row.error.startswith(CALLBACK_ERROR)]
@@ -123,7 +125,7 @@ class Reextraction:
 
     def _store_result(self, row: Row, output: RowOutput | None, result: CallResult) -> None:
         crawl, spider, lease = self._crawl, self._spider, lease_of(row, spec_in_output(output))
-        stored = self._store.read(row)
+        stored = self._store.read_page(row)
         known = Found(row.url, row.depth, row.parent, row.hops, key=f"read-again-{row.item}")
         requests = spider.requests_of_page(lease, result.requests, partial(crawl.refused_request, parent=row.item))
         if requests:

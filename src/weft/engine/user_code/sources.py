@@ -16,6 +16,11 @@ from weft.frontier.contract import NotesPart
 
 MAKER = "weft.spiders.child:make"  # imported by parser children
 SCRAPY_MAKER = "weft.spiders.scrapy.runner:make"  # for Scrapy's spiders
+# The modules that every child with such code needs: imported once, before the children are forked.
+PRELOADED = {
+    MAKER: ("weft.spiders.child",),
+    SCRAPY_MAKER: ("weft.spiders.scrapy.runner", "weft.spiders.scrapy.outputs"),
+}
 
 
 _imports_running = 0  # imports of a user's module under way in this process

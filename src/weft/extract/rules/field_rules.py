@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from weft.extract import turbo
 from weft.extract.html_writer import written
 from weft.extract.metadata import Json
 from weft.extract.page import ParsedPage
@@ -181,7 +182,7 @@ class _Reader:
         if rule.keys is not None:
             return node.strip() if isinstance(node, str) else node
         if isinstance(node, str):
-            return " ".join(node.split())
+            return _as_written(node) if rule.type == "code" else " ".join(node.split())
         if node is None:
             return self._page.text
         element: Element | None = node.root if isinstance(node, Document) else node
@@ -191,6 +192,8 @@ class _Reader:
         given = element.attr(attr) if attr else None
         if given is not None or rule.attr:
             return (given or "").strip()
+        if rule.type == "code":
+            return _as_written(turbo.text_of(element))
         return written(element) if rule.type == "html" else one_line(element)
 
     # ── what becomes of it ─────────────────────────────────────────────────────────────────────────────────────────
@@ -242,6 +245,11 @@ class _Reader:
 
 
 _JSON_NAMES = {dict: "an object", list: "a list", bool: "true or false"}
+
+
+def _as_written(text: str) -> str:
+    """A text with its white space; empty if it has nothing else."""
+    return text if text.strip() else ""
 
 
 def _implied(tag: str, kind: str) -> str:

@@ -17,7 +17,7 @@ from weft.errors import BadConfig
 from weft.extract.rules import selectors
 from weft.names import nearest
 
-TYPES = ("text", "number", "date", "url", "html")
+TYPES = ("text", "code", "number", "date", "url", "html")
 KEYS = ("css", "xpath", "regex", "jsonld", "attr", "type", "many", "required", "default", "fields")
 MAX_RULES = 200
 MAX_NESTING = 4

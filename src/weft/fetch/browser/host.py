@@ -74,8 +74,10 @@ class BrowserGone(Exception):
 class BrowserSlot:
     """One browser, and the pages that it renders now."""
 
-    def __init__(self, tree: ChromiumTree) -> None:
+    def __init__(self, tree: ChromiumTree, refused: Counter[str]) -> None:
+        """`refused`: counts the requests that no page's rules have permitted."""
         self.tree = tree
+        self._refused = refused
         self.tabs: dict[str, RenderTab] = {}  # by context
         self.pages = 0  # pages that it was given, and that have not ended
         self.rendered = 0
@@ -93,6 +95,8 @@ class BrowserSlot:
     async def start(self) -> None:
         """Starts the browser; returns when it answers."""
         await asyncio.wait_for(self.pipe.call("Browser.getVersion"), START_S)
+        # Behind the rules of each target, which end with it: what they held of a frame that is removed, Chromium sends.
+        await self.pipe.call("Fetch.enable", patterns=[{"urlPattern": "*", "requestStage": "Request"}])
         await self.pipe.call("Target.setAutoAttach", autoAttach=True, waitForDebuggerOnStart=True, flatten=True)
         self.base_bytes = self.bytes = self.tree.memory_bytes()
 
@@ -138,11 +142,22 @@ class BrowserSlot:
         if method == "Target.attachedToTarget":
             self._attached(params["sessionId"], params["targetInfo"])
             return
+        if method == "Fetch.requestPaused" and not session:
+            self._leaving(params)
+            return
         tab = self._sessions.get(session)
         if tab is None and method == "Target.detachedFromTarget":
             tab = self._sessions.pop(params.get("sessionId", ""), None)
         if tab is not None:
             tab.event(session, method, params)
+
+    def _leaving(self, params: dict[str, Any]) -> None:
+        """A request is about to leave the browser: it does if a page's rules have permitted it."""
+        if any(tab.passes(params) for tab in self.tabs.values()):
+            self.pipe.send("Fetch.continueRequest", requestId=params["requestId"])
+            return
+        self._refused["not judged"] += 1
+        self.pipe.send("Fetch.failRequest", requestId=params["requestId"], errorReason="BlockedByClient")
 
     def _attached(self, session: str, target: dict[str, Any]) -> None:
         context = target.get("browserContextId", "")
@@ -278,7 +293,7 @@ class BrowserHost:
         try:
             profile = Path(settings.folder) / f"profile-{os.getpid()}-{self._profiles}"
             tree = ChromiumTree(settings.executable, profile, self._proxy.port, sandbox=settings.sandbox)
-            slot = BrowserSlot(tree)
+            slot = BrowserSlot(tree, self._proxy.refused)
             try:
                 await slot.start()
             except (DevtoolsError, TimeoutError) as why:
@@ -405,7 +420,7 @@ class BrowserHost:
             self._progress = now
         return BrowserReport(
             len(self._slots), busy, sum(slot.bytes for slot in self._slots), self._rendered, self._recycled,
-            dict(self._deaths), self._why_unusable(now), working,
+            dict(self._deaths), self._why_unusable(now), working, dict(self._proxy.refused),
         )  # fmt: skip
 
     def _why_unusable(self, now: float) -> str:

@@ -122,6 +122,7 @@ class BrowserReport(Struct, frozen=True, tag="report"):
     deaths: dict[str, int]  # by cause
     unusable: str = ""  # why no browser can be started
     working: bool = True  # whether pages make progress, or there are none
+    refused: dict[str, int] = {}  # requests and connections that no permission explains, or the guard forbids, by cause
 
 
 NO_BROWSERS = BrowserReport(0, 0, 0, 0, 0, {})

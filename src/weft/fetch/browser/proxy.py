@@ -42,24 +42,27 @@ class ProxyPass:
         self.secret = token_urlsafe(18)
         self.left_bytes = most_bytes
         self.refused: Counter[str] = Counter()
-        self._hosts: set[tuple[str, str, int]] = set()  # scheme, host and port
-        self._urls: Counter[str] = Counter()
+        self._hosts: set[tuple[str, int]] = set()  # and port, over TLS
+        self._requests: Counter[tuple[str, str]] = Counter()  # method and URL
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def permit(self, url: str) -> None:
-        """Permits a request: one plain request, and connections to its host and port."""
-        self._hosts.add((url.partition(":")[0].lower(), *_host_and_port(url)))
-        self._urls[_plain(url)] += 1
+    def permit(self, method: str, url: str) -> None:
+        """Permits a request: one plain request and its preflight, or connections to its host and port."""
+        if url.startswith("https:"):  # a tunnel for plain http would carry anything: a WebSocket
+            self._hosts.add(_host_and_port(url))
+            return
+        for one in {method, "OPTIONS"}:  # the browser does not report a preflight
+            self._requests[one, _plain(url)] += 1
 
-    def explains(self, scheme: str, host: str, port: int) -> bool:
-        """Whether a permitted request goes to this host and port, by this scheme."""
-        return (scheme, host, port) in self._hosts
+    def explains(self, host: str, port: int) -> bool:
+        """Whether a permitted request goes to this host and port over TLS."""
+        return (host, port) in self._hosts
 
-    def permits(self, url: str) -> bool:
+    def permits(self, method: str, url: str) -> bool:
         """Whether this plain request is permitted; once for each permission."""
-        if self._urls[_plain(url)] <= 0:
+        if self._requests[method, _plain(url)] <= 0:
             return False
-        self._urls[_plain(url)] -= 1
+        self._requests[method, _plain(url)] -= 1
         return True
 
     def keep(self, task: asyncio.Task[None]) -> None:
@@ -70,7 +73,7 @@ class ProxyPass:
     def close(self) -> None:
         """Ends its connections, and permits no others."""
         self._hosts.clear()
-        self._urls.clear()
+        self._requests.clear()
         for task in self._tasks:
             task.cancel()
 
@@ -150,7 +153,7 @@ class GuardProxy:
     ) -> None:
         host, _, port = target.rpartition(":")
         host = host.strip("[]").lower()
-        if not one.explains("https", host, int(port)):  # a tunnel for plain http would carry anything: a WebSocket
+        if not one.explains(host, int(port)):
             return _refuse(one, writer, "not asked for")
         site = await self._connected(one, host, int(port), writer)
         if site is None:
@@ -168,12 +171,11 @@ class GuardProxy:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        # Chromium does not report a preflight: it is sent where a permitted request is sent.
         try:
             host, port = _host_and_port(url)
+            is_explained = one.permits(method, url)
         except (BadUrl, ValueError):
             return _refuse(one, writer, "no address")
-        is_explained = one.explains("http", host, port) if method == "OPTIONS" else one.permits(url)
         if not is_explained:
             return _refuse(one, writer, "not asked for")
         site = await self._connected(one, host, port, writer)

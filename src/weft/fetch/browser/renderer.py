@@ -102,8 +102,14 @@ class Rendering(Struct):
 class RenderLink:
     """The engine's end of the connection to the browser process."""
 
-    def __init__(self, settings: HostSettings) -> None:
+    def __init__(
+        self, settings: HostSettings, *, capacity: Callable[[], int] | None = None, margin_s: float = MARGIN_S
+    ) -> None:
+        """`capacity`: how many pages can be rendered at a time, where the settings do not say it; `margin_s`: the time
+        that browsers do not get of a page's."""
         self._settings = settings
+        self._capacity = capacity
+        self.margin_s = margin_s
         self._sock: socket.socket | None = None
         self._received = bytearray()
         self._unsent = bytearray()
@@ -112,7 +118,6 @@ class RenderLink:
         self._number = 0
         self.report = NO_BROWSERS
         self.reported_at = 0.0
-        self.capacity = settings.max_browsers * settings.pages_per_browser
 
     def connect(self, sock: socket.socket) -> None:
         """Connects to a new browser process, and sends it the pages to render."""
@@ -142,6 +147,12 @@ class RenderLink:
     def has_unsent(self) -> bool:
         """Whether `poll` must be called though nothing is readable."""
         return bool(self._unsent)
+
+    @property
+    def capacity(self) -> int:
+        """How many pages can be rendered at a time."""
+        own = self._settings.max_browsers * self._settings.pages_per_browser
+        return own if self._capacity is None else self._capacity()
 
     def render(self, page: Rendering) -> int:
         """Sends a page to the browsers; returns its number."""
@@ -207,7 +218,7 @@ class RenderLink:
     def _again(self, page: Rendering) -> None:
         """Retries, under a new number, a page that was not at fault; attempts are counted, so that they end."""
         self._pages.pop(page.order.number, None)
-        left_s = page.until - time.monotonic() - MARGIN_S
+        left_s = page.until - time.monotonic() - self.margin_s
         page.tries += 1
         page.parts, page.permitted = page.made, []
         if page.tries > MOST_TRIES or left_s < LEAST_S:
@@ -362,7 +373,7 @@ class RenderingTransport:
         if options is None or until is None:
             self._done.append((tag, result))
             return
-        left_s = until - time.monotonic() - MARGIN_S
+        left_s = until - time.monotonic() - self._link.margin_s
         if left_s < LEAST_S:
             self._finish(tag, result, Rendered(error="timeout", detail="no time was left for it"))
             return

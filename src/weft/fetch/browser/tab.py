@@ -24,6 +24,7 @@ from weft.fetch.browser.messages import PartAge, RenderedPage, RenderOrder
 from weft.fetch.browser.proxy import ProxyPass
 
 MOST_NAVIGATIONS = 5  # of the page's main frame, after the first
+LATE_FACTOR = 3  # of the longest wait: for pages whose scripts have not arrived or run
 MOST_CONSOLE = 50
 MOST_KEPT_CHARS = 1 << 20  # of an origin's storage
 OF_ELEMENT = "css:"  # in front of the selector of a screenshot
@@ -60,13 +61,33 @@ try { Navigator.prototype.sendBeacon = function sendBeacon() { return true } } c
 for (const name of ["Navigator", "WorkerNavigator"]) try { delete globalThis[name].prototype.serviceWorker } catch {}
 try { Object.defineProperty(navigator, "serviceWorker", {value: undefined, configurable: false}) } catch {}
 """
+_IDLE = "new Promise(done => requestIdleCallback(() => done(), {timeout: 1000}))"
+_HAS_TEXT = "/\\w/.test(document.body ? document.body.innerText : '')"
+_DATA = frozenset({"XHR", "Fetch"})
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 # A page that has cleared its storage, as a logout does, keeps it empty.
 _STORE = """try { if (location.origin === ORIGIN && !localStorage.length)
   for (const [name, value] of Object.entries(KEPT)) localStorage.setItem(name, value) } catch {}"""
-_HTML = """(() => { const type = document.doctype;
+# What a reader sees: an element with a shadow tree has that instead of its children, which are put into its slots. The
+# copy is made in a document that runs nothing. HTML that is longer than MOST is not transferred, only its length.
+_READ = """(() => { const root = document.documentElement, type = document.doctype;
   const kind = type ? new XMLSerializer().serializeToString(type) : "";
-  const root = document.documentElement; return root ? kind + root.outerHTML : kind })()"""
+  const inert = document.implementation.createHTMLDocument("");
+  const inside = node => node.shadowRoot ? node.shadowRoot.childNodes : node.childNodes;
+  const flat = node => {
+    if (node.nodeType !== 1 || node.localName === "template") return [inert.importNode(node, true)];
+    if (node.localName === "slot" && node.getRootNode() instanceof ShadowRoot) {
+      const given = node.assignedNodes();
+      return [...(given.length ? given : node.childNodes)].flatMap(flat) }
+    const made = inert.importNode(node, false);
+    for (const child of inside(node)) made.append(...flat(child));
+    return [made] };
+  let html = root ? root.outerHTML : "";
+  if (html.length <= MOST && [...document.querySelectorAll("*")].some(one => one.shadowRoot))
+    try { html = flat(root)[0].outerHTML } catch {}
+  let kept = null;
+  if (IS_KEPT) try { kept = Object.entries(localStorage) } catch {}
+  return [location.href, document.title, html.length, html.length > MOST ? "" : kind + html, kept] })()"""
 
 
 class RenderFailed(Exception):
@@ -120,12 +141,14 @@ class RenderTab:
         self._failed.add_done_callback(lambda failed: failed.cancelled() or failed.exception())
         self._changed = asyncio.Event()
         self._loaded = False
+        self._is_busy = False  # it has not run all that has arrived
         self._is_answered = False  # the page's document was given to the browser
         self._navigations = 0
         self._navigation = ""  # the browser's id of the last permitted navigation
         self._parts: list[_PartState] = []
         self._sent = 0
         self._open: dict[str, _PartState] = {}  # by the browser's id of the request
+        self._permitted: set[tuple[str, str, str]] = set()  # that id, method and URL, until it is sent
         self._moved = time.monotonic()  # when a request last began or ended
         self._leads_to: list[str] = []
         self._console: list[str] = []
@@ -159,10 +182,19 @@ class RenderTab:
     async def dispose(self) -> None:
         """Closes the context with all its targets."""
         self._pass.close()  # first: no rule covers requests that a page sends while it is closed
+        self._permitted.clear()
         for task in self._tasks:
             task.cancel()
         if self.context:
             await self._pipe.call("Target.disposeBrowserContext", browserContextId=self.context)
+
+    def passes(self, params: dict[str, Any]) -> bool:
+        """Whether a request that is about to leave the browser is one that was permitted here; once for each."""
+        one = (params.get("networkId", ""), params["request"]["method"], params["request"]["url"])
+        if one not in self._permitted:
+            return False
+        self._permitted.remove(one)
+        return True
 
     def fail(self, kind: str, detail: str = "") -> None:
         """Ends the rendering from outside."""
@@ -349,7 +381,9 @@ class RenderTab:
         await self._gates[part.host].acquire()
         part.sent, part.began = True, time.monotonic()
         self._open[name] = part
-        self._pass.permit(url)
+        request = params["request"]
+        self._permitted.add((name, request["method"], request["url"]))
+        self._pass.permit(request["method"], url)
         await self._pipe.call("Fetch.continueRequest", session, requestId=params["requestId"])
 
     def _begin(self, url: str, kind: str) -> _PartState:
@@ -424,31 +458,55 @@ class RenderTab:
 
     async def _settle(self) -> None:
         """Waits until the page is loaded and has requested nothing for a while, or its time is over."""
-        options = self._order.options
-        self._moved = time.monotonic()  # the effect of an action may not have caused a request yet
-        until = self._moved + options.longest_settle_s
-        while (now := time.monotonic()) < until:
-            quiet_s = now - self._moved
-            if self._loaded and not self._open and quiet_s >= options.settle_s:
-                return
+        settle_s = self._order.options.settle_s
+        began = self._moved = time.monotonic()  # the effect of an action may not have caused a request yet
+        self._is_busy = False
+        while (now := time.monotonic()) < (until := self._latest(began)):
+            quiet_s = now - self._moved if self._loaded and not self._open else 0.0
+            if quiet_s >= settle_s:
+                await self._be_idle(until - now)
+                if not self._is_busy and self._moved <= now:
+                    return
+                self._moved = max(self._moved, time.monotonic())
+                continue
             self._changed.clear()
-            wait_s = options.settle_s - quiet_s if self._loaded and not self._open else until - now
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), max(0.01, min(wait_s, until - now)))
+                await asyncio.wait_for(self._changed.wait(), max(0.01, min(settle_s - quiet_s, until - now)))
+
+    def _latest(self, began: float) -> float:
+        """When a page is read at the latest. One that is late has more time: the site is slow, or the machine."""
+        return began + self._order.options.longest_settle_s * (LATE_FACTOR if self._is_late() else 1)
+
+    def _is_late(self) -> bool:
+        """Whether its scripts or its first data have not arrived, or have not run yet."""
+        open_kinds = {part.kind for part in self._open.values()}
+        had_data = any(part.sent and part.ended and part.kind in _DATA for part in self._parts)
+        is_coming = "Script" in open_kinds or (not had_data and not _DATA.isdisjoint(open_kinds))
+        return not self._loaded or self._is_busy or is_coming
+
+    async def _be_idle(self, limit_s: float) -> None:
+        """Waits until the page has nothing left to do. If that takes long, what has arrived may not have run yet."""
+        began = time.monotonic()
+        with suppress(TimeoutError):
+            idle = self._pipe.call("Runtime.evaluate", self.session, expression=_IDLE, awaitPromise=True)
+            await asyncio.wait_for(idle, limit_s)
+        self._is_busy = time.monotonic() - began >= self._order.options.settle_s
 
     async def _read(self, actions: PageActions) -> RenderedPage:
         order, options = self._order, self._order.options
-        size = await actions.evaluate("document.documentElement ? document.documentElement.outerHTML.length : 0")
+        is_kept = json.dumps(order.storage is not None)
+        read = _READ.replace("MOST", str(order.max_bytes)).replace("IS_KEPT", is_kept)
+        url, title, size, html, kept = await actions.evaluate(read)
+        if self._is_late() and not await actions.evaluate(_HAS_TEXT):
+            raise RenderFailed("timeout", "its scripts have not drawn anything in time")
         if size > order.max_bytes:
             raise RenderFailed("too_large", f"the rendered page has {size:,} characters")
-        html = str(await actions.evaluate(_HTML))
-        url, title = await actions.evaluate("[location.href, document.title]")
         if not str(url).startswith(("http://", "https://")):
             raise RenderFailed("navigation", "the page went to where nothing could be had")
         return RenderedPage(
             order.number,
             url=str(url)[:2000],
-            html=html.encode("utf-8", "replace"),
+            html=str(html).encode("utf-8", "replace"),
             title=str(title)[:1000],
             screenshot=await self._picture(actions) if options.screenshot else b"",
             pictures=actions.pictures,
@@ -457,7 +515,7 @@ class RenderTab:
             leads_to=self._leads_to,
             console_errors=self._console,
             cookies=await self._cookies(),
-            storage=await self._storage(actions, str(url)),
+            storage=self._storage(kept or [], str(url)),
         )
 
     async def _picture(self, actions: PageActions) -> bytes:
@@ -474,15 +532,13 @@ class RenderTab:
         host = _host(self._order.url)
         return [_set_cookie(one) for one in kept.get("cookies", []) if is_sent_to(host, one["domain"])]
 
-    async def _storage(self, actions: PageActions, url: str) -> dict[str, str]:
+    def _storage(self, kept: list[list[str]], url: str) -> dict[str, str]:
         """The browser's storage of the page's origin, for later pages of its session."""
-        if self._order.storage is None or urls.origin_of(url) != urls.origin_of(self._order.url):
+        if urls.origin_of(url) != urls.origin_of(self._order.url):
             return {}
-        with suppress(ActionFailed):
-            kept = await actions.evaluate("Object.entries(localStorage)")
-            if sum(len(name) + len(value) for name, value in kept) <= MOST_KEPT_CHARS:
-                return {str(name): str(value) for name, value in kept}
-        return {}
+        if sum(len(name) + len(value) for name, value in kept) > MOST_KEPT_CHARS:
+            return {}
+        return {str(name): str(value) for name, value in kept}
 
 
 _HANDLERS: dict[str, Callable[[RenderTab, str, dict[str, Any]], None]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -43,6 +44,12 @@ class HandDispatcher(Protocol):
 
     def hands(self) -> Mapping[str, HandFacts]:
         """The connected hands, by name."""
+
+    def renderers(self) -> Mapping[str, HandFacts]:
+        """The connected hands that render pages, by name; `concurrency` says how many at a time."""
+
+    def browsers(self) -> socket.socket:
+        """The engine's end of a connection that behaves like one to a browser process (`fetch.browser.messages`)."""
 
     def trouble(self) -> str:
         """Why nothing can be sent now; empty if it can."""

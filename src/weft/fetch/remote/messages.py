@@ -38,7 +38,9 @@ class RemoteRequest(Struct, frozen=True, omit_defaults=True):
 
 class FetchTask(Struct, frozen=True):
     """Up to BATCH requests, no two of one politeness key. `claims`: the ids, claimed at the broker before a byte is
-    sent. After its begin a task has `run_s`."""
+    sent. After its begin a task has `run_s`; nothing is sent, and no transfer goes on, in the last `margin_s` of it, so
+    that a machine that is slow to notice the time is still within it.
+    """
 
     slot: str
     epoch: int
@@ -48,6 +50,7 @@ class FetchTask(Struct, frozen=True):
     run_s: float
     most_bytes: int  # total size of bodies that all hands have on the broker
     is_shared: bool  # whether the brain reads the shared folder, too
+    margin_s: float = 0.0
 
 
 class LargeBody(Struct, frozen=True):

@@ -24,9 +24,10 @@ from weft.fetch.remote.routing import FAILURES, HAND_ERRORS, OUT_S, Routing
 from weft.records import FetchResult, HandRoute, Lease
 from weft.telemetry import Log
 
-GRACE_S = 5.0  # after a deadline, for a result that is on its way; a third of the slack, at most
+GRACE_S = 5.0  # after a deadline, for a result that is on its way; a part of the slack, at most
 LOST_S = 15.0  # a lease lasts this much longer than its task
 CHECK_S = 1.0
+MARGIN = 3  # this part of a task's slack is left when its last transfer must have ended
 log = Log("weft.fetch.remote.pool")
 
 
@@ -108,16 +109,18 @@ class HandPool:
         queued_s, run_s = self._section.hand_queue_s, section.total_timeout_s + self._section.hand_slack_s
         return queued_s, queued_s + run_s
 
-    def route(self, lease: Lease, section: FetchSection, *, has_secrets: bool) -> HandRoute | None:
-        """The hand for a request that is being claimed; None if this process must make it, or has to wait."""
+    def route(self, lease: Lease, section: FetchSection, claimed: float, *, has_secrets: bool) -> HandRoute | None:
+        """The hand for a request that is being claimed; None if this process must make it, or has to wait. The task's
+        deadline counts from `claimed`, which is the time in the request log: a later one would outlive what a restart
+        waits for.
+        """
         hands = self._dispatcher.hands()
         if not hands or self._dispatcher.trouble() or (has_secrets and not self._dispatcher.is_private):
             return None
-        now = self._clock()
-        hand = self._routing.choose(urls.host_of(lease.url), hands, now, keep=has_secrets)
+        hand = self._routing.choose(urls.host_of(lease.url), hands, claimed, keep=has_secrets)
         if not hand:
             return None
-        self._routes[lease.item] = hand, now
+        self._routes[lease.item] = hand, claimed
         self._routing.out[hand] += 1
         _, lasts_s = self.times(section)
         return HandRoute(hand, lasts_s, lasts_s + LOST_S)
@@ -206,15 +209,16 @@ class HandPool:
         start_by = min(flight.start_by for flight in batch)
         run_s = first.deadline - first.start_by
         most, is_shared = self._section.bytes_, bool(self._section.shared_dir)
+        margin_s = self._section.hand_slack_s / MARGIN
 
         def make(slot: str, epoch: int) -> FetchTask:
             ids = tuple(request.id for request in requests)
-            return FetchTask(slot, epoch, ids, requests, dict(first.settings), run_s, most, is_shared)
+            return FetchTask(slot, epoch, ids, requests, dict(first.settings), run_s, most, is_shared, margin_s)
 
         self._dispatcher.task(make, hand, start_by)
 
     def _end_overdue(self, now: float) -> None:
-        grace_s = min(GRACE_S, self._section.hand_slack_s / 3)
+        grace_s = min(GRACE_S, self._section.hand_slack_s / MARGIN)
         for id_, flight in [(id_, one) for id_, one in self._out.items() if one.deadline + grace_s <= now]:
             del self._out[id_]
             self._lost(flight, now)

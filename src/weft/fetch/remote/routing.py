@@ -31,7 +31,7 @@ class Routing:
     """Chooses hands for one process."""
 
     def __init__(self, in_flight: int) -> None:
-        self._most = in_flight
+        self.limit = in_flight
         self._records: dict[str, _Record] = {}
         self._kept: OrderedDict[str, str] = OrderedDict()  # hosts that are bound to one hand
         self.out: Counter[str] = Counter()  # pending requests of each hand
@@ -39,7 +39,7 @@ class Routing:
 
     def room(self, hands: Collection[str], now: float) -> int:
         """How many requests the hands can accept now."""
-        return sum(max(0, self._most - self.out[hand]) for hand in hands if self._is_in(hand, now))
+        return sum(max(0, self.limit - self.out[hand]) for hand in hands if self._is_in(hand, now))
 
     def any_in(self, hands: Collection[str], now: float) -> bool:
         """Whether any hand is not left out."""
@@ -92,4 +92,4 @@ class Routing:
         return hand not in self._records or self._records[hand].out_until <= now
 
     def _has_room(self, hand: str, now: float) -> bool:
-        return self._is_in(hand, now) and self.out[hand] < self._most
+        return self._is_in(hand, now) and self.out[hand] < self.limit

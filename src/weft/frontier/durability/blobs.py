@@ -31,25 +31,25 @@ from weft.frontier.durability.compression import packed, unpacked
 from weft.frontier.durability.journal import sync_log
 
 REMEDY = "it is deleted: resume the crawl, and what it held is read from the journal"
-_BUFFER = 1024 * 1024  # bytes of new blobs in memory: one transaction writes them
-_SUM = 8
+_BUFFER_BYTES = 1024 * 1024  # bytes of new blobs in memory: one transaction writes them
+_CHECKSUM_BYTES = 8
 _DELETED_AT_ONCE = 200
-_DELETING_S = 0.01  # for each call of `delete_some`
+_DELETION_TURN_S = 0.01  # for each call of `delete_some`
 _FEW_PAGES, _GIVEN_BACK = 100, 200  # free pages that stay in any case, and that go back to the disk at once
-_PRAGMAS = (
+_PRAGMA_SETTINGS = (
     "auto_vacuum=INCREMENTAL",
     "journal_mode=WAL",
     "synchronous=NORMAL",
     "wal_autocheckpoint=4000",  # pages
     "cache_size=-8000",  # KB
 )
-_TABLES = """
+_CREATE_TABLES = """
 CREATE TABLE IF NOT EXISTS blobs (number INTEGER PRIMARY KEY, content BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
 
 
-class BlobsAt(Struct, array_like=True):
+class BlobCheckpoint(Struct, array_like=True):
     """Identifies the blobs that a checkpoint names."""
 
     store: int  # which file it was
@@ -65,9 +65,9 @@ class BlobStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.bytes_written = 0
-        self._open()
+        self._open_database()
 
-    def _open(self) -> None:
+    def _open_database(self) -> None:
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._new: dict[int, bytes] = {}  # not in the file yet
         self.next_number = 1
@@ -80,27 +80,27 @@ class BlobStore:
         self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         self._db.text_factory = bytes  # a blob that a flipped bit has made a text is still compared with its checksum
         try:
-            self._prepare()
+            self._prepare_database()
         except Damaged:
-            self._start_over()
+            self._replace_file()
 
-    def _prepare(self) -> None:
-        with self._undamaged(), writing(self.path):
+    def _prepare_database(self) -> None:
+        with self._report_damage(), writing(self.path):
             self._create_tables()
-        with self._undamaged():
+        with self._report_damage():
             facts: dict[bytes, int] = dict(self._db.execute("SELECT name, value FROM facts").fetchall())
         if b"store" not in facts:
             facts[b"store"] = int.from_bytes(os.urandom(7))
             with self._transaction():
                 self._db.execute("INSERT INTO facts VALUES ('store', ?)", (facts[b"store"],))
         self._store, self._saved = facts[b"store"], facts.get(b"saved", 0)
-        with self._undamaged():
+        with self._report_damage():
             self.next_number = (self._db.execute("SELECT max(number) FROM blobs").fetchone()[0] or 0) + 1
 
     def _create_tables(self) -> None:
-        for pragma in _PRAGMAS:
+        for pragma in _PRAGMA_SETTINGS:
             self._db.execute(f"PRAGMA {pragma}")
-        self._db.executescript(_TABLES)
+        self._db.executescript(_CREATE_TABLES)
 
     def put(self, content: bytes) -> int:
         """Adds a blob; returns its number, which is not 0."""
@@ -108,7 +108,7 @@ class BlobStore:
         self.next_number += 1
         self._new[number] = content
         self._new_bytes += len(content)
-        if self._new_bytes >= _BUFFER:
+        if self._new_bytes >= _BUFFER_BYTES:
             with suppress(DiskFull):  # the content is still in memory, and the crawl will pause anyway
                 self.flush()
         return number
@@ -118,11 +118,15 @@ class BlobStore:
         new = self._new.get(number)
         if new is not None:
             return new
-        with self._undamaged():
+        with self._report_damage():
             row = self._db.execute("SELECT content FROM blobs WHERE number = ?", (number,)).fetchone()
-            if row is None or not isinstance(row[0], bytes) or row[0][:_SUM] != _sum(number, row[0][_SUM:]):
+            if (
+                row is None
+                or not isinstance(row[0], bytes)
+                or row[0][:_CHECKSUM_BYTES] != _checksum_of(number, row[0][_CHECKSUM_BYTES:])
+            ):
                 raise Damaged(self.path, f"is damaged (blob {number})", REMEDY)
-            content: bytes = row[0][_SUM:]
+            content: bytes = row[0][_CHECKSUM_BYTES:]
             return unpacked(content)
 
     def drop(self, number: int) -> None:
@@ -145,7 +149,7 @@ class BlobStore:
         """Writes buffered blobs to the file; DiskFull leaves them in memory."""
         if not self._new:
             return
-        rows = [(number, _summed(number, content)) for number, content in self._new.items()]
+        rows = [(number, _with_checksum(number, content)) for number, content in self._new.items()]
         with self._transaction():
             self._db.executemany("INSERT INTO blobs VALUES (?, ?)", rows)
         self.bytes_written += sum(len(row) for _, row in rows)
@@ -156,7 +160,7 @@ class BlobStore:
         """Deletes some of the blobs that are no longer needed: for some milliseconds, and the rest at the next
         calls.
         """
-        until = time.monotonic() + _DELETING_S
+        until = time.monotonic() + _DELETION_TURN_S
         while (self._unwanted or self._leftover) and time.monotonic() < until:
             some = [self._unwanted.popleft() for _ in range(min(len(self._unwanted), _DELETED_AT_ONCE))]
             try:
@@ -167,13 +171,13 @@ class BlobStore:
                 self._unwanted.extendleft(reversed(some))
                 return
         if not self._unwanted:
-            self._give_back()
+            self._shrink_file()
 
-    def _give_back(self) -> None:
+    def _shrink_file(self) -> None:
         """Returns some free pages to the file system, if there are more free pages than used ones."""
         free, pages = (self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
         if free > _FEW_PAGES and 2 * free > pages:
-            with self._undamaged(), suppress(sqlite3.OperationalError):  # a full disk: they are kept
+            with self._report_damage(), suppress(sqlite3.OperationalError):  # a full disk: they are kept
                 # `execute` would free only one page, a single step of the statement.
                 self._db.executescript(f"PRAGMA incremental_vacuum({_GIVEN_BACK})")
 
@@ -186,7 +190,7 @@ class BlobStore:
 
     # ── checkpoints ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self) -> BlobsAt:
+    def begin_checkpoint(self) -> BlobCheckpoint:
         """Begins a checkpoint of this moment, which may name every blob that is needed now. It must not be on the disk
         before `sync` has returned.
         """
@@ -197,13 +201,13 @@ class BlobStore:
         self._named_below = self.next_number
         self._awaiting, self._later = self._later, []
         unwanted = array("Q", (*self._unwanted, *self._awaiting)).tobytes()
-        return BlobsAt(self._store, self._saved, self.next_number, unwanted, list(self._leftover))
+        return BlobCheckpoint(self._store, self._saved, self.next_number, unwanted, list(self._leftover))
 
     def sync(self) -> None:
         """Makes flushed blobs safe against a power cut. Uses no connection, so a fork may call it."""
         sync_log(self.path)
 
-    def saved(self, *, was_written: bool) -> None:
+    def end_checkpoint(self, *, was_written: bool) -> None:
         """That checkpoint is on the disk, or was given up."""
         if was_written:
             self._unwanted.extend(self._awaiting)
@@ -211,11 +215,11 @@ class BlobStore:
             self._later += self._awaiting
         self._awaiting = []
 
-    def has(self, named: BlobsAt) -> bool:
+    def has_checkpoint(self, named: BlobCheckpoint) -> bool:
         """Whether this file has the blobs that a checkpoint names."""
         return self._store == named.store and self._saved >= named.saved
 
-    def go_back_to(self, named: BlobsAt) -> None:
+    def discard_since(self, named: BlobCheckpoint) -> None:
         """Discards what was written since that checkpoint; called before anything is put."""
         self._named_below = named.first_free
         unwanted = array("Q")
@@ -229,7 +233,7 @@ class BlobStore:
     def clear(self) -> None:
         """Starts with an empty store."""
         if self.next_number > 1 or self._saved:
-            self._start_over()
+            self._replace_file()
 
     def close(self) -> None:
         """Writes buffered blobs and closes the file."""
@@ -238,14 +242,14 @@ class BlobStore:
         self.delete_some()
         self._db.close()
 
-    def _start_over(self) -> None:
+    def _replace_file(self) -> None:
         self._db.close()
         delete_blobs(self.path)
-        self._open()
+        self._open_database()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._undamaged(), writing(self.path):
+        with self._report_damage(), writing(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -256,7 +260,7 @@ class BlobStore:
                 raise
 
     @contextmanager
-    def _undamaged(self) -> Iterator[None]:
+    def _report_damage(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.DatabaseError as error:
@@ -275,10 +279,10 @@ def delete_blobs(path: Path) -> None:
         Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
-def _summed(number: int, content: bytes) -> bytes:
+def _with_checksum(number: int, content: bytes) -> bytes:
     data = packed(content)
-    return _sum(number, data) + data
+    return _checksum_of(number, data) + data
 
 
-def _sum(number: int, content: bytes) -> bytes:
+def _checksum_of(number: int, content: bytes) -> bytes:
     return xxh3_64_digest(content, number)

@@ -24,7 +24,7 @@ from weft.alive import Alive, silent
 from weft.errors import Damaged, writing
 from weft.files import sync_folder
 from weft.frontier.contract import Item
-from weft.frontier.durability.blobs import BlobsAt
+from weft.frontier.durability.blobs import BlobCheckpoint
 from weft.frontier.durability.compression import packed, unpacked
 from weft.frontier.durability.journal import REMEDY
 from weft.frontier.durability.swap_file import SwapPosition
@@ -36,10 +36,10 @@ from weft.telemetry import Log
 
 LAYOUT = 7
 _QUEUES_PER_RECORD = 500
-_encode = msgspec.msgpack.Encoder().encode
-_END = b"\x05\x00\x00\x00" + packed(_encode("end"))
+_encode_record = msgspec.msgpack.Encoder().encode
+_END_RECORD = b"\x05\x00\x00\x00" + packed(_encode_record("end"))
 _SUM_BYTES = 8  # a checksum of the whole file follows the end record
-_PIECE = 1024 * 1024
+_READ_BYTES = 1024 * 1024
 log = Log("weft.frontier.durability.checkpoint")
 
 
@@ -52,7 +52,7 @@ class CrawlRecord(Struct, array_like=True):
     delay_s: float  # by which its swapped-out sites are due
 
 
-class Header(Struct, array_like=True):
+class CheckpointHeader(Struct, array_like=True):
     """The first record."""
 
     layout: int
@@ -61,7 +61,7 @@ class Header(Struct, array_like=True):
     admitted: int
     finished: int
     crawls: list[CrawlRecord]
-    blobs: BlobsAt
+    blobs: BlobCheckpoint
     swapped: SwapPosition
     boot: str  # by whose clock swapped-out sites are due
 
@@ -86,10 +86,10 @@ class SiteQueueRecord(Struct, array_like=True):
     queues: list[tuple[int, QueueState]]  # by depth
 
 
-class Writer:
+class CheckpointWriter:
     """Writes a checkpoint."""
 
-    def __init__(self, path: Path, header: Header, queues: Queues, seen: SeenState) -> None:
+    def __init__(self, path: Path, header: CheckpointHeader, queues: Queues, seen: SeenState) -> None:
         self._path = path
         self._header = header
         self._queues = queues
@@ -103,10 +103,10 @@ class Writer:
         temporary = temporary_of(self._path)
         with writing(self._path):
             try:
-                with open(temporary, "wb", opener=_private) as file:
+                with open(temporary, "wb", opener=_open_private) as file:
                     checksum = xxh3_64()
-                    for record in self._records(out, ended):
-                        data = packed(_encode(record))
+                    for record in self._all_records(out, ended):
+                        data = packed(_encode_record(record))
                         data = len(data).to_bytes(4, "little") + data
                         checksum.update(data)
                         file.write(data)
@@ -119,7 +119,7 @@ class Writer:
                 temporary.unlink(missing_ok=True)
                 raise
 
-    def _records(self, out: list[OpenItem], ended: dict[int, bytes]) -> Iterator[Any]:
+    def _all_records(self, out: list[OpenItem], ended: dict[int, bytes]) -> Iterator[Any]:
         yield self._header
         yield self._seen
         yield ended
@@ -143,11 +143,11 @@ class CheckpointReader:
     def __init__(self, path: Path, last_seq: int, crawls: dict[int, Crawl], alive: Alive = silent) -> None:
         self._alive = alive
         self._file: BinaryIO | None = None
-        self.header: Header | None = None
+        self.header: CheckpointHeader | None = None
         try:
             self._file = path.open("rb")
             whole = _is_whole(self._file, alive)
-            header = self._next(Header)
+            header = self._next_record(CheckpointHeader)
         except FileNotFoundError:
             return
         except (OSError, msgspec.DecodeError, ValueError, EOFError):
@@ -160,26 +160,26 @@ class CheckpointReader:
             raise Damaged(
                 journal, f"ends before the checkpoint beside it ({last_seq:,} of {header.seq:,} lines)", REMEDY
             )
-        elif header.layout == LAYOUT and _fits(header, crawls):
+        elif header.layout == LAYOUT and _has_needed_depths(header, crawls):
             self.header = header
 
     def seen(self) -> SeenState:
         """What the crawls have seen. Must be read before `ended`."""
-        state: SeenState = self._next(SeenState)
+        state: SeenState = self._next_record(SeenState)
         return state
 
     def ended(self) -> dict[int, bytes]:
         """A bitmap of items that lie in the queues although they have ended. Must be read before `load`."""
-        ended: dict[int, bytes] = self._next(dict[int, bytes])
+        ended: dict[int, bytes] = self._next_record(dict[int, bytes])
         return ended
 
     def load(self, queues: Queues, now: float, ended: Container[int]) -> list[OpenItem]:
         """Fills the working set and returns the items that were out of their queues."""
         assert self.header is not None
-        out: list[OpenItem] = self._next(list[OpenItem])
+        out: list[OpenItem] = self._next_record(list[OpenItem])
         for record in self.header.crawls:
             self._load_crawl(queues.crawls.get(record.number), record.has_depths, ended)
-        while (records := self._next(list[SiteQueueRecord] | str)) != "end":
+        while (records := self._next_record(list[SiteQueueRecord] | str)) != "end":
             for record in records:
                 assert isinstance(record, SiteQueueRecord)
                 self._load_queue(record, queues, now, ended)
@@ -193,7 +193,7 @@ class CheckpointReader:
     def _load_crawl(self, crawl: Crawl | None, has_depths: bool, ended: Container[int]) -> None:
         """Loads the depths of a crawl; one that has ended since, or is not open, is skipped."""
         if has_depths:
-            marks = self._next(list[tuple[int, int, int, bool]])
+            marks = self._next_record(list[tuple[int, int, int, bool]])
             if crawl is not None and crawl.depths is not None:
                 for mark, depth, item, over in marks:
                     crawl.depths[mark] = KnownDepth(depth, item, ended=over or item in ended)
@@ -215,11 +215,11 @@ class CheckpointReader:
             queues.queued += len(queue)
         for item in record.urgent:
             if item.item not in ended:
-                attempt, not_before = queues.tried(item.item, now)
+                attempt, not_before = queues.failed_tries(item.item, now)
                 queues.push_urgent(site_queue, msgspec.structs.replace(item, attempt=attempt), not_before)
-        queues.swapping.settle(site_queue.site)
+        queues.swapping.make_swappable_later(site_queue.site)
 
-    def _next(self, kind: Any) -> Any:
+    def _next_record(self, kind: Any) -> Any:
         assert self._file is not None
         size = self._file.read(4)
         if len(size) < 4:
@@ -244,20 +244,20 @@ def _is_whole(file: BinaryIO, alive: Alive) -> bool:
     size = file.seek(0, os.SEEK_END) - _SUM_BYTES
     checksum, end = xxh3_64(), b""
     file.seek(0)
-    while (left := size - file.tell()) > 0 and (piece := file.read(min(_PIECE, left))):
+    while (left := size - file.tell()) > 0 and (piece := file.read(min(_READ_BYTES, left))):
         checksum.update(piece)
         alive()
-        end = (end + piece)[-len(_END) :]
-    whole = end == _END and file.read() == checksum.digest()
+        end = (end + piece)[-len(_END_RECORD) :]
+    whole = end == _END_RECORD and file.read() == checksum.digest()
     file.seek(0)
     return whole
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _fits(header: Header, crawls: dict[int, Crawl]) -> bool:
+def _has_needed_depths(header: CheckpointHeader, crawls: dict[int, Crawl]) -> bool:
     """Whether it has the depths of those crawls that need them now. Crawls that it lacks are read from the journal."""
     there = {crawl.number: crawl.has_depths for crawl in header.crawls}
     return all(crawl.depths is None or there.get(number, True) for number, crawl in crawls.items())

@@ -9,15 +9,15 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-_LEAST = 200  # bytes: shorter texts are not compressed
-_LEVEL = 1  # 400 MB/s
+_LEAST_COMPRESSED_BYTES = 200  # bytes: shorter texts are not compressed
+_COMPRESSION_LEVEL = 1  # 400 MB/s
 _PLAIN, _COMPRESSED = b"\x00", b"\x01"
 
 
 def packed(content: bytes) -> bytes:
     """The compressed text, or the text itself if that is shorter."""
-    if len(content) >= _LEAST:
-        data = zstd.compress(content, level=_LEVEL)
+    if len(content) >= _LEAST_COMPRESSED_BYTES:
+        data = zstd.compress(content, level=_COMPRESSION_LEVEL)
         if len(data) < len(content):
             return _COMPRESSED + data
     return _PLAIN + content

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping
 
-_FEW = 256  # numbers of a block, up to which they are listed: beyond, one bit per possible number is smaller
+_MOST_LISTED = 256  # numbers of a block, up to which they are listed: beyond, one bit per possible number is smaller
 
 
 class Bitmap:
@@ -36,8 +36,8 @@ class Bitmap:
                 block[(item >> 3) & 8191] |= 1 << (item & 7)
             elif item & 65535 not in block:
                 block.append(item & 65535)
-                if len(block) > _FEW:
-                    self._blocks[item >> 16] = _bits(block)
+                if len(block) > _MOST_LISTED:
+                    self._blocks[item >> 16] = _as_bits(block)
         return count
 
     def discard(self, item: int) -> None:
@@ -66,7 +66,7 @@ class Bitmap:
         return bool(self._blocks)
 
 
-def _bits(numbers: array[int]) -> bytearray:
+def _as_bits(numbers: array[int]) -> bytearray:
     bits = bytearray(8192)
     for number in numbers:
         bits[number >> 3] |= 1 << (number & 7)

@@ -44,14 +44,14 @@ from isal import isal_zlib
 
 from weft.alive import Alive, silent, watch
 from weft.errors import BadInput, Damaged, is_damage, writing
-from weft.frontier.durability.mark import Mark
+from weft.frontier.durability.mark import MarkFile
 
 SCHEMA_VERSION = 2
 ANY_CRAWL = 0  # in the journal: items that ended, of whichever crawls
 FROM_STORE = "from_store"  # in meta: the frontier was rebuilt, and the links of stored pages must still be admitted
 LOST_TAIL = "lost_tail"  # in meta: a power cut took transactions, and the loss is not yet assessed
 SEEDS_OF_CLOSED = "SELECT name, value FROM meta WHERE name >= 'seed:' AND name < 'seed;'"
-GIVEN_BACK = 1000  # free pages that are returned to the file system at close; more would delay the end
+FREED_PAGES = 1000  # free pages that are returned to the file system at close; more would delay the end
 CHECKED_BYTES = 32 * 1024 * 1024  # a file up to this size is read through when it is opened: a tenth of a second
 REMEDY = (
     "restore it from a backup, or make a new frontier of the seeds and the stored pages with "
@@ -61,9 +61,9 @@ DELETE_OUTDATED = """
 DELETE FROM robots_history WHERE origin = ? AND wall < (
     SELECT max(wall) FROM robots_history WHERE origin = ? AND wall <= ?)"""
 _INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its stub wrongly declares an instance
-_SEAL = b"\xc1"  # the one byte that MessagePack never uses
-_MAGIC = b"SQLite format 3\0"
-_TABLES = """
+_CHECKSUM_MARK = b"\xc1"  # the one byte that MessagePack never uses
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_CREATE_TABLES = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS crawls (number INTEGER PRIMARY KEY, record BLOB);
 CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, crawl INTEGER NOT NULL, admitted BLOB, done BLOB);
@@ -93,18 +93,18 @@ CREATE INDEX IF NOT EXISTS left_sitemaps_by_crawl ON left_sitemaps (crawl);
 """
 
 
-class Journal:
+class FrontierJournal:
     """The journal file of a frontier. Changes are buffered, and written in one transaction by `commit`."""
 
     def __init__(self, path: Path, alive: Alive = silent) -> None:
         """`alive` is called from inside long statements."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path = path
-        check_size(path)
+        check_file_size(path)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         watch(self._db, alive)
-        self._mark = Mark(mark_of(path))
+        self._mark = MarkFile(mark_path(path))
         self._admitted: dict[int, list[bytes]] = defaultdict(list)  # lines, by crawl
         self._lines = 0
         self.done: dict[int, list[int]] = defaultdict(list)
@@ -117,26 +117,26 @@ class Journal:
         # Called after a commit with the line of each crawl, and the ended items, by crawl.
         self.on_commit: Callable[[Mapping[int, int], Mapping[int, Sequence[int]]], None] = lambda *_: None
         try:
-            self._open()
+            self._open_database()
         except BaseException:
             self._db.close()
             self._mark.close()
             raise
         self.put_meta("schema_version", SCHEMA_VERSION)
 
-    def _open(self) -> None:
-        with undamaged(self.path), writing(self.path):
+    def _open_database(self) -> None:
+        with report_damage(self.path), writing(self.path):
             if self.path.stat().st_size <= CHECKED_BYTES:
-                found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
-                if found != "ok":
-                    raise Damaged(self.path, f"is damaged ({' '.join(str(found).split())})", REMEDY)
+                problem = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+                if problem != "ok":
+                    raise Damaged(self.path, f"is damaged ({' '.join(str(problem).split())})", REMEDY)
             self._db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # for a new file: it shrinks when crawls are forgotten
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._check_layout()
-            self._db.executescript(_TABLES)
+            self._db.executescript(_CREATE_TABLES)
             self._commits = self._durable = int(self.meta("commits") or 0)
-        earlier, must = self._mark.earlier, 0
+        earlier, must = self._mark.earlier_mark, 0
         if earlier is not None:
             must = earlier.commits if self._mark.is_of_this_boot else earlier.durable
             self._durable = min(self._commits, earlier.durable)
@@ -162,50 +162,50 @@ class Journal:
             )
 
     @property
-    def waiting(self) -> int:
+    def unwritten_items(self) -> int:
         """How many items the next commit contains."""
         return self._lines + sum(map(len, self.done.values()))
 
     def meta(self, name: str) -> Any:
         """A value as it will be after the next commit, or None."""
-        with undamaged(self.path):
+        with report_damage(self.path):
             row = self.row("meta", name)
             return None if row is None else msgspec.msgpack.decode(row[1])
 
     def put_meta(self, name: str, value: Any) -> None:
         """Written at the next commit."""
-        self._puts["meta", name] = (name, sealed(msgspec.msgpack.encode(value)))
+        self._puts["meta", name] = (name, with_checksum(msgspec.msgpack.encode(value)))
 
     def put(self, table: str, key: Any, *values: Any) -> None:
         """Puts a whole row, written at the next commit; a key of several columns, or of all, is a tuple."""
-        kept = [sealed(value) if isinstance(value, bytes) else value for value in values]
+        kept = [with_checksum(value) if isinstance(value, bytes) else value for value in values]
         self._puts[table, key] = (*key, *kept) if isinstance(key, tuple) else (key, *kept)
 
     def delete(self, table: str, key: Any) -> None:
         """Deletes a row at the next commit."""
         self._puts[table, key] = None
 
-    def sent(self, pod: int, number: int) -> None:
+    def drop_messages(self, pod: int, number: int) -> None:
         """Deletes, at the next commit, the messages to a pod up to this number: the pod has acknowledged them."""
         self._puts["outbox", pod] = (pod, number)
 
-    def message(self, pod: int, after: int) -> tuple[int, bytes] | None:
+    def next_message(self, pod: int, after: int) -> tuple[int, bytes] | None:
         """The first committed message to a pod after a number."""
-        with undamaged(self.path):
+        with report_damage(self.path):
             row = self._db.execute(
                 "SELECT number, message FROM outbox WHERE pod = ? AND number > ? ORDER BY number LIMIT 1", (pod, after)
             ).fetchone()
-            return (int(row[0]), unsealed(row[1])) if row is not None else None
+            return (int(row[0]), without_checksum(row[1])) if row is not None else None
 
     def record_robots(self, origin: str, wall: float, record: bytes, deleted_until: float = 0.0) -> None:
         """Evidence for the audit: this robots.txt is in force for an origin from `wall` on. Records in force only
         before `deleted_until` are deleted.
         """
-        self._history.append((origin, wall, sealed(record)))
+        self._history.append((origin, wall, with_checksum(record)))
         if deleted_until:
             self._outdated.append((origin, origin, deleted_until))
 
-    def save_history(self) -> None:
+    def save_robots_history(self) -> None:
         """Saves the history before a request is sent: a kill must not leave a request without the robots.txt that
         allowed it.
         """
@@ -216,19 +216,19 @@ class Journal:
             self._history.clear()
             self._outdated.clear()
 
-    def admit(self, crawl: int, lines: bytes, count: int) -> None:
+    def add_admitted_lines(self, crawl: int, lines: bytes, count: int) -> None:
         """Adds the lines of `count` new items of a crawl, each with its newline."""
         self._admitted[crawl].append(lines)
         self._lines += count
 
     def commit(self) -> None:
         """Writes everything since the last commit in one transaction."""
-        self.save_history()
+        self.save_robots_history()
         if not (self._admitted or self.done or self._puts):
             return
         self.before_commit()
         with self._transaction():
-            lines = self._write()
+            lines = self._write_changes()
         ended = dict(self.done)
         self._admitted.clear()
         self._lines = 0
@@ -240,11 +240,11 @@ class Journal:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with undamaged(self.path), writing(self.path):
+        with report_damage(self.path), writing(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
-                count = sealed(msgspec.msgpack.encode(self._commits + 1))
+                count = with_checksum(msgspec.msgpack.encode(self._commits + 1))
                 self._db.execute("INSERT OR REPLACE INTO meta VALUES ('commits', ?)", (count,))
                 self._db.execute("COMMIT")
             except BaseException:
@@ -254,7 +254,7 @@ class Journal:
         self._commits += 1
         self._mark.write(self._commits, self._durable)
 
-    def _write(self) -> dict[int, int]:
+    def _write_changes(self) -> dict[int, int]:
         """Writes all buffered changes; returns the new line of each crawl."""
         seq, lines = self.last_seq() if self._has_forgotten else None, dict[int, int]()
         for crawl in self._admitted.keys() | self.done.keys():
@@ -268,7 +268,7 @@ class Journal:
                 lines[crawl] = self._db.execute(insert, values).lastrowid or 0
         for (table, key), row in self._puts.items():
             if row is None:
-                self._db.execute(f"DELETE FROM {table} WHERE {KEYS[table]} = ?", (key,))  # noqa: S608
+                self._db.execute(f"DELETE FROM {table} WHERE {TABLE_KEYS[table]} = ?", (key,))  # noqa: S608
             elif table == "outbox" and key == row[0]:
                 self._db.execute("DELETE FROM outbox WHERE pod = ? AND number <= ?", row)
             else:
@@ -278,49 +278,49 @@ class Journal:
 
     def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """All rows of one of the small tables."""
-        with undamaged(self.path):
+        with report_damage(self.path):
             for row in self._db.execute(f"SELECT * FROM {table}"):  # noqa: S608
-                yield unsealed_row(row)
+                yield row_without_checksums(row)
 
     def seeds(self) -> dict[int, int]:
         """The seeds of the fingerprints of all crawls that are not forgotten, by number."""
-        with undamaged(self.path):
-            closed = (unsealed_row(row) for row in self._db.execute(SEEDS_OF_CLOSED))
-            return seeds_of(self.rows("crawls"), closed)
+        with report_damage(self.path):
+            closed = (row_without_checksums(row) for row in self._db.execute(SEEDS_OF_CLOSED))
+            return fingerprint_seeds(self.rows("crawls"), closed)
 
     def counts(self, table: str, column: str) -> list[tuple[int, int]]:
         """How many committed rows of a table have each value of a column."""
-        with undamaged(self.path):
+        with report_damage(self.path):
             return self._db.execute(f"SELECT {column}, count(*) FROM {table} GROUP BY {column}").fetchall()  # noqa: S608
 
     def keys(self, table: str) -> Iterator[str]:
         """The keys of a table, without reading the records."""
-        with undamaged(self.path):
-            for (key,) in self._db.execute(f"SELECT {KEYS[table]} FROM {table}"):  # noqa: S608
+        with report_damage(self.path):
+            for (key,) in self._db.execute(f"SELECT {TABLE_KEYS[table]} FROM {table}"):  # noqa: S608
                 yield str(key)
 
     def has_rows(self, table: str) -> bool:
         """Whether a table has committed rows."""
-        with undamaged(self.path):
+        with report_damage(self.path):
             return self._db.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None  # noqa: S608
 
     def row(self, table: str, key: Any) -> tuple[Any, ...] | None:
         """One row by its key, as it will be after the next commit."""
-        with undamaged(self.path):
+        with report_damage(self.path):
             row = self._puts.get((table, key), ())
             if row == ():
-                select = f"SELECT * FROM {table} WHERE {KEYS[table]} = ?"  # noqa: S608
+                select = f"SELECT * FROM {table} WHERE {TABLE_KEYS[table]} = ?"  # noqa: S608
                 row = self._db.execute(select, (key,)).fetchone()
-            return None if row is None else unsealed_row(row)
+            return None if row is None else row_without_checksums(row)
 
-    def forget(self, crawls: Sequence[int], at_most: int) -> bool:
+    def forget_crawls(self, crawls: Sequence[int], at_most: int) -> bool:
         """Deletes a part of the data of some crawls; True when nothing is left. Their changes must be committed."""
         with self._transaction():
-            last = sealed(msgspec.msgpack.encode(self.last_seq()))
+            last = with_checksum(msgspec.msgpack.encode(self.last_seq()))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('last_seq', ?)", (last,))
             self._has_forgotten = True
             listed, gone = ",".join(map(str, crawls)), 0
-            for table, key in _OF_CRAWLS.items():
+            for table, key in _TABLES_OF_CRAWLS.items():
                 some = f"SELECT {key} FROM {table} WHERE crawl IN ({listed}) LIMIT ?"  # noqa: S608
                 gone += self._db.execute(f"DELETE FROM {table} WHERE {key} IN ({some})", (at_most,)).rowcount  # noqa: S608
             for crawl in crawls:
@@ -331,14 +331,14 @@ class Journal:
                     self._db.execute("DELETE FROM crawls WHERE number = ?", (crawl,))
                 for name in (f"scope:{crawl}", f"recrawl:{crawl}", f"seed:{crawl}"):
                     self._db.execute("DELETE FROM meta WHERE name = ?", (name,))
-        with undamaged(self.path), writing(self.path):
+        with report_damage(self.path), writing(self.path):
             # `execute` would free only one page, a single step of the statement.
-            self._db.executescript(f"PRAGMA incremental_vacuum({GIVEN_BACK})")
+            self._db.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")
         return not gone
 
     def last_seq(self) -> int:
         """The number of the journal's last line; a number is used once, also when its line is forgotten."""
-        with undamaged(self.path):
+        with report_damage(self.path):
             last = int(self._db.execute("SELECT max(seq) FROM journal").fetchone()[0] or 0)
             return max(last, int(self.meta("last_seq") or 0))
 
@@ -348,13 +348,13 @@ class Journal:
         """
         only, values = ("AND crawl = ?", (seq, crawl)) if crawl is not None else ("", (seq,))
         select = f"SELECT seq, crawl, admitted FROM journal WHERE seq > ? AND admitted NOT NULL {only} ORDER BY seq"  # noqa: S608
-        with undamaged(self.path):
+        with report_damage(self.path):
             for line, number, blob in self._db.execute(select, values):
                 yield line, number, unpacked_text(blob).split("\n")
 
     def lines_between(self, first: int, last: int) -> Iterator[tuple[int, int, list[str], Sequence[int]]]:
         """For each line its number, its crawl, the lines of the items it admitted, and the items it ended."""
-        with undamaged(self.path):
+        with report_damage(self.path):
             for line, crawl, admitted, done in self._db.execute(
                 "SELECT seq, crawl, admitted, done FROM journal WHERE seq BETWEEN ? AND ? ORDER BY seq", (first, last)
             ):
@@ -367,7 +367,7 @@ class Journal:
         """
         only, values = ("AND crawl IN (?, ?)", (seq, crawl, ANY_CRAWL)) if crawl is not None else ("", (seq,))
         select = f"SELECT seq, crawl, done FROM journal WHERE seq > ? AND done NOT NULL {only} ORDER BY seq"  # noqa: S608
-        with undamaged(self.path):
+        with report_damage(self.path):
             for line, number, blob in self._db.execute(select, values):
                 yield line, number, unpacked_items(blob)
 
@@ -380,21 +380,21 @@ class Journal:
     def close(self) -> None:
         """Commits and closes."""
         self.commit()
-        with undamaged(self.path):
+        with report_damage(self.path):
             with suppress(sqlite3.OperationalError):  # a full disk: free pages are kept in the file
-                self._db.executescript(f"PRAGMA incremental_vacuum({GIVEN_BACK})")
+                self._db.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")
             self.sync()
             self._mark.write(self._commits, self._durable)
             self._db.close()
         self._mark.close()
 
 
-def mark_of(database: Path) -> Path:
+def mark_path(database: Path) -> Path:
     """The path of a journal's mark file."""
     return database.with_suffix(".mark")
 
 
-def check_size(path: Path) -> None:
+def check_file_size(path: Path) -> None:
     """Damaged for a file that is shorter than its header says: SQLite opens it without an error."""
     try:
         with path.open("rb") as file:
@@ -404,7 +404,7 @@ def check_size(path: Path) -> None:
     log = Path(f"{path}-wal")
     if not size or (log.exists() and log.stat().st_size):
         return  # new (the mark shows if it should not be empty), or the log holds pages that are not in the file yet
-    if len(header) < 100 or not header.startswith(_MAGIC):
+    if len(header) < 100 or not header.startswith(_SQLITE_MAGIC):
         raise Damaged(path, "is not a frontier (no database)", REMEDY)
     page_bytes = int.from_bytes(header[16:18], "big")
     # SQLite: the page count is valid only where the change counter equals the version-valid-for number.
@@ -414,7 +414,7 @@ def check_size(path: Path) -> None:
 
 
 @contextmanager
-def undamaged(path: Path) -> Iterator[None]:
+def report_damage(path: Path) -> Iterator[None]:
     """Turns the errors that a damaged file causes into `Damaged`."""
     try:
         yield
@@ -426,14 +426,14 @@ def undamaged(path: Path) -> Iterator[None]:
         raise Damaged(path, f"is damaged ({error})", REMEDY) from error
 
 
-def sealed(record: bytes) -> bytes:
+def with_checksum(record: bytes) -> bytes:
     """A record with a marker byte and its checksum in front."""
-    return _SEAL + zlib.crc32(record).to_bytes(4, "little") + record
+    return _CHECKSUM_MARK + zlib.crc32(record).to_bytes(4, "little") + record
 
 
-def unsealed(data: bytes) -> bytes:
+def without_checksum(data: bytes) -> bytes:
     """The record inside; data without a marker comes from a pod on Redis, whose file has no checksums."""
-    if not data.startswith(_SEAL):
+    if not data.startswith(_CHECKSUM_MARK):
         return data
     record = data[5:]
     if zlib.crc32(record).to_bytes(4, "little") != data[1:5]:
@@ -441,12 +441,12 @@ def unsealed(data: bytes) -> bytes:
     return record
 
 
-def unsealed_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
+def row_without_checksums(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A row with its records unsealed."""
-    return tuple(unsealed(value) if isinstance(value, bytes) else value for value in row)
+    return tuple(without_checksum(value) if isinstance(value, bytes) else value for value in row)
 
 
-def seeds_of(crawls: Iterable[tuple[Any, ...]], closed: Iterable[tuple[Any, ...]]) -> dict[int, int]:
+def fingerprint_seeds(crawls: Iterable[tuple[Any, ...]], closed: Iterable[tuple[Any, ...]]) -> dict[int, int]:
     """The seeds of crawls, by number: from the records of those that have not ended, and the notes of the others."""
     seeds = {int(name.partition(":")[2]): msgspec.msgpack.decode(value) for name, value in closed}
     return seeds | {number: msgspec.msgpack.decode(record)["seed"] for number, record in crawls}
@@ -484,7 +484,7 @@ def sync_log(database: Path) -> None:
             os.close(fd)
 
 
-_OF_CRAWLS = {
+_TABLES_OF_CRAWLS = {
     "journal": "seq",
     "retries": "item",
     "requests": "item",
@@ -493,7 +493,7 @@ _OF_CRAWLS = {
     "refusals": "rowid",
     "left_sitemaps": "url",
 }  # tables with a column for the crawl, and their keys
-KEYS = {
+TABLE_KEYS = {
     "meta": "name",
     "crawls": "number",
     "retries": "item",

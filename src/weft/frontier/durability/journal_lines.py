@@ -11,12 +11,12 @@ from typing import NamedTuple
 from weft.frontier.ranks import depth_in, priority_in, rank_of
 from weft.records import Found, Purpose
 
-LETTER = {Purpose.PAGE: "p", Purpose.SITEMAP: "s"}
-_BY_KEY = "k"  # a page that is known by a key
-_PURPOSE = {letter: purpose for purpose, letter in LETTER.items()} | {_BY_KEY: Purpose.PAGE}
+PURPOSE_LETTERS = {Purpose.PAGE: "p", Purpose.SITEMAP: "s"}
+_KEYED_PAGE_LETTER = "k"  # a page that is known by a key
+_LETTER_PURPOSES = {letter: purpose for purpose, letter in PURPOSE_LETTERS.items()} | {_KEYED_PAGE_LETTER: Purpose.PAGE}
 
 
-class Line(NamedTuple):
+class JournalLine(NamedTuple):
     """The fields of a line."""
 
     item: int
@@ -24,22 +24,33 @@ class Line(NamedTuple):
     found: Found
 
 
-def line_of(item: int, crawl: int, found: Found) -> str:
+def format_line(item: int, crawl: int, found_url: Found) -> str:
     """The line of an item."""
-    about = " " + found.about if found.about else ""
-    letter, key = (_BY_KEY, " " + found.key) if found.key else (LETTER[found.purpose], "")
-    rank = rank_of(found.depth, found.priority)
-    return f"{item} {rank} {found.parent} {found.hops} {found.offsite} {crawl} {letter} {found.url}{key}{about}\n"
+    about = " " + found_url.about if found_url.about else ""
+    letter, key = (
+        (_KEYED_PAGE_LETTER, " " + found_url.key) if found_url.key else (PURPOSE_LETTERS[found_url.purpose], "")
+    )
+    rank = rank_of(found_url.depth, found_url.priority)
+    numbers = f"{item} {rank} {found_url.parent} {found_url.hops} {found_url.offsite} {crawl}"
+    return f"{numbers} {letter} {found_url.url}{key}{about}\n"
 
 
-def parsed(line: str) -> Line:
+def parse_line(line: str) -> JournalLine:
     """Parses a line without its newline."""
     item, number, parent, hops, offsite, crawl, letter, rest = line.split(" ", 7)
     url, _, about = rest.partition(" ")
     rank, key = int(number), ""
-    if letter == _BY_KEY:
+    if letter == _KEYED_PAGE_LETTER:
         key, _, about = about.partition(" ")
-    found = Found(
-        url, depth_in(rank), int(parent), int(hops), _PURPOSE[letter], about, int(offsite), priority_in(rank), key
+    found_url = Found(
+        url,
+        depth_in(rank),
+        int(parent),
+        int(hops),
+        _LETTER_PURPOSES[letter],
+        about,
+        int(offsite),
+        priority_in(rank),
+        key,
     )
-    return Line(int(item), int(crawl), found)
+    return JournalLine(int(item), int(crawl), found_url)

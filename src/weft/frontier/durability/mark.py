@@ -23,11 +23,11 @@ from msgspec import Struct
 
 from weft.frontier.requests import boot_id
 
-_FIELDS = struct.Struct("<16sQQ")
-_RECORD = 48  # bytes; the fields and their checksum need 36
+_MARK_FIELDS = struct.Struct("<16sQQ")
+_RECORD_BYTES = 48  # bytes; the fields and their checksum need 36
 
 
-class Marked(Struct, frozen=True):
+class MarkFields(Struct, frozen=True):
     """The content of a mark file."""
 
     boot: bytes
@@ -35,53 +35,53 @@ class Marked(Struct, frozen=True):
     durable: int
 
 
-class Mark:
+class MarkFile:
     """A mark file; one writer, which holds the frontier's lock."""
 
     def __init__(self, path: Path) -> None:
-        self.earlier = read_mark(path)
-        self._boot = _this_boot()
-        self._next = 0
+        self.earlier_mark = read_mark(path)
+        self._boot = _boot_digest()
+        self._next_record = 0
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.ftruncate(fd, 2 * _RECORD)
-            self._map = mmap.mmap(fd, 2 * _RECORD)
+            os.ftruncate(fd, 2 * _RECORD_BYTES)
+            self._map = mmap.mmap(fd, 2 * _RECORD_BYTES)
         finally:
             os.close(fd)
 
     @property
     def is_of_this_boot(self) -> bool:
         """Whether the machine is known not to have restarted since the mark was written."""
-        return self.earlier is not None and self.earlier.boot == self._boot != _UNKNOWN
+        return self.earlier_mark is not None and self.earlier_mark.boot == self._boot != _UNKNOWN_BOOT
 
     def write(self, commits: int, durable: int) -> None:
         """Records how many transactions the operating system has, and how many of them are on the disk."""
-        fields = _FIELDS.pack(self._boot, commits, durable)
-        at = self._next * _RECORD
+        fields = _MARK_FIELDS.pack(self._boot, commits, durable)
+        at = self._next_record * _RECORD_BYTES
         self._map[at : at + len(fields) + 4] = fields + crc32(fields).to_bytes(4, "little")
-        self._next = 1 - self._next
+        self._next_record = 1 - self._next_record
 
     def close(self) -> None:
         """Unmaps the file."""
         self._map.close()
 
 
-def read_mark(path: Path) -> Marked | None:
+def read_mark(path: Path) -> MarkFields | None:
     """The newer valid record; None if there is none."""
     try:
         data = path.read_bytes()
     except OSError:
         return None
-    found = []
-    for at in (0, _RECORD):
-        fields, sum_ = data[at : at + _FIELDS.size], data[at + _FIELDS.size : at + _FIELDS.size + 4]
+    valid_records = []
+    for at in (0, _RECORD_BYTES):
+        fields, sum_ = data[at : at + _MARK_FIELDS.size], data[at + _MARK_FIELDS.size : at + _MARK_FIELDS.size + 4]
         if len(sum_) == 4 and crc32(fields).to_bytes(4, "little") == sum_:
-            found.append(Marked(*_FIELDS.unpack(fields)))
-    return max(found, key=lambda mark: (mark.commits, mark.durable), default=None)
+            valid_records.append(MarkFields(*_MARK_FIELDS.unpack(fields)))
+    return max(valid_records, key=lambda mark: (mark.commits, mark.durable), default=None)
 
 
-_UNKNOWN = sha256(b"unknown").digest()[:16]
+_UNKNOWN_BOOT = sha256(b"unknown").digest()[:16]
 
 
-def _this_boot() -> bytes:
+def _boot_digest() -> bytes:
     return sha256(boot_id().encode()).digest()[:16]

@@ -14,20 +14,20 @@ import msgspec
 from msgspec import Struct
 
 from weft.alive import Alive, silent
-from weft.frontier.durability.blobs import BlobsAt
+from weft.frontier.durability.blobs import BlobCheckpoint
 from weft.frontier.durability.checkpoint import (
     LAYOUT,
+    CheckpointHeader,
     CheckpointReader,
+    CheckpointWriter,
     CrawlRecord,
-    Header,
     OpenItem,
-    Writer,
     temporary_of,
 )
 from weft.frontier.durability.items import Bitmap
-from weft.frontier.durability.journal import Journal, sync_log
-from weft.frontier.durability.journal_lines import parsed
-from weft.frontier.durability.saving import Saving
+from weft.frontier.durability.journal import FrontierJournal, sync_log
+from weft.frontier.durability.journal_lines import parse_line
+from weft.frontier.durability.saving import CheckpointChild
 from weft.frontier.durability.swap_file import SwapFile, SwapPosition
 from weft.frontier.requests import boot_id
 from weft.frontier.scheduling.queues import Queues
@@ -37,11 +37,11 @@ from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found
 from weft.telemetry import Log
 
-_PIECE = 1000  # sites between two heartbeats
+_SITES_PER_HEARTBEAT = 1000  # sites between two heartbeats
 log = Log("weft.frontier.durability.recovery")
 
 
-class Counts(Struct):
+class FrontierCounters(Struct):
     """Counters that a restart restores."""
 
     next_item: int
@@ -49,7 +49,7 @@ class Counts(Struct):
     finished: int = 0
     last_transient: int = -1
 
-    def transient(self) -> int:
+    def next_transient_item(self) -> int:
         """A negative number, for an item that is not in the journal: a robots.txt request."""
         self.last_transient -= 1
         return self.last_transient
@@ -58,10 +58,12 @@ class Counts(Struct):
 class FrontierRecovery:
     """Writes checkpoints and restores from them."""
 
-    def __init__(self, folder: Path, journal: Journal, queues: Queues, seen: SeenRuns, alive: Alive = silent) -> None:
+    def __init__(
+        self, folder: Path, journal: FrontierJournal, queues: Queues, seen: SeenRuns, alive: Alive = silent
+    ) -> None:
         self._path = folder / "checkpoint"
         self._seen = seen
-        self._named: frozenset[str] = frozenset()  # the runs named by the checkpoint that is being written
+        self._named_runs: frozenset[str] = frozenset()  # the runs named by the checkpoint that is being written
         self._swap_file = SwapFile(folder, queues.swapped)
         self._blobs = queues.blobs
         self._alive = alive
@@ -69,76 +71,78 @@ class FrontierRecovery:
         self.replayed_lines = 0  # by `restore`: lines that the checkpoint did not contain
         self._journal = journal
         self._queues = queues
-        self._aside: Container[int] = ()  # items that an edit has excluded
-        self._before = 0  # the checkpoint includes all items before this one
-        self._replayed = Bitmap()  # items admitted by the journal since; filled by `restore(remember=True)`
+        self._excluded_items: Container[int] = ()  # items that an edit has excluded
+        self._first_replayed = 0  # the checkpoint includes all items before this one
+        self._replayed_items = Bitmap()  # items admitted by the journal since; filled by `restore(remember=True)`
 
-    def knows(self, item: int) -> bool:
+    def knows_item(self, item: int) -> bool:
         """Whether the checkpoint or the journal has an item; valid after `restore(remember=True)`."""
-        return item < self._before or item in self._replayed
+        return item < self._first_replayed or item in self._replayed_items
 
-    def save(self, counts: Counts, out: Callable[[], list[OpenItem]]) -> int:
+    def save_checkpoint(self, counts: FrontierCounters, out: Callable[[], list[OpenItem]]) -> int:
         """Writes a checkpoint; everything must be committed to the journal. Returns its size in bytes."""
-        write = self._writing(counts, out)
+        write = self._begin_checkpoint(counts, out)
         try:
             write()
         except BaseException:
-            self.saved(was_written=False)
+            self.end_checkpoint(was_written=False)
             raise
-        return self.saved(was_written=True)
+        return self.end_checkpoint(was_written=True)
 
-    def save_beside(self, counts: Counts, out: Callable[[], list[OpenItem]]) -> Saving:
+    def save_in_child(self, counts: FrontierCounters, out: Callable[[], list[OpenItem]]) -> CheckpointChild:
         """Writes a checkpoint in a child process; call `saved` when that has ended."""
-        return Saving(self._writing(counts, out))
+        return CheckpointChild(self._begin_checkpoint(counts, out))
 
-    def written(self) -> int:
+    def written_bytes(self) -> int:
         """How many bytes of the checkpoint that is being written are in its file."""
         try:
             return temporary_of(self._path).stat().st_size
         except OSError:
             return 0
 
-    def saved(self, *, was_written: bool) -> int:
+    def end_checkpoint(self, *, was_written: bool) -> int:
         """The checkpoint is on the disk, or was not written. Returns its size in bytes, with everything written
         for it.
         """
         if was_written:
-            self._seen.named(self._named)
+            self._seen.keep_named(self._named_runs)
         temporary_of(self._path).unlink(missing_ok=True)  # left by a killed writer
-        self._swap_file.saved(was_written=was_written)
-        self._blobs.saved(was_written=was_written)
+        self._swap_file.end_checkpoint(was_written=was_written)
+        self._blobs.end_checkpoint(was_written=was_written)
         if not was_written:
             return 0
         size = self._path.stat().st_size + self._swap_file.bytes_written + self._blobs.bytes_written
         self._swap_file.bytes_written = self._blobs.bytes_written = 0
         return size
 
-    def _writing(self, counts: Counts, out: Callable[[], list[OpenItem]]) -> Callable[[], None]:
+    def _begin_checkpoint(self, counts: FrontierCounters, out: Callable[[], list[OpenItem]]) -> Callable[[], None]:
         seq = self._journal.last_seq()
-        self._named = self._seen.names()
-        blobs, write_swapped = self._blobs.begin(), self._swap_file.begin()
+        self._named_runs = self._seen.file_names()
+        blobs, write_swapped = self._blobs.begin_checkpoint(), self._swap_file.begin_checkpoint()
 
         def write() -> None:
             sync_log(self._journal.path)
             self._blobs.sync()
-            self._write(seq, counts, out(), blobs, write_swapped())
+            self._write_checkpoint(seq, counts, out(), blobs, write_swapped())
 
         return write
 
-    def _write(self, seq: int, counts: Counts, out: list[OpenItem], blobs: BlobsAt, swapped: SwapPosition) -> None:
+    def _write_checkpoint(
+        self, seq: int, counts: FrontierCounters, out: list[OpenItem], blobs: BlobCheckpoint, swapped: SwapPosition
+    ) -> None:
         crawls = [_crawl_record(crawl) for crawl in self._queues.crawls.values()]
-        header = Header(
+        header = CheckpointHeader(
             LAYOUT, seq, counts.next_item, counts.admitted, counts.finished, crawls, blobs, swapped, boot_id()
         )  # fmt: skip
         # Items that ended before this process may still lie in a queue, and the lines with their ends will not be
         # replayed.
-        seen = self._seen.state()
+        seen = self._seen.state_for_checkpoint()
         self._seen.sync()
-        Writer(self._path, header, self._queues, seen).write(out, self._queues.ended.blocks())
+        CheckpointWriter(self._path, header, self._queues, seen).write(out, self._queues.ended.blocks())
 
     def restore(
         self,
-        counts: Counts,
+        counts: FrontierCounters,
         done: Iterable[int],
         now: float,
         *,
@@ -153,9 +157,9 @@ class FrontierRecovery:
         """
         queues, journal = self._queues, self._journal
         queues.retries = {item: (attempt, wall) for item, attempt, wall, _ in journal.rows("retries")}
-        self._aside = aside
+        self._excluded_items = aside
         reader = CheckpointReader(self._path, journal.last_seq(), queues.crawls, self._alive)
-        header = reader.header if by_checkpoint and self._has_what_it_names(reader.header) else None
+        header = reader.header if by_checkpoint and self._has_named_files(reader.header) else None
         if header is None:
             self._blobs.clear()
             queues.swapped.clear()
@@ -163,7 +167,7 @@ class FrontierRecovery:
         self._seen.restore(reader.seen() if header is not None else None)
         ended = Bitmap(reader.ended() if header is not None else None)
         for line, crawl, numbers in journal.done_since(seq):
-            self._seen.logged(line, crawl, numbers)
+            self._seen.assign_entries(line, crawl, numbers)
             counts.finished += ended.add(numbers)
             self.replayed_lines += len(numbers)
             self._alive()
@@ -171,86 +175,88 @@ class FrontierRecovery:
         counts.finished += ended.add(unrecorded)
         queues.ended = ended
         if header is not None:
-            self._before = header.next_item
+            self._first_replayed = header.next_item
             counts.next_item = max(counts.next_item, header.next_item)
             counts.admitted += header.admitted
             counts.finished += header.finished
-            self._load_swapped(header)
+            self._load_swapped_sites(header)
             for one in reader.load(queues, now, ended):
-                self._put_back(one, now, ended)
+                self._queue_open_item(one, now, ended)
         reader.close()
         there = {crawl.number for crawl in header.crawls} if header is not None else set()
         absent = [number for number in queues.crawls if number not in there] if seq else []
-        replayed = self._replayed if remember else None
-        self._replay(seq, counts, ended, now, replayed, but=frozenset(absent))
+        replayed = self._replayed_items if remember else None
+        self._replay_admissions(seq, counts, ended, now, replayed, but=frozenset(absent))
         if not any(crawl.depths is not None for crawl in queues.crawls.values()):
-            ended.keep_below(self._before)  # the others are in no queue
+            ended.keep_below(self._first_replayed)  # the others are in no queue
         for number in absent:
             # It was not open when the checkpoint was written: its items are only in the journal.
-            self.restore_late(queues.crawls[number], counts, now, unrecorded)
+            self.restore_late_crawl(queues.crawls[number], counts, now, unrecorded)
         sites = iter(queues.sites.values())
-        while some := list(islice(sites, _PIECE)):
+        while some := list(islice(sites, _SITES_PER_HEARTBEAT)):
             for site in some:
                 queues.schedule(site)
             self._alive()
         return unrecorded
 
-    def _has_what_it_names(self, header: Header | None) -> bool:
+    def _has_named_files(self, header: CheckpointHeader | None) -> bool:
         """Whether a checkpoint's blobs and swapped-out sites exist; the sites are then loaded."""
         if header is None:
             return False
-        is_there = self._blobs.has(header.blobs) and self._swap_file.restore(header.swapped, self._alive)
+        is_there = self._blobs.has_checkpoint(header.blobs) and self._swap_file.restore(header.swapped, self._alive)
         if not is_there:
             log.warning("what the checkpoint names is not there: the whole journal is replayed", file=self._blobs.path)
         return is_there
 
-    def _load_swapped(self, header: Header) -> None:
+    def _load_swapped_sites(self, header: CheckpointHeader) -> None:
         """Restores the swapped-out sites."""
         queues = self._queues
-        self._blobs.go_back_to(header.blobs)
+        self._blobs.discard_since(header.blobs)
         for record in header.crawls:
             crawl = queues.crawls.get(record.number)
             if crawl is not None:
                 crawl.queued += record.queued_on_disk
                 queues.queued += record.queued_on_disk
                 if crawl.section.delay_s < record.delay_s:
-                    queues.swapped.hurry(crawl.number, queues.now())
+                    queues.swapped.make_due_now(crawl.number, queues.now())
         for number in {*queues.swapped.crawls()} - ({record.number for record in header.crawls} & {*queues.crawls}):
             queues.swapped.abandon(number)
         if header.boot != boot_id() or queues.clocks.not_before:  # the times may be of another clock, or invalid
             for number in queues.crawls:
-                queues.swapped.hurry(number, queues.clocks.not_before)
+                queues.swapped.make_due_now(number, queues.clocks.not_before)
 
-    def _put_back(self, one: OpenItem, now: float, ended: Bitmap) -> None:
+    def _queue_open_item(self, one: OpenItem, now: float, ended: Bitmap) -> None:
         """Queues an item that was out of its queue, before the others, unless it has ended since."""
         crawl = self._queues.crawls.get(one.crawl)
         if crawl is None or one.item.item in ended:
             if crawl is None or crawl.depths is None:
                 ended.discard(one.item.item)  # it is in no queue
             return
-        if (known := crawl.known(one.item)) is not None:
+        if (known := crawl.known_depth(one.item)) is not None:
             known.ended = False  # its end was not durable; marked as ended it would be skipped by `pop`
         queue = self._queues.queue_at(self._queues.key_of(one.item.url), crawl)
-        attempt, not_before = self._queues.tried(one.item.item, now)
+        attempt, not_before = self._queues.failed_tries(one.item.item, now)
         item = msgspec.structs.replace(crawl.at_known_depth(one.item), attempt=attempt or one.item.attempt)
         self._queues.push_urgent(queue, item, not_before, first=True)
 
-    def restore_late(self, crawl: Crawl, counts: Counts, now: float, unrecorded: Iterable[int] = ()) -> None:
+    def restore_late_crawl(
+        self, crawl: Crawl, counts: FrontierCounters, now: float, unrecorded: Iterable[int] = ()
+    ) -> None:
         """Fills the queues of a crawl that is opened after the others were restored. `unrecorded`: ended items whose
         ends the journal does not have.
         """
-        self._queues.swapping.clear_all(crawl.number, self._alive)
+        self._queues.swapping.clear_all_sites(crawl.number, self._alive)
         ended = Bitmap()
         ended.add(unrecorded)
         for _, _, numbers in self._journal.done_since(0, crawl.number):
             ended.add(numbers)
             self._alive()
-        self._replay(0, counts, ended, now, None, crawl.number)
+        self._replay_admissions(0, counts, ended, now, None, crawl.number)
 
-    def _replay(
+    def _replay_admissions(
         self,
         seq: int,
-        counts: Counts,
+        counts: FrontierCounters,
         ended: Bitmap,
         now: float,
         replayed: Bitmap | None,
@@ -263,7 +269,7 @@ class FrontierRecovery:
             self._alive()
             self.replayed_lines += len(lines)
             for text in lines:
-                item, crawl_number, found = parsed(text)
+                item, crawl_number, found_url = parse_line(text)
                 if item >= counts.next_item:
                     counts.next_item = item + 1
                 crawl = crawls.get(crawl_number)
@@ -271,30 +277,32 @@ class FrontierRecovery:
                     continue
                 if replayed is not None:
                     replayed.add((item,))
-                crawl.seen.replay(seen_key(found), is_counted=only is None)
-                if crawl.depths is not None and not found.key:
-                    self._replay_depth(crawl, found, item, ended, counts, now)
+                crawl.seen.replay(seen_key(found_url), is_counted=only is None)
+                if crawl.depths is not None and not found_url.key:
+                    self._replay_depth(crawl, found_url, item, ended, counts, now)
                     continue
                 counts.admitted += 1
                 if item not in ended:
-                    self._enqueue(crawl, found, item, now)
-            self._seen.replayed(line, number, covers=only is None)
+                    self._queue_replayed(crawl, found_url, item, now)
+            self._seen.note_replayed(line, number, covers=only is None)
 
-    def _replay_depth(self, crawl: Crawl, found: Found, item: int, ended: Bitmap, counts: Counts, now: float) -> None:
+    def _replay_depth(
+        self, crawl: Crawl, found_url: Found, item: int, ended: Bitmap, counts: FrontierCounters, now: float
+    ) -> None:
         """With a `max_depth` an item's last line is valid: `pop` skips its earlier entries."""
         assert crawl.depths is not None
-        mark = crawl.seen.fingerprint(found.url)
+        mark = crawl.seen.fingerprint(found_url.url)
         known = crawl.depths.get(mark)
         counts.admitted += known is None or known.item != item
-        crawl.depths[mark] = KnownDepth(found.depth, item, ended=item in ended)
+        crawl.depths[mark] = KnownDepth(found_url.depth, item, ended=item in ended)
         if item not in ended:
-            self._enqueue(crawl, found, item, now)
+            self._queue_replayed(crawl, found_url, item, now)
 
-    def _enqueue(self, crawl: Crawl, found: Found, item: int, now: float) -> None:
-        if item in self._aside:
+    def _queue_replayed(self, crawl: Crawl, found_url: Found, item: int, now: float) -> None:
+        if item in self._excluded_items:
             return
-        attempt, not_before = self._queues.tried(item, now)
-        self._queues.enqueue(crawl, found, item, attempt, not_before)
+        attempt, not_before = self._queues.failed_tries(item, now)
+        self._queues.enqueue(crawl, found_url, item, attempt, not_before)
 
 
 def _crawl_record(crawl: Crawl) -> CrawlRecord:
@@ -302,10 +310,10 @@ def _crawl_record(crawl: Crawl) -> CrawlRecord:
     return CrawlRecord(crawl.number, crawl.depths is not None, crawl.queued - in_memory, crawl.section.delay_s)
 
 
-class Finished:
+class FinishedItems:
     """The items whose ends a journal has; it is read through when the first item is looked up."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: FrontierJournal) -> None:
         self._journal = journal
         self._items: Bitmap | None = None
 

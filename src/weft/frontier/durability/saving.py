@@ -20,11 +20,11 @@ from weft.telemetry import Log
 POLL_S = 0.01
 
 _PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
+_C_LIBRARY = ctypes.CDLL(None)
 log = Log("weft.frontier.durability.saving")
 
 
-class Saving:
+class CheckpointChild:
     """A checkpoint that is being written."""
 
     def __init__(self, write: Callable[[], None]) -> None:
@@ -36,9 +36,9 @@ class Saving:
             warnings.simplefilter("ignore", DeprecationWarning)
             self._pid = os.fork()
         if not self._pid:
-            _run(write, parent)
+            _write_in_child(write, parent)
 
-    def is_over(self, *, wait: bool = False) -> bool:
+    def has_ended(self, *, wait: bool = False) -> bool:
         """Whether the child has ended."""
         if not self._pid:
             return True
@@ -54,25 +54,25 @@ class Saving:
     def wait(self, written: Callable[[], int], alive: Callable[[], None]) -> None:
         """Returns when the child has ended; `alive` is called whenever `written` grows."""
         before = -1
-        while not self.is_over():
+        while not self.has_ended():
             if (now := written()) != before:
                 before = now
                 alive()
             time.sleep(POLL_S)
 
-    def give_up(self) -> None:
+    def kill_child(self) -> None:
         """Ends the child: the previous checkpoint remains valid."""
         self._was_given_up = True
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
-            self.is_over(wait=True)
+            self.has_ended(wait=True)
 
 
-def _run(write: Callable[[], None], parent: int) -> None:
+def _write_in_child(write: Callable[[], None], parent: int) -> None:
     code = 1
     try:
         gc.disable()
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _C_LIBRARY.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
             os.nice(5)
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))

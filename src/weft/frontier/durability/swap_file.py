@@ -19,11 +19,11 @@ from xxhash import xxh3_64_digest
 
 from weft.alive import Alive
 from weft.errors import writing
-from weft.frontier.scheduling.swapped_sites import CHANGE, SwappedSites
+from weft.frontier.scheduling.swapped_sites import CHANGE_BYTES, SwappedSites
 
-_SUM = 8
-_HEAD = 4 + _SUM
-_AT_ONCE = 40_000 * CHANGE  # bytes of changes in one record
+_CHECKSUM_BYTES = 8
+_HEAD_BYTES = 4 + _CHECKSUM_BYTES
+_RECORD_BYTES = 40_000 * CHANGE_BYTES  # bytes of changes in one record
 _FEW, _MANY = 10_000, 2_000_000  # changes: fewer are always appended, more never (2 s to apply)
 
 
@@ -40,54 +40,58 @@ class SwapFile:
     def __init__(self, folder: Path, swapped: SwappedSites) -> None:
         self._folder = folder
         self._swapped = swapped
-        self._at = SwapPosition()  # as the last checkpoint on the disk names it
-        self._changes = 0  # bytes of changes in the file
-        self._began = (SwapPosition(), 0, False)  # of the checkpoint that is being written: file, changes, is it whole
+        self._saved_position = SwapPosition()  # as the last checkpoint on the disk names it
+        self._change_bytes = 0  # bytes of changes in the file
+        self._being_written = (
+            SwapPosition(),
+            0,
+            False,
+        )  # of the checkpoint that is being written: file, changes, is it whole
         self.bytes_written = 0
 
-    def begin(self) -> Callable[[], SwapPosition]:
+    def begin_checkpoint(self) -> Callable[[], SwapPosition]:
         """Begins a checkpoint of this moment; returns a function that writes the list."""
         changes = len(self._swapped.changes)
-        most = CHANGE * min(_MANY, max(_FEW, len(self._swapped)))
-        is_whole = not self._at.number or self._changes + changes > most or self._swapped.hurried
+        most = CHANGE_BYTES * min(_MANY, max(_FEW, len(self._swapped)))
+        is_whole = not self._saved_position.number or self._change_bytes + changes > most or self._swapped.hurried
         self._swapped.hurried = False
-        at = SwapPosition(self._at.number + 1, 0) if is_whole else self._at
-        self._began = (at, changes, is_whole)
+        at = SwapPosition(self._saved_position.number + 1, 0) if is_whole else self._saved_position
+        self._being_written = (at, changes, is_whole)
         records = self._swapped.dump() if is_whole else _records_of(bytes(self._swapped.changes))
-        return lambda: _append(self._path(at.number), at, records)
+        return lambda: _append_records(self._file_path(at.number), at, records)
 
-    def saved(self, *, was_written: bool) -> None:
+    def end_checkpoint(self, *, was_written: bool) -> None:
         """That checkpoint is on the disk, or was given up."""
-        at, changes, is_whole = self._began
+        at, changes, is_whole = self._being_written
         if not was_written:
             self._swapped.hurried = self._swapped.hurried or is_whole
             return
-        length = self._path(at.number).stat().st_size
+        length = self._file_path(at.number).stat().st_size
         self.bytes_written += length - at.length
-        self._at = SwapPosition(at.number, length)
-        self._changes = 0 if is_whole else self._changes + changes
+        self._saved_position = SwapPosition(at.number, length)
+        self._change_bytes = 0 if is_whole else self._change_bytes + changes
         del self._swapped.changes[:changes]
-        self._delete_others()
+        self._delete_other_files()
 
     def restore(self, at: SwapPosition, alive: Alive) -> bool:
         """Restores the swapped-out sites of a checkpoint; False if the file differs from what was written."""
         try:
-            for record in _read(self._path(at.number), at.length):
+            for record in _read_records(self._file_path(at.number), at.length):
                 self._swapped.load(record)
                 alive()
         except (OSError, EOFError, ValueError, TypeError, msgspec.DecodeError):
             self._swapped.clear()
             return False
-        self._at = at
-        self._changes = self._swapped.replayed
+        self._saved_position = at
+        self._change_bytes = self._swapped.replayed
         return True
 
-    def _path(self, number: int) -> Path:
+    def _file_path(self, number: int) -> Path:
         return self._folder / f"sites-{number}"
 
-    def _delete_others(self) -> None:
+    def _delete_other_files(self) -> None:
         for path in self._folder.glob("sites-*"):
-            if path != self._path(self._at.number):
+            if path != self._file_path(self._saved_position.number):
                 path.unlink(missing_ok=True)
 
 
@@ -98,11 +102,11 @@ def delete_swap_files(folder: Path) -> None:
 
 
 def _records_of(changes: bytes) -> Iterator[bytes]:
-    for at in range(0, len(changes), _AT_ONCE):
-        yield SwappedSites.change_record(changes[at : at + _AT_ONCE])
+    for at in range(0, len(changes), _RECORD_BYTES):
+        yield SwappedSites.change_record(changes[at : at + _RECORD_BYTES])
 
 
-def _append(path: Path, at: SwapPosition, records: Iterator[bytes]) -> SwapPosition:
+def _append_records(path: Path, at: SwapPosition, records: Iterator[bytes]) -> SwapPosition:
     """Appends records behind the valid part of a file, and syncs them."""
     with writing(path):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -116,10 +120,10 @@ def _append(path: Path, at: SwapPosition, records: Iterator[bytes]) -> SwapPosit
             return SwapPosition(at.number, file.tell())
 
 
-def _read(path: Path, length: int) -> Iterator[bytes]:
+def _read_records(path: Path, length: int) -> Iterator[bytes]:
     with path.open("rb") as file:
         while (at := file.tell()) < length:
-            head = file.read(_HEAD)
+            head = file.read(_HEAD_BYTES)
             record = file.read(int.from_bytes(head[:4], "little"))
             if xxh3_64_digest(record, at) != head[4:] or file.tell() > length:
                 raise EOFError

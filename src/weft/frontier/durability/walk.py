@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-STEP = 1000  # URLs
+URLS_PER_STEP = 1000  # URLs
 
 
-class Walk(NamedTuple):
+class RevisitWalk(NamedTuple):
     """What is queued again, and after which item the walk continues."""
 
     what: str
@@ -20,18 +20,18 @@ class Walk(NamedTuple):
     is_over: bool = False
 
     @classmethod
-    def of(cls, note: str | None, what: str, *, continues: bool) -> Walk:
+    def parse_note(cls, note: str | None, what: str, *, continues: bool) -> RevisitWalk:
         """The walk of a note; `continues`: one that was begun under another name is the same."""
         begun, _, last = (note or "").partition(" ")
         if last and (continues or begun == what):
             return cls(what, int(last))
         return cls(what, 0, bool(note) and begun == what)
 
-    def at(self, item: int) -> str:
+    def note_at(self, item: int) -> str:
         """The note when all up to an item are queued."""
         return f"{self.what} {item}"
 
 
-def is_cut_off(note: str | None) -> bool:
+def is_walk_unfinished(note: str | None) -> bool:
     """Whether the walk was begun and is not over."""
     return " " in (note or "")

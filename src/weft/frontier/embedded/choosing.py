@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.frontier.contract import Item
-from weft.frontier.embedded.resources import Resources
+from weft.frontier.embedded.resources import FrontierResources
 from weft.frontier.embedded.robots_files import RobotsFiles
-from weft.frontier.politeness import LONG_WAIT, AddressClock, PolitenessClock
-from weft.frontier.scheduling.sites import PASSED_OVER, Crawl, IsBlocked, Site, SiteQueue, origin_of
-from weft.frontier.scheduling.turns import Turns
+from weft.frontier.politeness import LONG_WAIT_IN_DELAYS, AddressClock, PolitenessClock
+from weft.frontier.scheduling.sites import MOST_PASSED_OVER, Crawl, IsBlocked, Site, SiteQueue, origin_of
+from weft.frontier.scheduling.turns import ClassTurns
 from weft.records import Purpose
 
 if TYPE_CHECKING:
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 SEARCH_LONGER_S = 1.0  # until a site is tried again whose queue begins with more blocked items than one search skips
 
 
-class Choice:
+class QueueChooser:
     """Chooses among live queues; changes queues only: the caller makes the lease."""
 
-    def __init__(self, base: Resources, robots: RobotsFiles, turns: Turns, live: dict[int, LiveLease]) -> None:
+    def __init__(
+        self, base: FrontierResources, robots: RobotsFiles, turns: ClassTurns, live: dict[int, LiveLease]
+    ) -> None:
         self._base = base
         self._queues = base.queues
         self._machine = base.machine
@@ -37,15 +39,15 @@ class Choice:
         """The next queue to try: of one crawl the site that has been due longest, of several by turns."""
         queues = self._queues
         if len(queues.crawls) == 1 and not queues.fairness:
-            while (site := self._turns.pop(queues.wheel, now)) is not None:
+            while (site := self._turns.pop_site(queues.wheel, now)) is not None:
                 if site.queues:
                     return site.queues[0]
             return None
-        for rank in self._turns.with_room():
+        for rank in self._turns.classes_with_room():
             while (site := queues.wheel.pop(now, rank)) is not None:
-                if not queues.fairness.offer(site, now):
-                    queues.put_off(site, now)  # its reason to be scheduled is gone, or its clock has advanced
-        while (queue := queues.fairness.next()) is not None and not self._turns.has_room(queue.site.rank):
+                if not queues.fairness.offer_site(site, now):
+                    queues.reschedule_site(site, now)  # its reason to be scheduled is gone, or its clock has advanced
+        while (queue := queues.fairness.next_queue()) is not None and not self._turns.has_room(queue.site.rank):
             queues.wheel.put(queue.site, now, now)
         return queue
 
@@ -59,9 +61,10 @@ class Choice:
                 return None
             queue = longest
         clock, section = site.clock, queue.crawl.section
-        if clock.active >= clock.places(section) and clock.parked is None:
+        has_room = clock.has_room(section)
+        if not has_room and clock.parked is None:
             return None  # others were first; the end of one of their leases schedules the site
-        if clock.active >= clock.places(section) or clock.due_for(section) > now:
+        if not has_room or clock.due_for(section) > now:
             self._queues.schedule(site)
             return None
         due = self.machine_due(clock, machine_key(site, clock), queue.crawl, now)
@@ -81,7 +84,7 @@ class Choice:
         alone = clock.places(crawl.section) == 1
         return self._machine.due(key, now, clock.delay_s(crawl.section), alone=alone)
 
-    def is_held(self, clock: PolitenessClock, name: str, now: float, item: int = 0) -> bool:
+    def is_origin_held(self, clock: PolitenessClock, name: str, now: float, item: int = 0) -> bool:
         """Whether an origin must not be asked because of its breaker: it is open and its time has not come, or its
         probe is out (unless `item` is the probe).
         """
@@ -98,7 +101,7 @@ class Choice:
         for other in site.queues:
             if other.served_at < queue.served_at and other.may_run(now) and other.has_budget():
                 delay_s = other.crawl.section.delay_s
-                if delay_s and now - other.served_at > LONG_WAIT * delay_s and other.crawl.permits() > 0:
+                if delay_s and now - other.served_at > LONG_WAIT_IN_DELAYS * delay_s and other.crawl.permits() > 0:
                     queue = other
         return queue
 
@@ -116,7 +119,7 @@ class Choice:
         is_blocked = self._blocked_origins(site.clock, queue.crawl.trust, now)
         item = self._queues.pop(queue, now, is_blocked)
         if item is None and is_blocked is not None:
-            queue.look_at = _next_try_at(queue, site.clock, now)
+            queue.look_at = _next_breaker_try(queue, site.clock, now)
         if item is None or item.purpose is Purpose.ROBOTS:
             return item
         if is_full:  # the robots.txt is behind an open breaker
@@ -131,11 +134,11 @@ class Choice:
                 return self._next_item(site, queue, now) if queue.logins and queue.logins[0][0] <= now else None
             return item
         self._queues.push_urgent(queue, item, first=True)
-        if about in self._robots.pending:
+        if about in self._robots.being_fetched:
             return None
-        self._robots.pending.add(about)
-        attempt, wall = self._robots.tried(about)
-        number, url = self._base.counts.transient(), origin + "/robots.txt"
+        self._robots.being_fetched.add(about)
+        attempt, wall = self._robots.failed_tries(about)
+        number, url = self._base.counts.next_transient_item(), origin + "/robots.txt"
         robots = Item(number, url, item.depth, item.item, 0, Purpose.ROBOTS, about, attempt)
         if wall <= self._base.wall():
             return robots
@@ -149,7 +152,7 @@ class Choice:
         """
         if clock.breakers is None or not any(breaker.open_until for breaker in clock.breakers.values()):
             return None
-        return lambda origin: self.is_held(clock, trust + origin, now)
+        return lambda origin: self.is_origin_held(clock, trust + origin, now)
 
 
 def machine_key(site: Site, clock: PolitenessClock) -> str:
@@ -157,12 +160,12 @@ def machine_key(site: Site, clock: PolitenessClock) -> str:
     return clock.address if isinstance(clock, AddressClock) else site.key
 
 
-def _next_try_at(site_queue: SiteQueue, clock: PolitenessClock, now: float) -> float:
+def _next_breaker_try(site_queue: SiteQueue, clock: PolitenessClock, now: float) -> float:
     """When a queue is tried again whose next URLs are behind open breakers: when a probe is due, or a retry. Soon, if
     the search was cut short. 0: an event schedules it.
     """
     times = [one.open_until for one in (clock.breakers or {}).values() if one.open_until > now]
-    times += [entry[0] for entry in site_queue.urgents() if entry[0] > now][:1]
-    if len(site_queue.origins) > 1 and any(len(queue) > PASSED_OVER for queue in site_queue.queues):
+    times += [entry[0] for entry in site_queue.urgent_entries() if entry[0] > now][:1]
+    if len(site_queue.origins) > 1 and any(len(queue) > MOST_PASSED_OVER for queue in site_queue.queues):
         times.append(now + SEARCH_LONGER_S)
     return min(times, default=0.0)

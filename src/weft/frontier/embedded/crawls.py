@@ -10,13 +10,13 @@ import msgspec
 from weft.config import PolitenessSection
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits
-from weft.frontier.durability.journal import undamaged
+from weft.frontier.durability.journal import report_damage
 from weft.frontier.durability.recovery import FrontierRecovery
 from weft.frontier.embedded.durability import EmbeddedDurability
-from weft.frontier.embedded.excluded import Excluded
+from weft.frontier.embedded.excluded import ExcludedItems
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.rejected import EmbeddedRejected
-from weft.frontier.embedded.resources import Resources
+from weft.frontier.embedded.resources import FrontierResources
 from weft.frontier.scheduling.queues import Queues
 from weft.frontier.scheduling.sites import Crawl
 from weft.frontier.seen.seen_set import SeenSet
@@ -27,11 +27,11 @@ class EmbeddedCrawls:
 
     def __init__(
         self,
-        base: Resources,
+        base: FrontierResources,
         sites: EmbeddedSites,
         rejected: EmbeddedRejected,
         durability: EmbeddedDurability,
-        excluded: Excluded,
+        excluded: ExcludedItems,
         recovery: FrontierRecovery,
     ) -> None:
         self._base = base
@@ -41,7 +41,7 @@ class EmbeddedCrawls:
         self._durability = durability
         self._excluded = excluded
         self._recovery = recovery
-        with undamaged(base.journal.path):
+        with report_damage(base.journal.path):
             records = base.journal.rows("crawls")
             self._by_name: dict[str, int] = {msgspec.msgpack.decode(data)["name"]: number for number, data in records}
 
@@ -56,22 +56,22 @@ class EmbeddedCrawls:
         elif number is not None:
             self.reopen_crawl(number, limits, section, weight)
         else:
-            number, seed = self._new_crawl(name)
+            number, seed = self._record_new_crawl(name)
             runs = self._base.seen_runs
-            self._add(Crawl(number, name, seed, limits, self._queues.blobs, section, weight, runs))
+            self._add_crawl(Crawl(number, name, seed, limits, self._queues.blobs, section, weight, runs))
         return number
 
     def reopen_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
         """Restores one of `kept_crawls`."""
-        with undamaged(self._journal.path):
+        with report_damage(self._journal.path):
             row = self._journal.row("crawls", crawl)
             assert row is not None
             record = msgspec.msgpack.decode(row[1])
         blobs, runs = self._queues.blobs, self._base.seen_runs
         owner = Crawl(crawl, record["name"], record["seed"], limits, blobs, section, weight, runs)
-        self._add(owner)
+        self._add_crawl(owner)
         if self._recovery.is_restored:
-            self._recovery.restore_late(owner, self._base.counts, self._base.now())
+            self._recovery.restore_late_crawl(owner, self._base.counts, self._base.now())
 
     def change_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
         """Applies other settings from now on."""
@@ -81,22 +81,22 @@ class EmbeddedCrawls:
         if limits.max_depth is not None and owner.depths is None:
             owner.depths = {}
         owner.limits, owner.section, owner.weight = limits, section, weight
-        self._note_section(section)
+        self._raise_longest_waits(section)
         for site in list(owner.sites) if self._recovery.is_restored else ():
             self._queues.schedule(site)
-        self._queues.swapped.hurry(crawl, self._base.now())
-        self._queues.unblock(owner)
+        self._queues.swapped.make_due_now(crawl, self._base.now())
+        self._queues.schedule_blocked(owner)
 
     def follow(self, crawl: int, revision: int, trust: str = "") -> None:
         """See the contract. Robots.txt files and breakers are shared by crawls of equal `trust`: those that see the
         same hosts behind the same names."""
         self._queues.crawls[crawl].trust = f"{trust} " if trust else ""
         if trust or revision > 1:
-            self._base.requests.crawl(self._base.now(), crawl, revision, trust)
+            self._base.requests.log_crawl(self._base.now(), crawl, revision, trust)
 
     def kept_crawls(self) -> list[int]:
         """Every crawl in the journal, opened or not. Two may have one name if a kill came before one was `closed`."""
-        with undamaged(self._journal.path):
+        with report_damage(self._journal.path):
             return [number for number, _ in self._journal.rows("crawls")]
 
     def open_number(self, name: str) -> int | None:
@@ -110,14 +110,14 @@ class EmbeddedCrawls:
         if owner.paused is paused:
             return
         owner.paused, now = paused, self._base.now()
-        self._queues.fairness.leave(owner)
+        self._queues.fairness.remove_crawl(owner)
         owner.blocked.clear()
-        self._queues.unblock(owner)
+        self._queues.schedule_blocked(owner)
         for site, queue in owner.sites.items():
             if paused:
                 self._sites.release_robots(queue)  # other crawls may have waited for it
             queue.served_at = max(queue.served_at, now)
-            site.replace(queue)
+            site.move_queue(queue)
             self._queues.schedule(site)
 
     def close_crawl(self, crawl: int) -> None:
@@ -127,17 +127,17 @@ class EmbeddedCrawls:
         """
         owner = self._queues.crawls.pop(crawl)
         owner.is_closed = True
-        self._queues.fairness.leave(owner)
+        self._queues.fairness.remove_crawl(owner)
         self._queues.swapping.drop_swapped(owner)
         for site, queue in owner.sites.items():
             self._base.alive()
             self._sites.release_robots(queue)
             queue.clear()
-            site.remove(queue)
+            site.remove_queue(queue)
             self._queues.schedule(site)
         self._queues.queued -= owner.queued
         owner.sites.clear()
-        self._base.seen_runs.detach(crawl)
+        self._base.seen_runs.detach_crawl(crawl)
         owner.seen, owner.depths = SeenSet(0), None  # the process that still holds the crawl holds no more than that
         owner.queued = 0
         owner.blocked.clear()
@@ -149,7 +149,7 @@ class EmbeddedCrawls:
             others = self._queues.crawls.values()
             self._by_name |= {other.name: other.number for other in others if other.name == owner.name}
 
-    def closed(self, crawl: int) -> None:
+    def forget_closed_crawl(self, crawl: int) -> None:
         """Its owner has recorded the end of a crawl: it is not restored any more after the next commit."""
         row = self._journal.row("crawls", crawl)
         if row is not None:  # until it is forgotten, `weft explain` finds its URLs
@@ -159,14 +159,14 @@ class EmbeddedCrawls:
     def forget_crawls(self, crawls: Sequence[int], at_most: int = 200) -> bool:
         """Deletes a part of what the journal holds of closed crawls, in one transaction: most of what one costs is the
         transaction."""
-        self._durability.forget(frozenset(crawls))
+        self._durability.forget_crawls(frozenset(crawls))
         self._journal.put_meta("next_item", self._base.counts.next_item)  # the deleted lines can no longer provide it
         self._journal.commit()
-        is_over = self._journal.forget(crawls, at_most)
-        self._base.seen_runs.forgotten()
+        is_over = self._journal.forget_crawls(crawls, at_most)
+        self._base.seen_runs.rewrite_without_forgotten()
         return is_over
 
-    def _new_crawl(self, name: str) -> tuple[int, int]:
+    def _record_new_crawl(self, name: str) -> tuple[int, int]:
         number: int = (self._journal.meta("last_crawl") or max(self._by_name.values(), default=0)) + 1
         seed = random.getrandbits(63)
         self._by_name[name] = number
@@ -174,13 +174,13 @@ class EmbeddedCrawls:
         self._journal.put_meta("last_crawl", number)
         return number, seed
 
-    def _add(self, crawl: Crawl) -> None:
+    def _add_crawl(self, crawl: Crawl) -> None:
         self._queues.crawls[crawl.number] = crawl
-        self._note_section(crawl.section)
+        self._raise_longest_waits(crawl.section)
 
-    def _note_section(self, section: PolitenessSection) -> None:
-        self._queues.clocks.expect(section)
-        self._base.machine.expect(section.max_retry_after_s, section.lease_s)
+    def _raise_longest_waits(self, section: PolitenessSection) -> None:
+        self._queues.clocks.register_section(section)
+        self._base.machine.raise_longest_times(section.max_retry_after_s, section.lease_s)
 
 
 class EmbeddedPermits:
@@ -193,14 +193,14 @@ class EmbeddedPermits:
         """Sets how many pages a crawl may have."""
         owner = self._queues.crawls[crawl]
         owner.limits = msgspec.structs.replace(owner.limits, max_pages=max_pages)
-        self._queues.unblock(owner)
+        self._queues.schedule_blocked(owner)
 
     def limit_flight(self, crawl: int, in_flight: int | None) -> None:
         """Limits the pages of a crawl that may be out from now on; more that are already out are not aborted."""
         owner = self._queues.crawls[crawl]
         if owner.limits.in_flight != in_flight:
             owner.limits = msgspec.structs.replace(owner.limits, in_flight=in_flight)
-            self._queues.unblock(owner)
+            self._queues.schedule_blocked(owner)
 
     def left(self, crawl: int) -> int:
         """How many more pages of a crawl may be started."""

@@ -24,20 +24,20 @@ from weft.files import try_lock
 from weft.frontier.clock import MachineClock
 from weft.frontier.durability.recovery import FrontierRecovery
 from weft.frontier.embedded.crawls import EmbeddedCrawls, EmbeddedPermits
-from weft.frontier.embedded.durability import CHECKPOINT_EVERY, Checkpoints, EmbeddedDurability
-from weft.frontier.embedded.embedded_routing import Inbox, RoutedQueue
-from weft.frontier.embedded.excluded import Excluded
+from weft.frontier.embedded.durability import CHECKPOINT_EVERY, CheckpointSchedule, EmbeddedDurability
+from weft.frontier.embedded.embedded_routing import PodInbox, RoutedQueue
+from weft.frontier.embedded.excluded import ExcludedItems
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.leases import EmbeddedLeases
 from weft.frontier.embedded.logins import EmbeddedLogins
 from weft.frontier.embedded.notes import EmbeddedNotes
 from weft.frontier.embedded.queue import EmbeddedQueue
 from weft.frontier.embedded.rejected import EmbeddedRejected
-from weft.frontier.embedded.resources import Resources
+from weft.frontier.embedded.resources import FrontierResources
 from weft.frontier.embedded.restoring import EmbeddedRecovery
 from weft.frontier.embedded.revisits import EmbeddedRevisits
 from weft.frontier.embedded.status import EmbeddedStatus
-from weft.frontier.scheduling.queues import MAX_IN_MEMORY
+from weft.frontier.scheduling.queues import MAX_SITES_IN_MEMORY
 
 
 class EmbeddedFrontier:
@@ -52,7 +52,7 @@ class EmbeddedFrontier:
         pods: int = 1,
         revision: int = 0,
         checkpoint_every: int = CHECKPOINT_EVERY,
-        max_in_memory: int = MAX_IN_MEMORY,
+        max_in_memory: int = MAX_SITES_IN_MEMORY,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         machine: MachineClock | None = None,
@@ -63,16 +63,16 @@ class EmbeddedFrontier:
         `revision`: of the crawl's settings, for the request log. `alive` is called for each piece of work that grows
         with the crawl.
         """
-        self._lock = _lock(folder)
+        self._lock = _lock_folder(folder)
         try:
-            self._base = base = Resources(folder, section, clock, wall, machine, alive, pod, pods, revision)
+            self._base = base = FrontierResources(folder, section, clock, wall, machine, alive, pod, pods, revision)
         except BaseException:
             os.close(self._lock)
             raise
         base.queues.max_in_memory = max_in_memory
         restoring = FrontierRecovery(folder, base.journal, base.queues, base.seen_runs, alive)
-        checkpoints = Checkpoints(base, restoring, checkpoint_every)
-        excluded = Excluded(base.journal)
+        checkpoints = CheckpointSchedule(base, restoring, checkpoint_every)
+        excluded = ExcludedItems(base.journal)
         self.now = base.now
         self.pods = base.pods
         self.durability = durability = EmbeddedDurability(base, checkpoints)
@@ -87,7 +87,7 @@ class EmbeddedFrontier:
         self.notes = EmbeddedNotes(base)
         self.logins = EmbeddedLogins(base)
         self.recovery = EmbeddedRecovery(base, self.queue, sites, durability, excluded, restoring)
-        self.inbox = Inbox(base.pods, self.queue, self.crawls, self.notes, sites)
+        self.inbox = PodInbox(base.pods, self.queue, self.crawls, self.notes, sites)
         # Excluded items are included: after they are restored, no line of the journal has them.
         checkpoints.open_items = [
             self.leases.open_items, durability.open_items, rejected.open_items, lambda: excluded,
@@ -100,7 +100,7 @@ class EmbeddedFrontier:
         os.close(self._lock)
 
 
-def _lock(folder: Path) -> int:
+def _lock_folder(folder: Path) -> int:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)

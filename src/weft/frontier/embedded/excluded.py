@@ -8,17 +8,17 @@ import msgspec
 
 from weft.frontier.contract import Item
 from weft.frontier.durability.checkpoint import OpenItem
-from weft.frontier.durability.journal import Journal
+from weft.frontier.durability.journal import FrontierJournal
 
 
-class Excluded:
+class ExcludedItems:
     """The excluded items, by crawl and number. They are in no queue and in no lease."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: FrontierJournal) -> None:
         self._journal = journal
         self._items: dict[int, dict[int, Item]] = {}
 
-    def read(self) -> None:
+    def load(self) -> None:
         """Loads the excluded items of earlier processes."""
         for number, crawl, record in self._journal.rows("aside"):
             self._items.setdefault(crawl, {})[number] = msgspec.msgpack.decode(record, type=Item)

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from weft.frontier.durability.journal import Journal, undamaged
-from weft.frontier.payloads import LostPayload, PayloadPosition, Payloads
+from weft.frontier.durability.journal import FrontierJournal, report_damage
+from weft.frontier.payloads import LostPayload, PayloadFiles, PayloadPosition
 
-_TABLE = "requests"
+_REQUESTS_TABLE = "requests"
 
 
 class KeptRequest(NamedTuple):
@@ -24,17 +24,17 @@ class KeptRequest(NamedTuple):
     may_have_been_sent: bool  # and must not be sent again
 
 
-NOTHING = KeptRequest(b"", False)
+NO_REQUEST = KeptRequest(b"", False)
 
 
 class KeptRequests:
     """The stored requests of one frontier."""
 
-    def __init__(self, folder: Path, journal: Journal) -> None:
+    def __init__(self, folder: Path, journal: FrontierJournal) -> None:
         self._journal = journal
-        with undamaged(journal.path):
-            counts = journal.counts(_TABLE, "segment")
-        self._payloads = Payloads(folder, counts)
+        with report_damage(journal.path):
+            counts = journal.counts(_REQUESTS_TABLE, "segment")
+        self._payloads = PayloadFiles(folder, counts)
         self._is_used = bool(counts)
         journal.before_commit, journal.after_commit = self._payloads.sync, self._payloads.delete_unused
 
@@ -42,12 +42,12 @@ class KeptRequests:
         """Stores an item's request; durable from the next commit on."""
         self._is_used = True
         place = self._payloads.append(data)
-        self._journal.put(_TABLE, item, crawl, place.segment, place.offset, 0)
+        self._journal.put(_REQUESTS_TABLE, item, crawl, place.segment, place.offset, 0)
 
-    def of(self, item: int) -> KeptRequest:
+    def request_of(self, item: int) -> KeptRequest:
         """The stored request of an item."""
-        if not self._is_used or (row := self._journal.row(_TABLE, item)) is None:
-            return NOTHING
+        if not self._is_used or (row := self._journal.row(_REQUESTS_TABLE, item)) is None:
+            return NO_REQUEST
         _, _, segment, offset, sent = row
         try:
             return KeptRequest(self._payloads.read(PayloadPosition(segment, offset)), bool(sent))
@@ -57,13 +57,13 @@ class KeptRequests:
     def mark_sent(self, items: Iterable[int], *, sent: bool = True) -> None:
         """From the next commit on these requests may have been sent; with `sent` False, they were not after all."""
         for item in items:
-            if (row := self._journal.row(_TABLE, item)) is not None:
-                self._journal.put(_TABLE, item, *row[1:4], int(sent))
+            if (row := self._journal.row(_REQUESTS_TABLE, item)) is not None:
+                self._journal.put(_REQUESTS_TABLE, item, *row[1:4], int(sent))
 
     def ended(self, item: int) -> None:
         """Deletes the request of an ended item."""
-        if self._is_used and (row := self._journal.row(_TABLE, item)) is not None:
-            self._journal.delete(_TABLE, item)
+        if self._is_used and (row := self._journal.row(_REQUESTS_TABLE, item)) is not None:
+            self._journal.delete(_REQUESTS_TABLE, item)
             self._payloads.release(PayloadPosition(row[2], row[3]))
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from weft.errors import DiskFull
 from weft.frontier.contract import Item, RobotsRecord
-from weft.frontier.embedded.resources import Resources
+from weft.frontier.embedded.resources import FrontierResources
 from weft.frontier.embedded.robots_files import RobotsFiles
 from weft.frontier.politeness import UNREACHABLE_S, authority_of, breaker_name
 from weft.frontier.scheduling.sites import Site, SiteQueue
@@ -24,7 +24,7 @@ from weft.records import Lease, Reason, RenderedPart
 class EmbeddedSites:
     """See the contract."""
 
-    def __init__(self, base: Resources) -> None:
+    def __init__(self, base: FrontierResources) -> None:
         self._base = base
         self._journal, self._queues, self._pods = base.journal, base.queues, base.pods
         self.robots_files = RobotsFiles(base.journal, base.wall, lambda: base.requests.deleted_until)
@@ -33,7 +33,7 @@ class EmbeddedSites:
         # The cookies of earlier processes are handed out once, with a site's first lease.
         self._has_earlier_cookies = base.journal.has_rows("cookies")
         self._given_cookies = SeenSet(0)  # or replaced, by crawl and site
-        self._has_saved = False  # in the journal, to be committed
+        self._has_uncommitted = False  # in the journal, to be committed
         self._longest_saved_s = 0.0  # the journal's longest delay is this one at least
 
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
@@ -46,8 +46,8 @@ class EmbeddedSites:
     def learn_robots(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
         """Records the robots.txt of an origin of this pod."""
         now = self._base.now()
-        self.robots_files.learn(origin, record)
-        self._base.requests.robots(now, origin, record)
+        self.robots_files.save_record(origin, record)
+        self._base.requests.log_robots(now, origin, record)
         site = self._queues.site(self._queues.key_about(origin))
         if crawl_delay_s and crawl_delay_s > site.clock.crawl_delay_s:
             site.clock.crawl_delay_s = crawl_delay_s
@@ -77,7 +77,7 @@ class EmbeddedSites:
         last: dict[str, float] = {}
         for part in parts:
             key = self.key_of(part.url)
-            self._base.requests.part(crawl, key, part, self._base.now())
+            self._base.requests.log_part(crawl, key, part, self._base.now())
             last[key] = at = max(part.ended, last.get(key, part.ended))
             if self._pods.owns(part.url):
                 clock = self._queues.site(key).clock
@@ -108,17 +108,17 @@ class EmbeddedSites:
 
     def save(self, site: Site) -> None:
         """Saves what a site asked for; `commit_saved` ends the call in which this happened."""
-        self._queues.clocks.save(site)
+        self._queues.clocks.save_site(site)
         delay_s = site.clock.delay_s(self._base.section)
         if delay_s > self._longest_saved_s:
             self._longest_saved_s = max(delay_s, self._journal.meta("longest_delay") or 0.0)
             self._journal.put_meta("longest_delay", self._longest_saved_s)
-        self._has_saved = True
+        self._has_uncommitted = True
 
     def commit_saved(self) -> None:
         """Commits what sites have asked for: it survives a kill from here on."""
-        if self._has_saved:
-            self._has_saved = False
+        if self._has_uncommitted:
+            self._has_uncommitted = False
             with suppress(DiskFull):  # everything stays buffered: the next regular commit raises
                 self._journal.commit()
 
@@ -129,9 +129,9 @@ class EmbeddedSites:
         queue.crawl.queued -= len(released)
         queue.queued -= len(released)
         for _, _, item in released:
-            self.let_go(item.about, queue.site)
+            self.release_robots_fetch(item.about, queue.site)
 
-    def let_go(self, about: str, here: Site | None = None) -> None:
+    def release_robots_fetch(self, about: str, here: Site | None = None) -> None:
         """A robots.txt will not come from the process that was to request it: a process that waits for it may. A
         redirect may have led from its site to another; `here`: the site that is scheduled in any case. Another pod that
         waits is notified by an expired record.
@@ -139,7 +139,7 @@ class EmbeddedSites:
         if not self._pods.owns(about + "/"):
             self.robots_known(about, RobotsRecord("unreachable", b"", 0.0, "let go"), None)
             return
-        self.robots_files.pending.discard(about)
+        self.robots_files.being_fetched.discard(about)
         site = self._queues.sites.get(self._queues.key_about(about))
         if site is not None and site is not here:
             self._queues.schedule(site)
@@ -151,19 +151,19 @@ class EmbeddedSites:
         """
         about = item.about.rpartition(" ")[2]
         is_given_up_too = about == origin if origin else self._queues.key_about(item.about) == queue.key
-        if (reason is Reason.DROPPED or is_given_up_too) and self._pods.owns(item.about + "/"):
-            self.let_go(item.about)
+        if is_given_up_too and self._pods.owns(item.about + "/"):
+            self.release_robots_fetch(item.about)
         else:
             until = self._base.wall() + UNREACHABLE_S
             record = RobotsRecord("unreachable", b"", until, f"{reason} at {item.url}")
             self.robots_known(item.about, record, None)
 
-    def tidy(self, now: float) -> None:
+    def forget_idle_sites(self, now: float) -> None:
         """Forgets idle sites and swaps others out; a robots.txt that a swapped-out site waits for is requested again
         when it is swapped in.
         """
         idle = [queue for site in self._queues.forget_idle(now) for queue in site.all_queues()]
-        self._queues.swapping.clear_some(now)
+        self._queues.swapping.clear_some_sites(now)
         for queue in idle + self._queues.swapping.swap_out(now, self.release_robots):
             for origin in queue.origins:
                 self.robots_files.forget(queue.crawl.trust + origin)

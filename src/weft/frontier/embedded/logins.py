@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.frontier.contract import Item
-from weft.frontier.embedded.resources import Resources
+from weft.frontier.embedded.resources import FrontierResources
 from weft.records import Purpose
 
 
 class EmbeddedLogins:
     """See the contract."""
 
-    def __init__(self, base: Resources) -> None:
+    def __init__(self, base: FrontierResources) -> None:
         self._queues, self._counts, self._now = base.queues, base.counts, base.now
 
     def hold(self, crawl: int, holds: Callable[[str], bool]) -> None:
@@ -31,6 +31,6 @@ class EmbeddedLogins:
     def ask(self, crawl: int, url: str, about: str, wait_s: float = 0.0) -> None:
         """Leased before anything else except a robots.txt."""
         queue = self._queues.queue_at(self._queues.key_of(url), self._queues.crawls[crawl])
-        item = Item(self._counts.transient(), url, 0, 0, 0, Purpose.LOGIN, about)
+        item = Item(self._counts.next_transient_item(), url, 0, 0, 0, Purpose.LOGIN, about)
         self._queues.push_urgent(queue, item, self._now() + wait_s if wait_s else 0.0)
         self._queues.schedule(queue.site)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 
 from weft.errors import DiskFull
-from weft.frontier.embedded.resources import Resources
+from weft.frontier.embedded.resources import FrontierResources
 
 
 class EmbeddedNotes:
     """See the contract."""
 
-    def __init__(self, base: Resources) -> None:
+    def __init__(self, base: FrontierResources) -> None:
         self._journal = base.journal
         self._outbox = base.pods.outbox
 

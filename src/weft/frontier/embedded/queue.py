@@ -8,24 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from weft.frontier.contract import Admission, Item, PageLinks, RobotsRecord
-from weft.frontier.durability.journal_lines import LETTER, line_of
-from weft.frontier.embedded.excluded import Excluded
+from weft.frontier.durability.journal_lines import PURPOSE_LETTERS, format_line
+from weft.frontier.embedded.excluded import ExcludedItems
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.rejected import EmbeddedRejected
-from weft.frontier.embedded.resources import Resources
+from weft.frontier.embedded.resources import FrontierResources
 from weft.frontier.link_lists import numbered
 from weft.frontier.scheduling.sites import Crawl, KnownDepth, SiteQueue
 from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found, Purpose, Reason
 
-_OVERFLOW = 20  # a domain with a budget of N pages queues at most this many times N URLs
-Expand = list[tuple[int, str, int]]
+_MOST_QUEUED_PER_PAGE = 20  # a domain with a budget of N pages queues at most this many times N URLs
+LinksToExpand = list[tuple[int, str, int]]
 
 
 class EmbeddedQueue:
     """See the contract."""
 
-    def __init__(self, base: Resources, sites: EmbeddedSites, rejected: EmbeddedRejected, excluded: Excluded) -> None:
+    def __init__(
+        self, base: FrontierResources, sites: EmbeddedSites, rejected: EmbeddedRejected, excluded: ExcludedItems
+    ) -> None:
         self._base = base
         self._queues, self._journal, self._counts, self._pods = base.queues, base.journal, base.counts, base.pods
         self._sites = sites
@@ -39,32 +41,36 @@ class EmbeddedQueue:
         """Looked up in the seen set."""
         return self._queues.crawls[crawl].seen.unknown(candidates)
 
-    def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
+    def admit(self, crawl: int, found_urls: Sequence[Found]) -> Admission:
         """Queues new URLs; redirect targets, robots.txt and sitemaps before the rest."""
         owner = self._queues.crawls[crawl]
         new = duplicates = 0
-        expand: Expand = []
-        for one in found:
+        expand: LinksToExpand = []
+        for one in found_urls:
             if one.purpose is Purpose.ROBOTS:
                 if owner.paused:
-                    self._sites.let_go(one.about)  # other crawls may wait for it
+                    self._sites.release_robots_fetch(one.about)  # other crawls may wait for it
                 else:
-                    self._queues.enqueue(owner, one, self._counts.transient())
+                    self._queues.enqueue(owner, one, self._counts.next_transient_item())
                 continue
             known = seen_key(one)
             if not owner.seen.add(known):
                 duplicates += 1
-                if owner.depths is not None and not one.key and (moved := self._move_up(owner, one)) is not None:
+                if (
+                    owner.depths is not None
+                    and not one.key
+                    and (moved := self._move_to_smaller_depth(owner, one)) is not None
+                ):
                     expand.append(moved)
                 continue
-            if self._over_budget(owner, one):
+            if self._is_over_budget(owner, one):
                 owner.seen.discard(known)
-                self._rejected.over_budget(crawl, one)
+                self._rejected.reject_over_budget(crawl, one)
                 continue
             new += 1
-            item = self.numbered(owner, one)
-            if one.purpose is Purpose.PAGE and (rule := self._forbidden(owner, one.url)):
-                self._turn_away(owner, one, item, rule)
+            item = self.number_new_item(owner, one)
+            if one.purpose is Purpose.PAGE and (rule := self._forbidding_rule(owner, one.url)):
+                self._reject_forbidden(owner, one, item, rule)
             else:
                 self._queues.enqueue(owner, one, item)
         return Admission(new, duplicates, tuple(expand))
@@ -78,7 +84,7 @@ class EmbeddedQueue:
         expand: tuple[tuple[int, str, int], ...] = ()
         for some in links:
             if owner.depths is not None or not self._has_room(owner, some):
-                admission = EmbeddedQueue.admit(self, crawl, some.found())
+                admission = EmbeddedQueue.admit(self, crawl, some.found_urls())
                 new, duplicates = new + admission.new, duplicates + admission.duplicates
                 expand += admission.expand
                 continue
@@ -107,33 +113,23 @@ class EmbeddedQueue:
         for queue in self._queues.swapping.swapped_queues(owner):
             yield from queue.items()
 
-    def drop(self, crawl: int) -> None:
-        """Rejects everything that is queued for a crawl."""
-        owner = self._queues.crawls[crawl]
-        for queue in self._queues.swapping.remove_queues(owner):
-            self._rejected.empty(queue, Reason.DROPPED)
-            self._base.alive()
-        for queue in owner.sites.values():
-            self._rejected.empty(queue, Reason.DROPPED)
-            self._base.alive()
-
     # ── for the other parts ────────────────────────────────────────────────────────────────────────────────────────
 
-    def numbered(self, crawl: Crawl, found: Found) -> int:
+    def number_new_item(self, crawl: Crawl, found_url: Found) -> int:
         """Numbers a new item; the next commit writes it."""
         item = self._counts.next_item
         self._counts.next_item += 1
         self._counts.admitted += 1
-        if crawl.depths is not None and not found.key:
-            crawl.depths[crawl.seen.fingerprint(found.url)] = KnownDepth(found.depth, item)
-        if found.request:
-            self._base.kept_requests.keep(item, crawl.number, found.request)
-        self.write_line(crawl, found, item)
+        if crawl.depths is not None and not found_url.key:
+            crawl.depths[crawl.seen.fingerprint(found_url.url)] = KnownDepth(found_url.depth, item)
+        if found_url.request:
+            self._base.kept_requests.keep(item, crawl.number, found_url.request)
+        self.write_line(crawl, found_url, item)
         return item
 
-    def write_line(self, crawl: Crawl, found: Found, item: int) -> None:
+    def write_line(self, crawl: Crawl, found_url: Found, item: int) -> None:
         """The line of an item, with the next commit; a later line of the same item replaces it."""
-        self._journal.admit(crawl.number, line_of(item, crawl.number, found).encode(), 1)
+        self._journal.add_admitted_lines(crawl.number, format_line(item, crawl.number, found_url).encode(), 1)
 
     # ── admitting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -142,19 +138,19 @@ class EmbeddedQueue:
         first = self._counts.next_item
         self._counts.next_item += len(fresh)
         self._counts.admitted += len(fresh)
-        middle = f" {links.depth} {links.parent} 0 {links.offsite} {crawl.number} {LETTER[Purpose.PAGE]} "
-        self._journal.admit(crawl.number, numbered(first, middle, fresh, 0), len(fresh))
+        middle = f" {links.depth} {links.parent} 0 {links.offsite} {crawl.number} {PURPOSE_LETTERS[Purpose.PAGE]} "
+        self._journal.add_admitted_lines(crawl.number, numbered(first, middle, fresh, 0), len(fresh))
         record = self._sites.robots_files.in_memory(crawl.trust + links.origin)
         forbidden = self.forbids(crawl.number, record, links.origin, fresh) if record is not None else {}
         if not forbidden:
             self._queues.enqueue_links(crawl, links, fresh, first)
             return
         for item, url in enumerate(fresh, first):
-            found = Found(url, links.depth, links.parent, offsite=links.offsite)
+            found_url = Found(url, links.depth, links.parent, offsite=links.offsite)
             if url in forbidden:
-                self._turn_away(crawl, found, item, forbidden[url])
+                self._reject_forbidden(crawl, found_url, item, forbidden[url])
             else:
-                self._queues.enqueue(crawl, found, item)
+                self._queues.enqueue(crawl, found_url, item)
 
     def _has_room(self, crawl: Crawl, links: PageLinks) -> bool:
         """Whether all of these fit into the queue of their site; if not, they are admitted one by one."""
@@ -163,49 +159,57 @@ class EmbeddedQueue:
             return True
         site = self._queues.site_at(links.origin)
         queue = crawl.sites.get(site) if site is not None else None
-        return queue is not None and len(links.urls) <= _room(queue, cap)
+        return queue is not None and len(links.urls) <= _free_room(queue, cap)
 
-    def _forbidden(self, crawl: Crawl, url: str) -> str:
+    def _forbidding_rule(self, crawl: Crawl, url: str) -> str:
         """The rule that forbids a page, as far as the robots.txt is in memory; it is checked again after the claim."""
         origin = url[: url.index("/", 8)]
         record = self._sites.robots_files.in_memory(crawl.trust + origin)
         return self.forbids(crawl.number, record, origin, [url]).get(url, "") if record is not None else ""
 
-    def _turn_away(self, crawl: Crawl, found: Found, number: int, rule: str) -> None:
+    def _reject_forbidden(self, crawl: Crawl, found_url: Found, number: int, rule: str) -> None:
         """Rejects at once a new item that would only be claimed to be refused."""
         item = Item(
-            number, found.url, found.depth, found.parent, found.hops, found.purpose, found.about, 0, found.offsite
+            number,
+            found_url.url,
+            found_url.depth,
+            found_url.parent,
+            found_url.hops,
+            found_url.purpose,
+            found_url.about,
+            0,
+            found_url.offsite,
         )
-        self._rejected.add(item, crawl, Reason.ROBOTS, rule)
+        self._rejected.reject_item(item, crawl, Reason.ROBOTS, rule)
 
-    def _move_up(self, crawl: Crawl, found: Found) -> tuple[int, str, int] | None:
+    def _move_to_smaller_depth(self, crawl: Crawl, found_url: Found) -> tuple[int, str, int] | None:
         """A seen URL found at a smaller depth: moved up if it is queued, returned for expansion if it was fetched."""
         assert crawl.depths is not None
-        known = crawl.depths.get(crawl.seen.fingerprint(found.url))
-        if known is None or known.depth <= found.depth:
+        known = crawl.depths.get(crawl.seen.fingerprint(found_url.url))
+        if known is None or known.depth <= found_url.depth:
             return None
-        known.depth = found.depth
-        crawl.seen.again(found.url)
-        self.write_line(crawl, found, known.item)
+        known.depth = found_url.depth
+        crawl.seen.note_new_line(found_url.url)
+        self.write_line(crawl, found_url, known.item)
         if known.ended:
-            return known.item, found.url, found.depth
+            return known.item, found_url.url, found_url.depth
         if not known.leased:
             # Its old entry remains in its queue; `Queues.pop` skips it.
-            self._queues.enqueue(crawl, found, known.item)
+            self._queues.enqueue(crawl, found_url, known.item)
         return None
 
-    def _over_budget(self, crawl: Crawl, found: Found) -> bool:
-        if found.purpose is Purpose.SITEMAP and crawl.limits.max_sitemaps is not None:
-            return self._has_sitemaps(crawl, found.url, crawl.limits.max_sitemaps)
+    def _is_over_budget(self, crawl: Crawl, found_url: Found) -> bool:
+        if found_url.purpose is Purpose.SITEMAP and crawl.limits.max_sitemaps is not None:
+            return self._has_all_sitemaps(crawl, found_url.url, crawl.limits.max_sitemaps)
         cap = crawl.limits.max_pages_per_domain
         if cap is None:
             return False
-        key = self._queues.key_of(found.url)
+        key = self._queues.key_of(found_url.url)
         site = self._queues.known_site(key)
         queue = crawl.sites.get(site) if site is not None else None
-        return queue is not None and _room(queue, cap) <= 0
+        return queue is not None and _free_room(queue, cap) <= 0
 
-    def _has_sitemaps(self, crawl: Crawl, url: str, most: int) -> bool:
+    def _has_all_sitemaps(self, crawl: Crawl, url: str, most: int) -> bool:
         """Whether a site has reached its limit of sitemaps; if not, counts this one. Saved with its item."""
         key = self._queues.key_of(url)
         queue, name = self._queues.site(key).queue_of(crawl), f"{crawl.number} {key}"
@@ -219,6 +223,6 @@ class EmbeddedQueue:
         return False
 
 
-def _room(queue: SiteQueue, cap: int) -> int:
+def _free_room(queue: SiteQueue, cap: int) -> int:
     """How many more URLs the queue of a site accepts."""
-    return _OVERFLOW * cap + 1000 - queue.queued - queue.pages
+    return _MOST_QUEUED_PER_PAGE * cap + 1000 - queue.queued - queue.pages

@@ -12,7 +12,7 @@ from weft.frontier.contract import Item, Rejection
 from weft.frontier.durability.checkpoint import OpenItem
 from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.known_sites import EmbeddedSites
-from weft.frontier.embedded.resources import Resources
+from weft.frontier.embedded.resources import FrontierResources
 from weft.frontier.politeness import authority_of, log_change
 from weft.frontier.scheduling.sites import Crawl, Site, SiteQueue
 from weft.records import Found, Purpose, Reason
@@ -23,13 +23,13 @@ REMEMBERED_REFUSALS = 100_000
 class EmbeddedRejected:
     """See the contract."""
 
-    def __init__(self, base: Resources, sites: EmbeddedSites, durability: EmbeddedDurability) -> None:
+    def __init__(self, base: FrontierResources, sites: EmbeddedSites, durability: EmbeddedDurability) -> None:
         self._journal, self._queues = base.journal, base.queues
         self._kept_requests = base.kept_requests
         self._sites = sites
         self._durability = durability
         self._rejected: list[Rejection] = []
-        self._open: dict[int, OpenItem] = {}  # rejected items whose rows are not stored yet
+        self._open_items: dict[int, OpenItem] = {}  # rejected items whose rows are not stored yet
         self._refusals_kept: Counter[int] = Counter()  # by crawl
 
     def refused(self, crawl: int, reason: Reason, url: str, parent: int) -> None:
@@ -56,25 +56,25 @@ class EmbeddedRejected:
     def ended(self, items: Iterable[int], batch: int = 0) -> None:
         """Ends rejected items whose rows are stored."""
         for item in items:
-            if (out := self._open.pop(item, None)) is not None:
-                self._durability.end(out, batch)
+            if (out := self._open_items.pop(item, None)) is not None:
+                self._durability.end_item(out, batch)
 
     # ── for the other parts ────────────────────────────────────────────────────────────────────────────────────────
 
-    def over_budget(self, crawl: int, found: Found) -> None:
+    def reject_over_budget(self, crawl: int, found_url: Found) -> None:
         """Rejects a URL over its budget; a sitemap is remembered, since it may be wanted later."""
-        if found.purpose is Purpose.SITEMAP and self._refusals_kept[crawl] < REMEMBERED_REFUSALS:
-            self._journal.put("left_sitemaps", found.url, crawl, found.depth, found.hops, found.about)
-        self.refused(crawl, Reason.BUDGET, found.url, found.parent)
+        if found_url.purpose is Purpose.SITEMAP and self._refusals_kept[crawl] < REMEMBERED_REFUSALS:
+            self._journal.put("left_sitemaps", found_url.url, crawl, found_url.depth, found_url.hops, found_url.about)
+        self.refused(crawl, Reason.BUDGET, found_url.url, found_url.parent)
 
-    def add(self, item: Item, crawl: Crawl, reason: Reason, detail: str) -> None:
+    def reject_item(self, item: Item, crawl: Crawl, reason: Reason, detail: str) -> None:
         """Rejects an item that is in no queue."""
         crawl.mark_ended(item)
-        request = self._kept_requests.of(item.item).data or b""
+        request = self._kept_requests.request_of(item.item).data or b""
         self._rejected.append(Rejection(item, crawl.number, reason, detail, request))
-        self._open[item.item] = OpenItem(crawl.number, item)
+        self._open_items[item.item] = OpenItem(crawl.number, item)
 
-    def empty(self, queue: SiteQueue, reason: Reason, origin: str = "", detail: str = "") -> None:
+    def reject_queue(self, queue: SiteQueue, reason: Reason, origin: str = "", detail: str = "") -> None:
         """Rejects all items in a queue, or those of one origin."""
         queued = queue.queued
         if origin:
@@ -84,17 +84,17 @@ class EmbeddedRejected:
             queue.clear()
         self._queues.queued -= queued - queue.queued
         queue.crawl.queued -= queued - queue.queued
-        self.add_all(waiting, queue, reason, origin, detail)
+        self.reject_removed(waiting, queue, reason, origin, detail)
 
-    def give_up(self, site: Site, trust: str, origin: str) -> None:
+    def give_up_origin(self, site: Site, trust: str, origin: str) -> None:
         """Rejects what the crawls of one trust have queued for an origin: its breaker has been open for too long. What
         is queued from now on waits for the next probe.
         """
         for queue in site.all_queues():
             if queue.crawl.trust == trust:
-                self.empty(queue, Reason.BREAKER, origin, site.failure)
+                self.reject_queue(queue, Reason.BREAKER, origin, site.failure)
 
-    def add_all(
+    def reject_removed(
         self, waiting: list[Item], queue: SiteQueue, reason: Reason, origin: str = "", detail: str = ""
     ) -> None:
         """Rejects items that were removed from a queue."""
@@ -104,8 +104,8 @@ class EmbeddedRejected:
                 self._sites.reject_robots(item, queue, reason, origin)
             elif item.purpose is Purpose.LOGIN:
                 self._rejected.append(Rejection(item, queue.crawl.number, reason, detail))
-            elif not self._queues.is_void(queue.crawl, item):
-                self.add(item, queue.crawl, reason, detail)
+            elif not self._queues.is_obsolete(queue.crawl, item):
+                self.reject_item(item, queue.crawl, reason, detail)
         if count := len(self._rejected) - before:
             log_change(reason, authority_of(origin) if origin else queue.key, count)
 
@@ -114,9 +114,9 @@ class EmbeddedRejected:
         self._refusals_kept.pop(crawl, None)
         for rejection in self._rejected:
             if rejection.crawl == crawl:
-                self._open.pop(rejection.item.item, None)
+                self._open_items.pop(rejection.item.item, None)
         self._rejected = [rejection for rejection in self._rejected if rejection.crawl != crawl]
 
     def open_items(self) -> Iterable[OpenItem]:
         """Rejected items whose rows are not stored yet."""
-        return self._open.values()
+        return self._open_items.values()

@@ -9,17 +9,17 @@ from weft.alive import Alive
 from weft.config import PolitenessSection
 from weft.frontier.clock import MachineClock, NoMachineClock
 from weft.frontier.durability.blobs import BlobStore
-from weft.frontier.durability.journal import Journal
-from weft.frontier.durability.recovery import Counts
+from weft.frontier.durability.journal import FrontierJournal
+from weft.frontier.durability.recovery import FrontierCounters
 from weft.frontier.embedded.kept_requests import KeptRequests
-from weft.frontier.embedded.pods import Pods
+from weft.frontier.embedded.pods import PodExchange
 from weft.frontier.requests import RequestLog, Retention
 from weft.frontier.scheduling.queues import Queues
 from weft.frontier.seen.seen_runs import SeenRuns
 from weft.records import POD_SHIFT
 
 
-class Resources:
+class FrontierResources:
     """Opened and closed together; holds no logic of its own."""
 
     def __init__(
@@ -40,13 +40,13 @@ class Resources:
         self.now = never_backwards(clock)
         self.alive = alive
         self.machine = machine or NoMachineClock()
-        self.journal = Journal(folder / "frontier.db", alive)
+        self.journal = FrontierJournal(folder / "frontier.db", alive)
         self.epoch: int = (self.journal.meta("epoch") or 0) + 1
         self.seen_runs = SeenRuns(folder, self.journal, alive)
         self.blobs = BlobStore(folder / "queues.db")
         self.queues = Queues(section, self.journal, self.blobs, self.now, wall, self.epoch)
-        self.counts = Counts(next_item=(pod << POD_SHIFT) + 1)
-        self.pods = Pods(self.journal, self.queues.crawls, pod, pods)
+        self.counts = FrontierCounters(next_item=(pod << POD_SHIFT) + 1)
+        self.pods = PodExchange(self.journal, self.queues.crawls, pod, pods)
         self.requests = RequestLog(
             folder / "requests", self.now(), revision, Retention(section.log_days, section.log_bytes)
         )
@@ -68,7 +68,9 @@ def never_backwards(clock: Callable[[], float]) -> Callable[[], float]:
 
     def now() -> float:
         nonlocal latest
-        latest = max(latest, clock())
+        time = clock()
+        if time > latest:  # not `max`: it is called several times for each page
+            latest = time
         return latest
 
     return now

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from weft.errors import Damaged
-from weft.frontier.durability.journal import ANY_CRAWL, FROM_STORE, LOST_TAIL, REMEDY, undamaged
+from weft.frontier.durability.journal import ANY_CRAWL, FROM_STORE, LOST_TAIL, REMEDY, report_damage
 from weft.frontier.durability.recovery import FrontierRecovery
 from weft.frontier.embedded.durability import EmbeddedDurability
-from weft.frontier.embedded.excluded import Excluded
+from weft.frontier.embedded.excluded import ExcludedItems
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.queue import EmbeddedQueue
-from weft.frontier.embedded.resources import Resources
+from weft.frontier.embedded.resources import FrontierResources
 from weft.frontier.politeness import LONGEST_SILENCE_S
 from weft.frontier.requests import boot_id, last_requests, missing_bytes
 from weft.frontier.scheduling.sites import KnownDepth
@@ -27,17 +27,17 @@ log = Log("weft.frontier.embedded.embedded_frontier")
 
 
 class EmbeddedRecovery:
-    """See the contract. `restore_stored` and `links_are_known` are for a frontier that may lack links of stored
+    """See the contract. `restore_stored` and `record_links_complete` are for a frontier that may lack links of stored
     pages.
     """
 
     def __init__(
         self,
-        base: Resources,
+        base: FrontierResources,
         queue: EmbeddedQueue,
         sites: EmbeddedSites,
         durability: EmbeddedDurability,
-        excluded: Excluded,
+        excluded: ExcludedItems,
         recovery: FrontierRecovery,
     ) -> None:
         self._base = base
@@ -51,7 +51,7 @@ class EmbeddedRecovery:
         # Links of stored pages may be missing here: those of the last pages after a power cut, all of them in a rebuilt
         # frontier (`weft rebuild --frontier`).
         self.is_new = base.journal.meta(FROM_STORE) is not None
-        self.unsure_of_links = self.is_new or base.journal.lost_tail
+        self.may_lack_links = self.is_new or base.journal.lost_tail
         self.unreadable_requests = 0  # unreadable lines of the request log; known after `recover`
         self.missing_log_bytes = missing_bytes(base.folder / "requests", base.journal.meta("request_log"))
 
@@ -69,14 +69,14 @@ class EmbeddedRecovery:
         is_rebooted = started_before not in (None, boot_id())
         if self.is_new or is_rebooted:
             # The message numbers used last are unknown, and a receiver drops reused ones.
-            self._base.pods.outbox.jump()
+            self._base.pods.outbox.skip_used_numbers()
         self._recovery.is_restored = True
-        self._excluded.read()
+        self._excluded.load()
         if is_rebooted or (started_before and self._base.section.key_scope == "ip"):
             # The clock began again, or addresses are not known yet: it is unknown how long ago a site was asked.
             self._clocks.not_before = now + self._clocks.longest_delay_s
-        self._recall_requests(now)
-        for item in self._settle(list(done), now):
+        self._read_last_requests(now)
+        for item in self._restore_queues(list(done), now):
             self._journal.done[ANY_CRAWL].append(item)
             self._base.kept_requests.ended(item)
             if item in self._queues.retries:
@@ -86,45 +86,45 @@ class EmbeddedRecovery:
         self._journal.put_meta("boot", boot_id())
         self._journal.commit()
         queued = self._queues.queued
-        for crawl, found in self._base.pods.awaited_robots():
+        for crawl, found_url in self._base.pods.awaited_robots():
             if crawl in self._queues.crawls:
-                self._queue.admit(crawl, [found])
+                self._queue.admit(crawl, [found_url])
         return queued
 
     def restore_stored(self, crawl: int, rows: Iterable[tuple[Found, int]]) -> None:
         """Marks stored pages as seen and ended, which the journal may have lost, so that they are not fetched again.
 
-        The caller admits their links after this, then calls `links_are_known`.
+        The caller admits their links after this, then calls `record_links_complete`.
         """
         owner = self._queues.crawls[crawl]
-        for found, item in rows:
+        for found_url, item in rows:
             self._base.alive()
-            owner.seen.add(found.url)
-            if found.hops:
+            owner.seen.add(found_url.url)
+            if found_url.hops:
                 # Its redirect may have led back into its own chain, which has a key of its own (`seen_key`): mark both.
-                owner.seen.add(seen_key(msgspec.structs.replace(found, about=found.url)))
-            if self._recovery.knows(item):
+                owner.seen.add(seen_key(msgspec.structs.replace(found_url, about=found_url.url)))
+            if self._recovery.knows_item(item):
                 continue
             self._counts.admitted += 1
             if owner.depths is not None:
-                owner.depths[owner.seen.fingerprint(found.url)] = KnownDepth(found.depth, item, ended=True)
-            self._queue.write_line(owner, found, item)
+                owner.depths[owner.seen.fingerprint(found_url.url)] = KnownDepth(found_url.depth, item, ended=True)
+            self._queue.write_line(owner, found_url, item)
 
-    def links_are_known(self) -> None:
+    def record_links_complete(self) -> None:
         """The links of all stored pages are admitted: records that, and commits."""
         self._journal.delete("meta", FROM_STORE)
         self._journal.delete("meta", LOST_TAIL)
         self._durability.commit()
-        self.is_new = self.unsure_of_links = False
+        self.is_new = self.may_lack_links = False
 
-    def _recall_requests(self, now: float) -> None:
+    def _read_last_requests(self, now: float) -> None:
         """Reads from the request log when sites were last asked; if lines of it are lost, all sites wait a full
         delay.
         """
         longest = max(self._clocks.longest_delay_s, self._journal.meta("longest_delay") or 0.0)
         folder, not_before = self._base.folder / "requests", now - longest - LONGEST_SILENCE_S
         recent = last_requests(folder, not_before, now, self._base.alive, longest_delay_s=longest)
-        self._clocks.asked = recent.ended
+        self._clocks.last_ends = recent.ended
         if recent.lasts_s and self._clocks.not_before:  # hands may still send what an earlier boot gave them
             self._clocks.not_before += recent.lasts_s
         missing = self.missing_log_bytes
@@ -139,20 +139,20 @@ class EmbeddedRecovery:
         if recent.unsure_at is not None:
             self._clocks.not_before = max(self._clocks.not_before, recent.unsure_at + self._clocks.longest_delay_s)
 
-    def _settle(self, done: list[int], now: float) -> list[int]:
+    def _restore_queues(self, done: list[int], now: float) -> list[int]:
         """Fills the queues; returns those of `done` whose ends the journal did not have."""
         self._counts.next_item = max(self._counts.next_item, self._journal.meta("next_item") or 0)
         excluded = list(self._excluded)
-        with undamaged(self._journal.path):
+        with report_damage(self._journal.path):
             # A checkpoint may have items in its queues that were excluded since: then only the journal is read.
             unrecorded = self._recovery.restore(
-                self._counts, done, now, remember=self.unsure_of_links, aside={one.item.item for one in excluded},
+                self._counts, done, now, remember=self.may_lack_links, aside={one.item.item for one in excluded},
                 by_checkpoint=not any(one.crawl in self._queues.crawls for one in excluded),
             )  # fmt: skip
-        self._durability.checkpoints.replayed(self._recovery.replayed_lines)
+        self._durability.checkpoints.count_replayed(self._recovery.replayed_lines)
         last_stored = max(unrecorded, default=0)
         if last_stored >= self._counts.next_item:
-            if not self.unsure_of_links:
+            if not self.may_lack_links:
                 # An item is in the journal before its page is stored, so a crash cannot cause this.
                 raise Damaged(
                     self._journal.path,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from math import ceil, log
 from typing import Any
 
-from weft.frontier.redis.connection import asking
+from weft.frontier.redis.connection import convert_errors
 
 
-def shape(client: Any, where: str, capacity: int, error_rate: float) -> str:
+def filter_shape(client: Any, where: str, capacity: int, error_rate: float) -> str:
     """`server` if it has BF.*, else BITS:HASHES, the size that the filter needs."""
-    with asking(where):
+    with convert_errors(where):
         commands: Any = client.execute_command("COMMAND INFO", "BF.ADD")
     if commands and (commands[0] if isinstance(commands, list) else commands):
         return "server"
@@ -22,11 +22,11 @@ def shape(client: Any, where: str, capacity: int, error_rate: float) -> str:
     return f"{bits}:{max(1, round(bits / capacity * log(2)))}"
 
 
-def reserve(client: Any, where: str, crawl: int, capacity: int, error_rate: float) -> None:
+def reserve_filter(client: Any, where: str, crawl: int, capacity: int, error_rate: float) -> None:
     """Creates the server's own filter, if it does not exist."""
     from redis import exceptions as wrong
 
-    with asking(where):
+    with convert_errors(where):
         try:
             client.execute_command("BF.RESERVE", f"b:{crawl}", error_rate, capacity)
         except wrong.ResponseError as error:

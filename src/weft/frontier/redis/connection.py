@@ -41,20 +41,20 @@ class RedisSettings:
     max_connections: int = 100
 
 
-def peers(urls: Iterable[str]) -> frozenset[Peer]:
+def server_addresses(urls: Iterable[str]) -> frozenset[Peer]:
     """The addresses of these servers, in the form of a socket's peer name; none for a host that does not resolve."""
-    found: set[Peer] = set()
+    addresses: set[Peer] = set()
     for url in urls:
         parts = urlsplit(url)
         if parts.scheme == "unix":
-            found.add(parts.path)
+            addresses.add(parts.path)
             continue
         try:
             answers = socket.getaddrinfo(parts.hostname or "localhost", parts.port or 6379, type=socket.SOCK_STREAM)
         except (OSError, ValueError):
             continue
-        found.update((str(address[0]), int(address[1])) for *_, address in answers)
-    return frozenset(found)
+        addresses.update((str(address[0]), int(address[1])) for *_, address in answers)
+    return frozenset(addresses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Emptied(ServerAway):
         super().__init__(f"{where}: was emptied while the crawl used it; it is filled again from what is stored")
 
 
-class Trouble(enum.Enum):
+class ServerTrouble(enum.Enum):
     """What to do about an exception of the client library."""
 
     AWAY = "away"  # the pod pauses and tries again; also after a change of password, which may be reverted
@@ -105,7 +105,7 @@ class Trouble(enum.Enum):
     FATAL = "fatal"  # trying again is useless
 
 
-def address(url: str, db: int = 0) -> str:
+def address_without_password(url: str, db: int = 0) -> str:
     """A URL without user and password, fit for messages: `redis://10.0.0.7:6379/0`."""
     try:
         parts = urlsplit(url)
@@ -113,8 +113,8 @@ def address(url: str, db: int = 0) -> str:
     except ValueError:
         return "a redis_url that cannot be read"
     if parts.scheme == "unix":
-        return f"unix://{parts.path}?db={_query_db(parts.query, db)}"
-    number = parts.path.strip("/") or str(_query_db(parts.query, db))
+        return f"unix://{parts.path}?db={_database_in_query(parts.query, db)}"
+    number = parts.path.strip("/") or str(_database_in_query(parts.query, db))
     host = parts.hostname or "localhost"
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port or 6379}/{number}"
 
@@ -147,17 +147,19 @@ def connect(url: str, settings: RedisSettings | None = None) -> Redis:
         pool = redis.BlockingConnectionPool.from_url(url, **options)
         pool.connection_class(**pool.connection_kwargs)  # raises for invalid options now, not at the first command
     except (ValueError, TypeError) as error:
-        raise BadInput(f"redis_url {address(url, settings.db)}: {_safe(error, url)}") from None
+        raise BadInput(
+            f"redis_url {address_without_password(url, settings.db)}: {_message_without_password(error, url)}"
+        ) from None
     return redis.Redis(connection_pool=pool)
 
 
-def hurry(client: Redis, timeout_s: float) -> None:
+def shorten_timeouts(client: Redis, timeout_s: float) -> None:
     """Shortens the client's timeouts, for callers that can work without this server for a while."""
     options = client.connection_pool.connection_kwargs
     _reconnect(client, {name: min(options[name], timeout_s) for name in ("socket_timeout", "socket_connect_timeout")})
 
 
-def check_run(client: Redis, known: Callable[[], str]) -> None:
+def check_run_id(client: Redis, known: Callable[[], str]) -> None:
     """Makes every new connection check the server's run id: Restarted, before anything is sent, if it differs from the
     known one (empty: any is accepted).
 
@@ -182,25 +184,25 @@ def _reconnect(client: Redis, options: Mapping[str, Any]) -> None:
     pool.reset()  # existing connections would otherwise reconnect with the old options
 
 
-def classify(error: BaseException) -> Trouble:
+def classify(error: BaseException) -> ServerTrouble:
     """What to do about an exception that a command raised."""
     from redis import exceptions as wrong
 
     text = str(error)
     if isinstance(error, wrong.OutOfMemoryError) or any(word in text for word in _FULL_WORDS):
-        return Trouble.FULL
+        return ServerTrouble.FULL
     if isinstance(error, wrong.AuthorizationError):
-        return Trouble.FATAL
-    if isinstance(error, wrong.NoPermissionError) or _any(_PASSWORD_WORDS, text):
-        return Trouble.AWAY
+        return ServerTrouble.FATAL
+    if isinstance(error, wrong.NoPermissionError) or _contains_any(_PASSWORD_WORDS, text):
+        return ServerTrouble.AWAY
     away = (wrong.ConnectionError, wrong.TimeoutError, wrong.ReadOnlyError, wrong.ClusterDownError, OSError)
-    if isinstance(error, away) or _any(_AWAY_WORDS, text):
-        return Trouble.AWAY
-    return Trouble.FATAL
+    if isinstance(error, away) or _contains_any(_AWAY_WORDS, text):
+        return ServerTrouble.AWAY
+    return ServerTrouble.FATAL
 
 
 @contextmanager
-def asking(where: str) -> Iterator[None]:
+def convert_errors(where: str) -> Iterator[None]:
     """Turns the client library's exceptions into ServerAway and ServerFull; a fatal one is raised unchanged."""
     import redis
 
@@ -208,18 +210,18 @@ def asking(where: str) -> Iterator[None]:
         yield
     except redis.RedisError as error:
         trouble = classify(error)
-        if trouble is Trouble.AWAY:
-            raise ServerAway(f"{where}: {describe(error)}") from error
-        if trouble is Trouble.FULL:
-            raise ServerFull(f"{where}: {describe(error)}") from error
+        if trouble is ServerTrouble.AWAY:
+            raise ServerAway(f"{where}: {error_message(error)}") from error
+        if trouble is ServerTrouble.FULL:
+            raise ServerFull(f"{where}: {error_message(error)}") from error
         raise
 
 
-def describe(error: BaseException) -> str:
+def error_message(error: BaseException) -> str:
     """The error as a short message."""
     from redis import exceptions as wrong
 
-    causes = list(_causes(error))
+    causes = list(_error_causes(error))
     text = str(error)
     if any(isinstance(cause, socket.gaierror) for cause in causes):
         return "no such host"
@@ -241,7 +243,7 @@ def describe(error: BaseException) -> str:
         return "is a read-only replica"
     if isinstance(error, wrong.NoPermissionError):
         return "forbids this user a command or a key: give it all of them, and the crawl continues"
-    if _any(_PASSWORD_WORDS, text) or isinstance(error, wrong.AuthenticationError):
+    if _contains_any(_PASSWORD_WORDS, text) or isinstance(error, wrong.AuthenticationError):
         return (
             "refuses the password: the crawl continues when it is accepted again; for another one stop the crawl, and "
             "resume it with redis_password (or WEFT_REDIS_PASSWORD)"
@@ -249,7 +251,7 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text.splitlines()[0][:200] if text else 'no message'}"
 
 
-def inspect(
+def inspect_server(
     url: str,
     client: Redis,
     *,
@@ -262,12 +264,12 @@ def inspect(
 
     Unreachable, a kind of BadInput, may be temporary.
     """
-    where = address(url, int(client.connection_pool.connection_kwargs.get("db") or 0))
+    where = address_without_password(url, int(client.connection_pool.connection_kwargs.get("db") or 0))
     until, announced = clock() + wait_s, False
     while True:
-        info = _info(client, where)
+        info = _read_info(client, where)
         if not int(info.get("loading", 0)):
-            return _checked(info, where, client)
+            return _check_facts(info, where, client)
         if not announced:
             tell(f"{where}: is loading its data; waiting for it")
             announced = True
@@ -288,7 +290,7 @@ def refuse_shared(servers: Mapping[int, ServerFacts]) -> None:
             )
 
 
-def _info(client: Redis, where: str) -> dict[str, Any]:
+def _read_info(client: Redis, where: str) -> dict[str, Any]:
     from redis import exceptions as wrong
 
     try:
@@ -298,17 +300,17 @@ def _info(client: Redis, where: str) -> dict[str, Any]:
     except wrong.NoPermissionError:
         raise BadInput(f"{where}: the user may not use INFO: give it all commands and keys") from None
     except (wrong.RedisError, OSError) as error:
-        raise _refused(error, where) from None
+        raise _connection_error(error, where) from None
     if not isinstance(info, dict) or "redis_version" not in info:
         raise BadInput(f"{where}: is not Redis: its INFO has no redis_version")
     return info
 
 
-def _refused(error: BaseException, where: str) -> BadInput:
+def _connection_error(error: BaseException, where: str) -> BadInput:
     from redis import exceptions as wrong
 
     text = str(error)
-    if isinstance(error, wrong.AuthenticationError) or _any(_PASSWORD_WORDS, text):
+    if isinstance(error, wrong.AuthenticationError) or _contains_any(_PASSWORD_WORDS, text):
         needs = "NOAUTH" in text or "Authentication required" in text
         why = "needs a password" if needs else "refuses the password"
         return BadInput(f"{where}: {why}; set redis_password (or WEFT_REDIS_PASSWORD), or put it into redis_url")
@@ -317,12 +319,12 @@ def _refused(error: BaseException, where: str) -> BadInput:
     if "SSL" in text or "certificate" in text:
         return BadInput(f"{where}: TLS failed: {text.splitlines()[0][:200]}")
     hung_up = "Connection closed" in text or "Connection not ready" in text
-    if hung_up or any(isinstance(cause, ConnectionResetError | BrokenPipeError) for cause in _causes(error)):
+    if hung_up or any(isinstance(cause, ConnectionResetError | BrokenPipeError) for cause in _error_causes(error)):
         return BadInput(f"{where}: closes the connection: it is not Redis, or it requires TLS (rediss://)")
-    return (Unreachable if classify(error) is Trouble.AWAY else BadInput)(f"{where}: {describe(error)}")
+    return (Unreachable if classify(error) is ServerTrouble.AWAY else BadInput)(f"{where}: {error_message(error)}")
 
 
-def _checked(info: dict[str, Any], where: str, client: Redis) -> ServerFacts:
+def _check_facts(info: dict[str, Any], where: str, client: Redis) -> ServerFacts:
     mode = info.get("redis_mode", "standalone")
     if mode != "standalone":
         raise BadInput(f"{where}: runs in {mode} mode; each pod needs a plain Redis of its own")
@@ -342,21 +344,21 @@ def _checked(info: dict[str, Any], where: str, client: Redis) -> ServerFacts:
     return ServerFacts(where, db, str(info["run_id"]), version, aof, most, used)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def _error_causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
-def _any(words: Sequence[str], text: str) -> bool:
+def _contains_any(words: Sequence[str], text: str) -> bool:
     return any(word in text for word in words)
 
 
-def _query_db(query: str, db: int) -> str:
+def _database_in_query(query: str, db: int) -> str:
     return parse_qs(query).get("db", [str(db)])[0]
 
 
-def _safe(error: BaseException, url: str) -> str:
+def _message_without_password(error: BaseException, url: str) -> str:
     """An error message about a URL, unless it contains the password."""
     text = str(error)
     try:

@@ -16,7 +16,7 @@ from weft import urls
 
 _SCHEMES = ("http://", "https://")
 _BEFORE, _WHOLE = 4, 6  # the host's part before the key follows (4: http, 5: https), or the whole origin
-_OFFSITE = 0x10
+_OFFSITE_BIT = 0x10
 
 
 def origin_code(origin: str, key: str) -> bytes:
@@ -26,19 +26,19 @@ def origin_code(origin: str, key: str) -> bytes:
     if host == key:
         return bytes((secure,))
     if not host.endswith("." + key):
-        return _with_length(_WHOLE, origin)
+        return _prefix_length(_WHOLE, origin)
     before = host[: -len(key)]
-    return bytes((2 + secure,)) if before == "www." else _with_length(_BEFORE + secure, before)
+    return bytes((2 + secure,)) if before == "www." else _prefix_length(_BEFORE + secure, before)
 
 
 def parent_code(parent: int, offsite: int = 0) -> bytes:
     """The code of a parent and of the hops outside the scope."""
     size = (parent.bit_length() + 7) // 8
-    code = bytes((size | (_OFFSITE if offsite else 0),)) + parent.to_bytes(size, "big")
+    code = bytes((size | (_OFFSITE_BIT if offsite else 0),)) + parent.to_bytes(size, "big")
     return code + bytes((min(offsite, 255),)) if offsite else code
 
 
-def unpacked(rest: bytes, key: str) -> tuple[str, str, int, int]:
+def unpack_entry(rest: bytes, key: str) -> tuple[str, str, int, int]:
     """Origin, path, parent and hops outside the scope."""
     kind = rest[0]
     if kind < _BEFORE:
@@ -51,50 +51,50 @@ def unpacked(rest: bytes, key: str) -> tuple[str, str, int, int]:
     size, offsite = rest[at] & 0x0F, 0
     parent = int.from_bytes(rest[at + 1 : at + 1 + size], "big")
     end = at + 1 + size
-    if rest[at] & _OFFSITE:
+    if rest[at] & _OFFSITE_BIT:
         offsite = rest[end]
         end += 1
     return origin, rest[end:].decode(), parent, offsite
 
 
-class Keys:
+class OriginCodes:
     """A cache of politeness keys and origin codes by origin."""
 
     def __init__(self, scope: str, most: int = 200_000) -> None:
         self._by_domain = scope == "domain"
-        self._most = most
-        self._known: dict[str, tuple[str, bytes]] = {}
+        self._most_cached = most
+        self._cached_codes: dict[str, tuple[str, bytes]] = {}
 
-    def of(self, origin: str) -> tuple[str, bytes]:
+    def key_and_code(self, origin: str) -> tuple[str, bytes]:
         """The key of an origin's site, and its code there."""
-        found = self._known.get(origin)
-        if found is None:
-            if len(self._known) >= self._most:
-                self._known.clear()
+        key_and_code = self._cached_codes.get(origin)
+        if key_and_code is None:
+            if len(self._cached_codes) >= self._most_cached:
+                self._cached_codes.clear()
             host = urls.host_of(origin + "/")
             key = urls.domain(host) if self._by_domain else host
-            found = self._known[origin] = (key, origin_code(origin, key))
-        return found
+            key_and_code = self._cached_codes[origin] = (key, origin_code(origin, key))
+        return key_and_code
 
 
-def _with_length(kind: int, text: str) -> bytes:
+def _prefix_length(kind: int, text: str) -> bytes:
     data = text.encode()
     return bytes((kind,)) + len(data).to_bytes(2, "big") + data
 
 
 def unpacked_breakers(data: bytes, key: str) -> dict[str, tuple[int, int]]:
     """A site's breakers as scripts pack them: by origin, until when each is open (0: closed), and failed probes."""
-    breakers: dict[bytes, list[Any]] = _field(data, 0)[0]
-    return {unpacked(code + b"\0", key)[0]: (one[0], one[1]) for code, one in breakers.items()}
+    breakers: dict[bytes, list[Any]] = _read_field(data, 0)[0]
+    return {unpack_entry(code + b"\0", key)[0]: (one[0], one[1]) for code, one in breakers.items()}
 
 
 def unpacked_item(data: bytes) -> list[Any]:
     """An item as a script packed it: integers, lists, and strings of any bytes, which msgpack decoders refuse."""
-    fields: list[Any] = _field(data, 0)[0]
+    fields: list[Any] = _read_field(data, 0)[0]
     return fields
 
 
-def _field(data: bytes, at: int) -> tuple[Any, int]:
+def _read_field(data: bytes, at: int) -> tuple[Any, int]:
     kind = data[at]
     at += 1
     if kind < 0x80 or kind >= 0xE0:
@@ -102,7 +102,7 @@ def _field(data: bytes, at: int) -> tuple[Any, int]:
     if 0x90 <= kind < 0xA0:
         fields = []
         for _ in range(kind & 0x0F):
-            field, at = _field(data, at)
+            field, at = _read_field(data, at)
             fields.append(field)
         return fields, at
     if 0x80 <= kind < 0x90 or kind == 0xDE:
@@ -110,8 +110,8 @@ def _field(data: bytes, at: int) -> tuple[Any, int]:
         at += 2 if kind == 0xDE else 0
         named: dict[bytes, Any] = {}
         for _ in range(size):
-            name, at = _field(data, at)
-            named[name], at = _field(data, at)
+            name, at = _read_field(data, at)
+            named[name], at = _read_field(data, at)
         return named, at
     if 0xA0 <= kind < 0xC0:
         size = kind & 0x1F

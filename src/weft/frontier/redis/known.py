@@ -9,13 +9,13 @@ from collections.abc import Iterable
 
 from weft.frontier.seen.seen_set import SeenSet
 
-MOST = 1_000_000  # fingerprints in a generation, at some nine bytes each
+MOST_FINGERPRINTS = 1_000_000  # fingerprints in a generation, at some nine bytes each
 
 
 class KnownUrls:
     """A bounded cache of one crawl's seen URLs."""
 
-    def __init__(self, seed: int, most: int = MOST) -> None:
+    def __init__(self, seed: int, most: int = MOST_FINGERPRINTS) -> None:
         self._seed = seed
         self._most = most
         self._young, self._old = SeenSet(seed), SeenSet(seed)

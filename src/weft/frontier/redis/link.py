@@ -18,12 +18,12 @@ from weft.config import PolitenessSection
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.politeness import log_change
-from weft.frontier.redis.connection import Emptied, Restarted, asking, check_run
-from weft.frontier.redis.item_packing import Keys
+from weft.frontier.redis.connection import Emptied, Restarted, check_run_id, convert_errors
+from weft.frontier.redis.item_packing import OriginCodes
 from weft.frontier.redis.known import KnownUrls
 from weft.frontier.redis.marks import PodMarks
-from weft.frontier.redis.pod_info import PodIdentity, claim_of, renew_claim
-from weft.frontier.redis.scripts import Argument, Scripts
+from weft.frontier.redis.pod_info import PodIdentity, read_claim_id, renew_claim
+from weft.frontier.redis.scripts import ScriptArgument, Scripts
 from weft.records import Purpose
 from weft.telemetry import Log
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 POD_BITS = 48
 NUMBER_MASK = (1 << POD_BITS) - 1
-LETTERS = {Purpose.PAGE: "p", Purpose.SITEMAP: "s", Purpose.ROBOTS: "r"}
-PURPOSES = {letter.encode(): purpose for purpose, letter in LETTERS.items()}
+PURPOSE_LETTERS = {Purpose.PAGE: "p", Purpose.SITEMAP: "s", Purpose.ROBOTS: "r"}
+LETTER_PURPOSES = {letter.encode(): purpose for purpose, letter in PURPOSE_LETTERS.items()}
 log = Log("weft.frontier.redis")
 
 
@@ -43,13 +43,13 @@ class DataLost(Exception):
     """
 
 
-class Limits(Struct, frozen=True):
+class QueueLimits(Struct, frozen=True):
     """How many entries of one queue may lie in Redis."""
 
-    cap: int = 4000  # above this a queue is split into head and tail, and a tail is spilled to disk
-    keep: int = 1000  # moved from the tail to the head at a time
-    low: int = 300  # left in the head when it is refilled
-    hard: int = 1_000_000  # in a tail that no process spills: further URLs are refused as `full`
+    split_above: int = 4000  # above this a queue is split into head and tail, and a tail is spilled to disk
+    moved_at_once: int = 1000  # moved from the tail to the head at a time
+    refill_below: int = 300  # left in the head when it is refilled
+    most_in_tail: int = 1_000_000  # in a tail that no process spills: further URLs are refused as `full`
 
 
 class CrawlFacts:
@@ -94,7 +94,7 @@ class NextClaim:
         self.due: float | None = 0.0
         self.idle_until = 0.0  # a claim that got nothing is not repeated sooner
 
-    def after(self, seconds: float) -> None:
+    def allow_after(self, seconds: float) -> None:
         """An operation may have made something claimable after these seconds."""
         at = self._now() + seconds
         self.due = at if self.due is None else min(self.due, at)
@@ -107,7 +107,7 @@ class LinkOptions(TypedDict, total=False):
     pod: int
     pods: int
     where: str
-    limits: Limits | None
+    limits: QueueLimits | None
     identity: PodIdentity | None
     clock: Callable[[], float]
     server_clock: Callable[[], float] | None
@@ -124,7 +124,7 @@ class PodLink:
         pod: int = 0,
         pods: int = 1,
         where: str = "redis",
-        limits: Limits | None = None,
+        limits: QueueLimits | None = None,
         identity: PodIdentity | None = None,
         clock: Callable[[], float] = time.monotonic,
         server_clock: Callable[[], float] | None = None,
@@ -134,67 +134,69 @@ class PodLink:
         self.section = section
         self.pod, self.pods = pod, pods
         self.where = where
-        self.limits = limits or Limits()
+        self.limits = limits or QueueLimits()
         self.identity = identity
         self.crawls: dict[int, CrawlFacts] = {}
-        self.keys = Keys(section.key_scope)
+        self.keys = OriginCodes(section.key_scope)
         self.sent_at = 0.0  # this process's time when the last call was sent
         self.next_claim = NextClaim(self.now)
-        self.scripts = Scripts(connection, where, self._prefix, self._on_reply, self._on_restart, self._on_emptied)
+        self.scripts = Scripts(
+            connection, where, self._common_arguments, self._on_reply, self._on_restart, self._on_emptied
+        )
         self._clock, self._server_clock = clock, server_clock
         self._latest = 0.0
         self._server_now = 0  # the server's time in the last reply, in microseconds
         self._section_text = section_text(section)
-        self._claim = ""  # the id of the database's claim; empty: not checked
-        self._losses: int | None = None  # how often the server's data was found incomplete
+        self._claim_id = ""  # the id of the database's claim; empty: not checked
+        self._known_losses: int | None = None  # how often the server's data was found incomplete
 
     def now(self) -> float:
         """This process's clock, which never runs backwards; deadlines and due times are given in it."""
         self._latest = max(self._latest, self._clock())
         return self._latest
 
-    def local(self, moment: int) -> float:
+    def to_local_time(self, moment: int) -> float:
         """A time of the server in this process's clock, or slightly earlier: the call left before the reply's time."""
         return self.sent_at + (moment - self._server_now) / 1e6
 
-    def item(self, number: int) -> int:
+    def item_of_number(self, number: int) -> int:
         """An item's number in the whole crawl; 0, the number before the first one, becomes that of its pod."""
         return number + (self.pod << POD_BITS) if number >= 0 else number - (self.pod << POD_BITS)
 
-    def number(self, item: int) -> int:
+    def number_of_item(self, item: int) -> int:
         """An item's number in this pod."""
         return item - (self.pod << POD_BITS) if item > 0 else item + (self.pod << POD_BITS)
 
     def key_of(self, url: str) -> str:
         """The politeness key of a URL."""
-        return self.keys.of(url[: url.index("/", 8)])[0]
+        return self.keys.key_and_code(url[: url.index("/", 8)])[0]
 
-    def call(self, name: str, arguments: Sequence[Argument]) -> list[Any]:
+    def call_script(self, name: str, arguments: Sequence[ScriptArgument]) -> list[Any]:
         """Runs a script, after the deferred calls; returns its reply."""
-        self._check()
+        self._check_before_call()
         return self.scripts.call(name, arguments)
 
-    def flush(self) -> None:
+    def send_deferred(self) -> None:
         """Sends the deferred calls."""
-        self._check()
-        self.scripts.flush()
+        self._check_before_call()
+        self.scripts.send_deferred()
 
-    def ask(self, *command: Argument) -> Any:
+    def run_command(self, *command: ScriptArgument) -> Any:
         """Runs a plain command, after the deferred calls."""
-        self.flush()
+        self.send_deferred()
         client: Any = self.client
-        with asking(self.where):
+        with convert_errors(self.where):
             try:
                 return client.execute_command(*command)
             except Restarted:
                 self._on_restart()
                 return client.execute_command(*command)
 
-    def scan(self, pattern: str) -> Iterator[list[bytes]]:
+    def scan_keys(self, pattern: str) -> Iterator[list[bytes]]:
         """The keys of that pattern."""
         cursor: Any = 0
         while True:
-            with asking(self.where):
+            with convert_errors(self.where):
                 answer: Any = self.client.scan(cursor, match=pattern, count=1000)
             cursor, keys = answer
             if keys:
@@ -202,12 +204,12 @@ class PodLink:
             if not cursor:
                 return
 
-    def answers(self) -> bool:
+    def is_server_answering(self) -> bool:
         """Whether the server answers, be it with an error; may be called from any thread."""
         from redis import RedisError
 
         try:
-            with asking(self.where):
+            with convert_errors(self.where):
                 self.client.ping()
         except ServerAway:
             return False
@@ -221,24 +223,24 @@ class PodLink:
         """
         if self.identity is not None:
             try:
-                self._use_claim(claim_of(self.client, self.where, self.identity))
+                self._use_claim(read_claim_id(self.client, self.where, self.identity))
             except BadInput as error:
                 raise ServerAway(str(error)) from None  # its own processes report it, and may repair it
 
-    def seen_item(self, number: int) -> None:
+    def note_item_in_use(self, number: int) -> None:
         """Called with the highest item number that is in use."""
 
     def _use_claim(self, claim: str) -> None:
-        self._claim = claim
+        self._claim_id = claim
         self._section_text = f"{section_text(self.section)}@{claim}"
 
-    def _prefix(self) -> Sequence[Argument]:
+    def _common_arguments(self) -> Sequence[ScriptArgument]:
         self.sent_at = self.now()
         return ("" if self._server_clock is None else int(self._server_clock() * 1e6), self._section_text)
 
-    def _check(self) -> None:
+    def _check_before_call(self) -> None:
         """Called before every call. `Scripts` notices a restarted server: it has no scripts."""
-        self.scripts.broken = False
+        self.scripts.has_failed = False
 
     def _on_restart(self) -> None:
         """Called when the server lacks a script: it may have been restarted."""
@@ -252,8 +254,8 @@ class PodLink:
         self._server_now = int(reply[0])
         if reply[4]:
             _log_changes(reply[4])
-        if reply[3] != self._losses:
-            self._losses = reply[3]
+        if reply[3] != self._known_losses:
+            self._known_losses = reply[3]
             for crawl in self.crawls.values():
                 crawl.known.forget()
 
@@ -267,13 +269,13 @@ class OwnPodLink(PodLink):
         super().__init__(connection, section, **options)
         self._marks = marks
         self.epoch = 0
-        self.worked = False  # the server may have lost data of this process
+        self.has_worked = False  # the server may have lost data of this process
         self.has_lost_data = False  # when it was opened
-        self.rejects_wait = False  # there are rejected items whose rows are to be stored
+        self.has_waiting_rejects = False  # there are rejected items whose rows are to be stored
         self._is_lost = self._is_emptied = False
-        self._operation = 0
-        self._run = ""  # of the server that was opened
-        check_run(connection, lambda: self._run)
+        self._last_operation = 0
+        self._run_id = ""  # of the server that was opened
+        check_run_id(connection, lambda: self._run_id)
 
     @property
     def is_usable(self) -> bool:
@@ -283,18 +285,18 @@ class OwnPodLink(PodLink):
     @property
     def is_rebooted(self) -> bool:
         """Whether the machine was rebooted since this slot's last process, or there was none."""
-        return self._marks.rebooted
+        return self._marks.is_rebooted
 
     def open(self, *, new_epoch: bool = True) -> None:
         """Checks whether the server was restarted, and whether it has lost data."""
-        self._run = ""
-        with asking(self.where):
+        self._run_id = ""
+        with convert_errors(self.where):
             info: Any = self.client.info("server")
-        self._run = str(info["run_id"])
+        self._run_id = str(info["run_id"])
         self.read_claim()
-        operation, item = self._marks.known()
+        operation, item = self._marks.last_seen()
         mark = "?" if operation is None else operation
-        epoch, lost = self.scripts.call_first("open", [self._run, mark, item & NUMBER_MASK, int(new_epoch)])
+        epoch, lost = self.scripts.call_first("open", [self._run_id, mark, item & NUMBER_MASK, int(new_epoch)])
         if lost:
             self.has_lost_data = True
             log.error("the server has lost data: every site waits a full delay", server=self.where)
@@ -305,10 +307,10 @@ class OwnPodLink(PodLink):
         if self.identity is None:
             return
         try:
-            claim = claim_of(self.client, self.where, self.identity)
+            claim = read_claim_id(self.client, self.where, self.identity)
         except Emptied:
             self._on_emptied()
-        if self._claim not in ("", claim):
+        if self._claim_id not in ("", claim):
             self._on_emptied()
         self._use_claim(claim)
 
@@ -318,17 +320,17 @@ class OwnPodLink(PodLink):
             renew_claim(self.client, self.where, self.identity)
         self._is_emptied = True
 
-    def seen_item(self, number: int) -> None:
+    def note_item_in_use(self, number: int) -> None:
         """Stored on the disk: a server that has lost items must not reuse their numbers."""
-        self._marks.see(self._operation, number)
+        self._marks.record_seen(self._last_operation, number)
 
-    def _check(self) -> None:
-        self._check_lost()
-        if self.scripts.broken:
+    def _check_before_call(self) -> None:
+        self._check_lost_data()
+        if self.scripts.has_failed:
             self._on_restart()
-            self.scripts.broken = False
+            self.scripts.has_failed = False
 
-    def _check_lost(self) -> None:
+    def _check_lost_data(self) -> None:
         if self._is_lost:
             what = "was emptied" if self._is_emptied else "has lost data"
             raise DataLost(f"{self.where}: {what}: this process must be restarted")
@@ -339,21 +341,21 @@ class OwnPodLink(PodLink):
         """
         if self.epoch:
             self.open(new_epoch=False)
-            self._check_lost()
+            self._check_lost_data()
 
     def _on_emptied(self) -> NoReturn:
         """A process that has worked must be restarted, as after any loss; another waits for a new claim."""
         self._is_emptied = True
-        self._is_lost = self._is_lost or self.worked
-        self._check_lost()
+        self._is_lost = self._is_lost or self.has_worked
+        self._check_lost_data()
         raise Emptied(self.where)
 
     def _on_reply(self, reply: list[Any]) -> None:
-        self._is_lost = self._is_lost or (self.worked and self._losses != reply[3])
+        self._is_lost = self._is_lost or (self.has_worked and self._known_losses != reply[3])
         super()._on_reply(reply)
-        self._operation = reply[1]
-        self.rejects_wait = reply[2] > 0
-        self._marks.see(self._operation)
+        self._last_operation = reply[1]
+        self.has_waiting_rejects = reply[2] > 0
+        self._marks.record_seen(self._last_operation)
 
 
 def _log_changes(events: list[bytes]) -> None:

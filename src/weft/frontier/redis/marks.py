@@ -34,10 +34,10 @@ class PodMarks:
             temporary.replace(path)
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
-        self.rebooted = self._map[:16] != self._boot  # since this slot's last process; also if there was none
-        self._item = 0
+        self.is_rebooted = self._map[:16] != self._boot  # since this slot's last process; also if there was none
+        self._last_item = 0
 
-    def known(self) -> tuple[int | None, int]:
+    def last_seen(self) -> tuple[int | None, int]:
         """The last operation and item that any process has seen; None: there was data, but the number is unknown."""
         operation: int | None = 0
         item = 0
@@ -52,13 +52,13 @@ class PodMarks:
                 operation = None if operations else operation
             elif operation is not None:
                 operation = max(operation, operations)
-        self._item = item
+        self._last_item = item
         return operation, item
 
-    def see(self, operation: int, item: int = 0) -> None:
+    def record_seen(self, operation: int, item: int = 0) -> None:
         """Records the last operation and item that this process has seen."""
-        self._item = max(self._item, item)
-        _LAYOUT.pack_into(self._map, 0, self._boot, operation, self._item)
+        self._last_item = max(self._last_item, item)
+        _LAYOUT.pack_into(self._map, 0, self._boot, operation, self._last_item)
 
     def close(self) -> None:
         """Unmaps the file."""

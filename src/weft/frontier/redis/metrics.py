@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from redis import Redis
 
-ANSWER_S = 1.0
+ANSWER_TIMEOUT_S = 1.0
 _GAUGES = (
     ("weft_redis_ops_per_second", "Commands a second, as the server measures it.", "instantaneous_ops_per_sec"),
     ("weft_redis_memory_used_bytes", "Memory that its data takes.", "used_memory"),
@@ -40,34 +40,34 @@ class RedisMetrics:
 
     def __init__(self, urls: Mapping[int, str], settings: RedisSettings | None = None) -> None:
         given = settings or RedisSettings()
-        quick = RedisSettings(given.db, given.password, ANSWER_S, ANSWER_S, given.keepalive, 2)
+        quick = RedisSettings(given.db, given.password, ANSWER_TIMEOUT_S, ANSWER_TIMEOUT_S, given.keepalive, 2)
         self._clients = {pod: connect(url, quick) for pod, url in urls.items()}
 
     def collect(self) -> Iterable[Metric]:
         """Every pod's metrics; only `up`, as 0, for one that does not answer."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        infos = self._ask()
+        infos = self._ask_servers()
         up = GaugeMetricFamily("weft_redis_up", "Whether the pod's Redis answers.", labels=["pod"])
         ratio = GaugeMetricFamily("weft_redis_hit_ratio", "Share of look-ups that found something.", labels=["pod"])
         for pod, info in infos.items():
             up.add_metric([pod], 1 if info else 0)
-            looked = _figure(info, "keyspace_hits") + _figure(info, "keyspace_misses")
+            looked = _metric_value(info, "keyspace_hits") + _metric_value(info, "keyspace_misses")
             if info:
-                ratio.add_metric([pod], _figure(info, "keyspace_hits") / looked if looked else 1.0)
+                ratio.add_metric([pod], _metric_value(info, "keyspace_hits") / looked if looked else 1.0)
         yield up
         yield ratio
         for name, help_, key in _GAUGES:
             gauge = GaugeMetricFamily(name, help_, labels=["pod"])
             for pod, info in infos.items():
                 if info:
-                    gauge.add_metric([pod], _figure(info, key))
+                    gauge.add_metric([pod], _metric_value(info, key))
             yield gauge
         for name, help_, keys in _COUNTERS:
             counter = CounterMetricFamily(name, help_, labels=["pod"])
             for pod, info in infos.items():
                 if info:
-                    counter.add_metric([pod], sum(_figure(info, key) for key in keys))
+                    counter.add_metric([pod], sum(_metric_value(info, key) for key in keys))
             yield counter
 
     def close(self) -> None:
@@ -75,15 +75,15 @@ class RedisMetrics:
         for client in self._clients.values():
             client.close()
 
-    def _ask(self) -> dict[str, dict[str, Any]]:
+    def _ask_servers(self) -> dict[str, dict[str, Any]]:
         if not self._clients:
             return {}
         with ThreadPoolExecutor(len(self._clients)) as pool:
-            answers = pool.map(_info, self._clients.values())
+            answers = pool.map(_read_info, self._clients.values())
             return {str(pod): info for pod, info in zip(self._clients, answers, strict=True)}
 
 
-def _info(client: Redis) -> dict[str, Any]:
+def _read_info(client: Redis) -> dict[str, Any]:
     import redis
 
     try:
@@ -93,7 +93,7 @@ def _info(client: Redis) -> dict[str, Any]:
     return dict(info)
 
 
-def _figure(info: Mapping[str, Any], key: str) -> float:
+def _metric_value(info: Mapping[str, Any], key: str) -> float:
     try:
         return float(info.get(key, 0))
     except (TypeError, ValueError):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft import __version__
 from weft.errors import BadInput
-from weft.frontier.redis.connection import Emptied, asking
+from weft.frontier.redis.connection import Emptied, convert_errors
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -31,11 +31,11 @@ SCHEMA_KEY = "schema_version"
 INFO_KEY = "pod:info"
 CLAIM_KEY, CLAIM_FIELD = "n", "id"
 # The keys that processes of a running crawl may write into an emptied database before they notice.
-_LEFTOVERS = {
+_LEFTOVER_TYPES = {
     b"n": b"hash", b"meta": b"hash", b"owner": b"string", b"decider": b"string", b"crew": b"set", b"settling": b"set",
     b"outboxes": b"hash", b"told": b"list", b"state": b"hash", b"slots": b"hash", b"senders": b"hash",
 }  # fmt: skip
-_LEFTOVERS_OF_CRAWLS = {b"c": b"hash", b"permits": b"hash", b"scope": b"set"}
+_CRAWL_LEFTOVER_TYPES = {b"c": b"hash", b"permits": b"hash", b"scope": b"set"}
 _MOST_LEFTOVERS = 100
 
 
@@ -58,14 +58,14 @@ def claim_pod(client: Redis, where: str, identity: PodIdentity, *, was_ours: boo
     """
     from redis import exceptions as wrong
 
-    with asking(where):
+    with convert_errors(where):
         while True:
             with client.pipeline() as steps:
                 steps.watch(SCHEMA_KEY, INFO_KEY)  # type: ignore[no-untyped-call]
                 is_broken = was_ours and _has_no_counters(steps)
                 if is_claimed(steps, where, identity, was_ours=was_ours) and not is_broken:
                     return False
-                leftovers = _leftovers(steps) if was_ours else []
+                leftovers = _leftover_keys(steps) if was_ours else []
                 steps.multi()
                 if is_broken:
                     steps.flushdb()
@@ -73,7 +73,7 @@ def claim_pod(client: Redis, where: str, identity: PodIdentity, *, was_ours: boo
                     steps.delete(*leftovers)
                 steps.hset(CLAIM_KEY, CLAIM_FIELD, secrets.token_hex(8))
                 steps.set(SCHEMA_KEY, SCHEMA)
-                steps.hset(INFO_KEY, mapping=_fields(where, identity))
+                steps.hset(INFO_KEY, mapping=_info_fields(where, identity))
                 try:
                     steps.execute()
                 except wrong.WatchError:
@@ -89,7 +89,7 @@ def is_claimed(client: Redis, where: str, identity: PodIdentity, *, was_ours: bo
     from redis import exceptions as wrong
 
     try:
-        with asking(where):
+        with convert_errors(where):
             keys: Any = client.dbsize()  # read first: keys that another process writes meanwhile are not foreign
             info: Any = client.hgetall(INFO_KEY)
             schema: Any = client.get(SCHEMA_KEY)
@@ -102,13 +102,15 @@ def is_claimed(client: Redis, where: str, identity: PodIdentity, *, was_ours: bo
             f"{where}: its {SCHEMA_KEY} or {INFO_KEY} is another program's; choose an empty database (redis_db)"
         ) from None
     if schema is not None or info:
-        _check(_text(schema), {_text(name): _text(value) for name, value in info.items()}, where, identity)
+        _check_owner(
+            _as_text(schema), {_as_text(name): _as_text(value) for name, value in info.items()}, where, identity
+        )
         return True
     if not keys:
         return False
     if was_ours:
-        with asking(where):
-            if keys <= _MOST_LEFTOVERS and len(_leftovers(client)) == client.dbsize():
+        with convert_errors(where):
+            if keys <= _MOST_LEFTOVERS and len(_leftover_keys(client)) == client.dbsize():
                 return False
         raise BadInput(
             f"{where}: was emptied, and holds {keys:,} keys that are not this crawl's; empty it (FLUSHDB) if they are "
@@ -117,15 +119,15 @@ def is_claimed(client: Redis, where: str, identity: PodIdentity, *, was_ours: bo
     raise BadInput(f"{where}: holds {keys:,} keys that are not a crawl's; choose an empty database (redis_db)")
 
 
-def claim_of(client: Redis, where: str, identity: PodIdentity) -> str:
+def read_claim_id(client: Redis, where: str, identity: PodIdentity) -> str:
     """The random id of this pod's claim of the database; Emptied if there is none, BadInput if it is another's."""
-    with asking(where):
+    with convert_errors(where):
         info: Any = client.hgetall(INFO_KEY)
         if not info or _has_no_counters(client):
             raise Emptied(where)
     is_claimed(client, where, identity)
-    with asking(where):
-        return _text(client.hget(CLAIM_KEY, CLAIM_FIELD))
+    with convert_errors(where):
+        return _as_text(client.hget(CLAIM_KEY, CLAIM_FIELD))
 
 
 def renew_claim(client: Redis, where: str, identity: PodIdentity) -> None:
@@ -134,10 +136,10 @@ def renew_claim(client: Redis, where: str, identity: PodIdentity) -> None:
     """
     from redis import exceptions as wrong
 
-    with asking(where), client.pipeline() as steps:
+    with convert_errors(where), client.pipeline() as steps:
         steps.watch(INFO_KEY)  # type: ignore[no-untyped-call]
         crawl: Any = steps.hget(INFO_KEY, "crawl")
-        if crawl is None or _text(crawl) != identity.crawl_id:
+        if crawl is None or _as_text(crawl) != identity.crawl_id:
             raise Emptied(where)
         steps.multi()
         steps.hset(CLAIM_KEY, CLAIM_FIELD, secrets.token_hex(8))
@@ -153,7 +155,7 @@ def _has_no_counters(client: Redis) -> bool:
     return bool(client.exists("crawls")) and not client.hexists(CLAIM_KEY, "ops")
 
 
-def _leftovers(client: Redis) -> list[bytes]:
+def _leftover_keys(client: Redis) -> list[bytes]:
     """The keys that contain no data, only what processes wrote into an emptied database."""
     scanned: Any = client.scan(0, count=10 * _MOST_LEFTOVERS)  # so few keys come at once
     names: list[bytes] = scanned[1]
@@ -162,17 +164,17 @@ def _leftovers(client: Redis) -> list[bytes]:
 
 def _kind_of_leftover(name: bytes) -> bytes | None:
     if match := re.fullmatch(rb"([a-z]+):\d+", name):
-        return _LEFTOVERS_OF_CRAWLS.get(match[1])
-    return _LEFTOVERS.get(name)
+        return _CRAWL_LEFTOVER_TYPES.get(match[1])
+    return _LEFTOVER_TYPES.get(name)
 
 
-def agree(client: Redis, where: str, pods: int, wanted: str) -> str:
+def agree_on_crawl_id(client: Redis, where: str, pods: int, wanted: str) -> str:
     """The id of the crawl in pod 0's database, which is claimed for the wanted id if it is empty."""
     while True:
         any_crawl = PodIdentity("", 0, pods)
         if is_claimed(client, where, any_crawl):
-            with asking(where):
-                return _text(client.hget(INFO_KEY, "crawl"))
+            with convert_errors(where):
+                return _as_text(client.hget(INFO_KEY, "crawl"))
         try:
             claim_pod(client, where, PodIdentity(wanted, 0, pods))
         except BadInput:
@@ -180,11 +182,11 @@ def agree(client: Redis, where: str, pods: int, wanted: str) -> str:
         return wanted
 
 
-def bind(client: Redis, where: str, identity: PodIdentity) -> bool:
+def bind_pod(client: Redis, where: str, identity: PodIdentity) -> bool:
     """Assigns the pod to this node; True if it had none. BadInput if it is assigned to another node."""
     from redis import exceptions as wrong
 
-    with asking(where):
+    with convert_errors(where):
         while True:
             with client.pipeline() as steps:
                 steps.watch(INFO_KEY)  # type: ignore[no-untyped-call]
@@ -201,27 +203,27 @@ def bind(client: Redis, where: str, identity: PodIdentity) -> bool:
                 return True
 
 
-def unbind(client: Redis, where: str, node: str) -> None:
+def unbind_pod(client: Redis, where: str, node: str) -> None:
     """Releases a pod of a node that had just bound it and could not start."""
-    with asking(where):
-        if _text(client.hget(INFO_KEY, "node")) == node:
+    with convert_errors(where):
+        if _as_text(client.hget(INFO_KEY, "node")) == node:
             client.hdel(INFO_KEY, "node")
 
 
-def is_crawls(client: Redis, where: str, crawl_id: str) -> bool:
+def belongs_to_crawl(client: Redis, where: str, crawl_id: str) -> bool:
     """Whether the database belongs to that crawl."""
-    with asking(where):
-        return _text(client.hget(INFO_KEY, "crawl")) == crawl_id
+    with convert_errors(where):
+        return _as_text(client.hget(INFO_KEY, "crawl")) == crawl_id
 
 
-def forget(client: Redis, where: str, crawl_id: str) -> None:
+def empty_database(client: Redis, where: str, crawl_id: str) -> None:
     """Empties the database if it belongs to that crawl; another's is unchanged."""
-    if is_crawls(client, where, crawl_id):
-        with asking(where):
+    if belongs_to_crawl(client, where, crawl_id):
+        with convert_errors(where):
             client.flushdb()
 
 
-def _fields(where: str, identity: PodIdentity) -> dict[Any, Any]:
+def _info_fields(where: str, identity: PodIdentity) -> dict[Any, Any]:
     return {
         "pod_id": identity.pod,
         "pods": identity.pods,
@@ -232,7 +234,7 @@ def _fields(where: str, identity: PodIdentity) -> dict[Any, Any]:
     }
 
 
-def _check(schema: str, info: dict[str, str], where: str, identity: PodIdentity) -> None:
+def _check_owner(schema: str, info: dict[str, str], where: str, identity: PodIdentity) -> None:
     if schema != str(SCHEMA):
         made = info.get("weft")
         raise BadInput(
@@ -240,9 +242,9 @@ def _check(schema: str, info: dict[str, str], where: str, identity: PodIdentity)
             f"use the Weft that made it{f' ({made})' if made else ''}, or another redis_db"
         )
     if identity.crawl_id and info.get("crawl") != identity.crawl_id:
-        found, since = info.get("crawl", "unknown"), info.get("initialized_at", "unknown")
+        crawl_id, since = info.get("crawl", "unknown"), info.get("initialized_at", "unknown")
         raise BadInput(
-            f"{where}: holds another crawl ({found}, made {since}); "
+            f"{where}: holds another crawl ({crawl_id}, made {since}); "
             "choose another redis_db, or resume that crawl in its data dir"
         )
     if info.get("pods") != str(identity.pods):
@@ -268,5 +270,5 @@ def _node_id(node: str) -> str:
     return node.partition("@")[0]
 
 
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value or "")

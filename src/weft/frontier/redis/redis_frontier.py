@@ -23,7 +23,7 @@ from weft.frontier.redis.link import LinkOptions, OwnPodLink
 from weft.frontier.redis.marks import PodMarks
 from weft.frontier.redis.parts.address_slots import AddressSlots
 from weft.frontier.redis.parts.held import HeldLeases
-from weft.frontier.redis.parts.lead import Lead
+from weft.frontier.redis.parts.lead import PodSpiller
 from weft.frontier.redis.parts.parse_queue import RedisParseQueue
 from weft.frontier.redis.parts.pod_processes import PodProcesses
 from weft.frontier.redis.parts.redis_crawls import RedisCrawls
@@ -35,12 +35,12 @@ from weft.frontier.redis.parts.redis_recovery import RedisRecovery
 from weft.frontier.redis.parts.redis_rejected import RedisRejected
 from weft.frontier.redis.parts.redis_revisits import RedisRevisits
 from weft.frontier.redis.parts.redis_sites import RedisSites
-from weft.frontier.redis.parts.shelf import Shelf
+from weft.frontier.redis.parts.shelf import SharedRecords
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.pods.mail import PodMail
 from weft.frontier.redis.pods.other_pod import OtherPod
 from weft.frontier.redis.pods.pod_routing import PodRouter
-from weft.frontier.redis.scripts import Argument
+from weft.frontier.redis.scripts import ScriptArgument
 from weft.frontier.requests import RequestLog, Retention
 from weft.records import Found, Purpose, Reason
 
@@ -76,24 +76,24 @@ class RedisFrontier:
         `RoutedRedisFrontier`."""
         self.owner = f"{slot}#{incarnation}"
         self._marks = PodMarks(folder / "marks", slot)
-        self._shelf = shelf = Shelf(folder / "robots.db")
+        self._shared_records = shelf = SharedRecords(folder / "robots.db")
         self.link = link = OwnPodLink(connection, section, self._marks, **of_link)
         retention = Retention(section.log_days, section.log_bytes)
         self._requests = requests = RequestLog(folder / "requests" / slot, link.now(), revision, retention)
         link.open()
         held = HeldLeases(link, self.owner, requests)
-        self.pod = pod = PodClient(link, refused=self._over_budget)
+        self.pod = pod = PodClient(link, refused=self._record_over_budget)
         self.status, self.permits = pod.status, pod.permits
         self.crawls = crawls = RedisCrawls(link, requests, bloom_filter)
-        self.lead = Lead(link, folder / "spill", alive)
+        self.spiller = PodSpiller(link, folder / "spill", alive)
         router = None
         if others is not None and outbox is not None:
             self.pods = router = PodRouter(pod, slot, crawls.by_name, others, outbox, wall)
         places = None
         if section.key_scope == "ip":
-            ask = router.places if router is not None else self._own_places
-            places = AddressSlots(slot, self.owner, link.pod, link.pods, ask, link.now, held.places_of)
-        self.queue = RedisQueue(link, router or pod.intake, self.lead)
+            ask = router.call_address_slots if router is not None else self._call_own_address_slots
+            places = AddressSlots(slot, self.owner, link.pod, link.pods, ask, link.now, held.slots_of)
+        self.queue = RedisQueue(link, router or pod.intake, self.spiller)
         self.notes = RedisNotes(link, shelf, router.extend_scope if router else None)
         self.sites = RedisSites(link, held, shelf, requests, places, wall, router.send_robots if router else None)
         self.mail = PodMail(link, self.sites)
@@ -102,8 +102,8 @@ class RedisFrontier:
         self.rejected = RedisRejected(link, slot, held, shelf, self.sites, wall)
         self.revisits = RedisRevisits(link, pod.intake, self.sites, self.notes, alive)
         self.durability = RedisDurability(link, slot, requests, shelf, router.outgoing.sync if router else None)
-        self.crew = PodProcesses(link, held, requests)
-        self.recovery = RedisRecovery(link, slot, pod.intake, held, self.crew, self.durability, places, alive)
+        self.processes = PodProcesses(link, held, requests)
+        self.recovery = RedisRecovery(link, slot, pod.intake, held, self.processes, self.durability, places, alive)
 
     def now(self) -> float:
         """This process's clock."""
@@ -114,19 +114,19 @@ class RedisFrontier:
         if self.link.is_usable:
             self.durability.commit()
         self._requests.close()
-        self._shelf.close()
+        self._shared_records.close()
         self._marks.close()
         if self.pods is not None:
             self.pods.outgoing.close()
 
-    def _over_budget(self, crawl: int, found: Found) -> None:
-        if found.purpose is Purpose.SITEMAP:
-            self._shelf.leave(crawl, found)
-        self._shelf.refuse(crawl, Reason.BUDGET, found.url, found.parent)
+    def _record_over_budget(self, crawl: int, found_url: Found) -> None:
+        if found_url.purpose is Purpose.SITEMAP:
+            self._shared_records.record_sitemap(crawl, found_url)
+        self._shared_records.record_refusal(crawl, Reason.BUDGET, found_url.url, found_url.parent)
 
-    def _own_places(self, pod: int, arguments: Sequence[Argument]) -> list[bytes]:
+    def _call_own_address_slots(self, pod: int, arguments: Sequence[ScriptArgument]) -> list[bytes]:
         assert pod == self.link.pod, "there are other pods"
-        return self.pod.places(arguments)
+        return self.pod.call_address_slots(arguments)
 
 
 class RoutedRedisFrontier(RedisFrontier):

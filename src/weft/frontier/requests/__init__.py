@@ -17,29 +17,52 @@ Behind each of them is its CRC-32, eight digits.
 Appended with one write(2) for each batch, so that a killed process leaves whole lines; a new file is begun at
 ROTATE_BYTES, and the closed one is packed (`packed`, `segments`, `upkeep`). A power cut may leave half a line, or zeros
 in its place: the next opening ends it with a NUL, so that it never joins the line that follows. A damaged line is
-skipped and counted (`Gaps`); as long as one may hide a recent request, every site waits a full delay
+skipped and counted (`UnreadableLines`); as long as one may hide a recent request, every site waits a full delay
 (`RecentRequests.unsure_at`).
 """
 
-from weft.frontier.requests.reading import Gaps, RecentRequests, last_requests, missing_bytes, read_events, read_site
+from weft.frontier.requests.reading import (
+    RecentRequests,
+    UnreadableLines,
+    last_requests,
+    missing_bytes,
+    read_events,
+    read_site,
+)
 from weft.frontier.requests.request_lines import (
-    CrawlSettings,
-    Event,
+    LogEvent,
     LogOpening,
-    Lost,
+    LostLines,
     RequestEnd,
     RequestStart,
     RobotsKnown,
+    SettingsInForce,
     boot_id,
     robots_digest,
     robots_evidence,
-    summed,
+    with_checksum,
 )
 from weft.frontier.requests.upkeep import Retention
 from weft.frontier.requests.writing import RequestLog
 
 __all__ = [
-    "CrawlSettings", "Event", "Gaps", "LogOpening", "Lost", "RecentRequests", "RequestEnd", "RequestLog",
-    "RequestStart", "Retention", "RobotsKnown", "boot_id", "last_requests", "missing_bytes", "read_events", "read_site",
-    "robots_digest", "robots_evidence", "summed",
+    "LogEvent",
+    "LogOpening",
+    "LostLines",
+    "RecentRequests",
+    "RequestEnd",
+    "RequestLog",
+    "RequestStart",
+    "Retention",
+    "RobotsKnown",
+    "SettingsInForce",
+    "UnreadableLines",
+    "boot_id",
+    "last_requests",
+    "missing_bytes",
+    "read_events",
+    "read_site",
+    "robots_digest",
+    "robots_evidence",
+    "with_checksum",
 ]  # fmt: skip

@@ -7,21 +7,21 @@ from array import array
 from collections.abc import Iterable
 from itertools import accumulate, pairwise
 
-_CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
+_ARRAY_CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
 
 
-def packed_ints(values: Iterable[int]) -> bytes:
+def pack_ints(values: Iterable[int]) -> bytes:
     """Packs a column; the first byte is the width of its numbers."""
     column = array("q", values)
     if not column:
         return b""
     low, high = min(column), max(column)
-    width = next(width for width in _CODES if -(1 << 8 * width - 1) <= low and high < 1 << 8 * width - 1)
-    data = _little(array(_CODES[width], column)).tobytes()
+    width = next(width for width in _ARRAY_CODES if -(1 << 8 * width - 1) <= low and high < 1 << 8 * width - 1)
+    data = _as_little_endian(array(_ARRAY_CODES[width], column)).tobytes()
     return bytes([width]) + b"".join([data[plane::width] for plane in range(width)])
 
 
-def unpacked_ints(data: bytes) -> array[int]:
+def unpack_ints(data: bytes) -> array[int]:
     """Unpacks a column."""
     if not data:
         return array("b")
@@ -29,22 +29,22 @@ def unpacked_ints(data: bytes) -> array[int]:
     planes = bytearray(count * width)
     for plane in range(width):
         planes[plane::width] = data[1 + plane * count : 1 + (plane + 1) * count]
-    column = array(_CODES[width])
+    column = array(_ARRAY_CODES[width])
     column.frombytes(planes)
-    return _little(column)
+    return _as_little_endian(column)
 
 
-def packed_steps(values: array[int]) -> bytes:
+def pack_steps(values: array[int]) -> bytes:
     """Packs a column that grows slowly: the difference of each number from the one before."""
-    return packed_ints(second - first for first, second in pairwise([0, *values]))
+    return pack_ints(second - first for first, second in pairwise([0, *values]))
 
 
-def unpacked_steps(data: bytes) -> list[int]:
+def unpack_steps(data: bytes) -> list[int]:
     """Unpacks a column of differences."""
-    return list(accumulate(unpacked_ints(data)))
+    return list(accumulate(unpack_ints(data)))
 
 
-def _little(column: array[int]) -> array[int]:
+def _as_little_endian(column: array[int]) -> array[int]:
     if sys.byteorder == "big":
         column.byteswap()
     return column

@@ -24,8 +24,15 @@ from zlib import crc32
 from msgspec import Struct, msgpack
 from xxhash import xxh3_64_intdigest
 
-from weft.frontier.requests.columns import packed_ints, packed_steps
-from weft.frontier.requests.request_lines import SUM_BYTES, Boot, CrawlSettings, RobotsKnown, parsed, unsummed
+from weft.frontier.requests.columns import pack_ints, pack_steps
+from weft.frontier.requests.request_lines import (
+    CHECKSUM_BYTES,
+    BootLine,
+    RobotsKnown,
+    SettingsInForce,
+    parse_log_line,
+    without_checksum,
+)
 from weft.urls import domain_of, host_of
 
 if sys.version_info >= (3, 14):
@@ -33,21 +40,21 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-__all__ = ["BUCKETS", "Packer", "PartIndex", "bucket_of", "share_of", "zstd"]
+__all__ = ["BUCKETS", "LogPacker", "PartIndex", "block_of_key", "share_of_key", "zstd"]
 BUCKETS = 16
 START, ROBOTS_START, END, ROBOTS, CRAWL, BOOT = b"SsERCB"
-_LEVEL = 9
-_SPLIT = b"\t"
-_MOST = 1 << 61  # of a number in a column: sums and differences of two fit into eight bytes
+_COMPRESSION_LEVEL = 9
+_FIELD_SEPARATOR = b"\t"
+_MOST_NUMBER = 1 << 61  # of a number in a column: sums and differences of two fit into eight bytes
 
-Frame = tuple[int, int, int]  # offset, length, CRC-32
+FramePosition = tuple[int, int, int]  # offset, length, CRC-32
 
 
 class BlockIndex(Struct, frozen=True, array_like=True):
     """The position of a block, and its contents."""
 
-    head: Frame
-    body: Frame
+    head: FramePosition
+    body: FramePosition
     requests: int
     far: int  # ends of requests of earlier parts
 
@@ -61,11 +68,11 @@ class PartIndex(Struct, frozen=True, array_like=True):
     first_wall: float | None  # of requests and openings
     last_wall: float | None
     longest_delay_s: float
-    boots: list[Boot]
+    boots: list[BootLine]
     blocks: list[BlockIndex]
-    texts: Frame
-    robots: Frame
-    open: Frame
+    texts: FramePosition
+    robots: FramePosition
+    open: FramePosition
     last_at: float | None = None  # the latest time of any line; an earlier Weft version did not record it
 
     @property
@@ -77,11 +84,11 @@ class PartIndex(Struct, frozen=True, array_like=True):
 class BlockHeader(Struct, array_like=True):
     """The header of a block: the pairs of a key and an origin of its requests."""
 
-    keys: bytes  # as `short_key` writes them
+    keys: bytes  # as `shorten_key` writes them
     origins: bytes
 
 
-class Texts(Struct, array_like=True):
+class RepeatedTexts(Struct, array_like=True):
     """Texts that repeat in all blocks."""
 
     forms: bytes  # delay, slots and crawl of requests; of those that hands make also the hand and how long it may take
@@ -116,41 +123,41 @@ class RobotsColumns(Struct, array_like=True):
     ats: bytes
 
 
-class Opened(Struct, array_like=True):
+class OpenRequests(Struct, array_like=True):
     """The requests without an end at the end of a part, and their blocks."""
 
     items: bytes
     buckets: bytes
 
 
-def bucket_of(key: bytes) -> int:
+def block_of_key(key: bytes) -> int:
     """The block of a politeness key."""
     return xxh3_64_intdigest(key) % BUCKETS
 
 
-def share_of(key: bytes, shares: int) -> int:
+def share_of_key(key: bytes, shares: int) -> int:
     """Divides a block's keys further."""
     return xxh3_64_intdigest(key) // BUCKETS % shares
 
 
 @lru_cache(maxsize=10_000)
-def _usual_buckets(origin: str) -> tuple[int, ...]:
+def _usual_blocks(origin: str) -> tuple[int, ...]:
     """The blocks of an origin's requests, if sites are not divided by their addresses."""
     try:
         keys = host_of(origin + "/"), domain_of(origin + "/")
     except ValueError:
         return ()
-    return tuple({bucket_of(key.encode()) for key in keys})
+    return tuple({block_of_key(key.encode()) for key in keys})
 
 
-def short_key(key: bytes, origin: bytes) -> bytes:
+def shorten_key(key: bytes, origin: bytes) -> bytes:
     """A key as a block header stores it: most are the end of their origin's host, and need no bytes then."""
     host = _host_text(origin, b"://", b":")
     return b"\x01%d" % (len(host) - len(key)) if key and host.endswith(key) and host.isascii() else key
 
 
-def long_key(key: str, origin: str) -> str:
-    """The key that `short_key` has shortened."""
+def restore_key(key: str, origin: str) -> str:
+    """The key that `shorten_key` has shortened."""
     return _host_text(origin, "://", ":")[int(key[1:]) :] if key[:1] == "\x01" else key
 
 
@@ -159,12 +166,12 @@ def _host_text(origin: AnyStr, scheme_end: AnyStr, port_begin: AnyStr) -> AnyStr
     return origin.partition(scheme_end)[2].partition(port_begin)[0]
 
 
-def _micros(text: bytes) -> int:
+def _parse_microseconds(text: bytes) -> int:
     whole, point, rest = text.partition(b".")
     return int(whole + rest) if point and len(rest) == 6 else round(float(text) * 1e6)
 
 
-class _Block:
+class _BlockBuilder:
     """A block that is being filled."""
 
     __slots__ = (
@@ -196,84 +203,91 @@ class _Block:
         self.robots_seen: dict[bytes, int] = {}  # by origin: how many of its lines R are in this block
         self.crawls_seen: dict[int, int] = {}
 
-    def note(self, kind: int, number: int) -> None:
+    def add_line_kind(self, kind: int, number: int) -> None:
         self.kinds.append(kind)
         self.notes.append(number)
 
-    def head(self) -> BlockHeader:
+    def packed_header(self) -> BlockHeader:
         keys, origins = zip(*self.pair_texts, strict=True) if self.pair_texts else ((), ())
-        return BlockHeader(b"\n".join(map(short_key, keys, origins)), b"\n".join(origins))
+        return BlockHeader(b"\n".join(map(shorten_key, keys, origins)), b"\n".join(origins))
 
-    def body(self) -> BlockColumns:
+    def packed_columns(self) -> BlockColumns:
         return BlockColumns(
-            bytes(self.kinds), packed_steps(self.items), packed_steps(self.robots_items), packed_steps(self.ats),
-            packed_steps(self.leads), packed_ints(self.pairs), packed_ints(self.forms), bytes(self.paths),
-            packed_ints(self.back), packed_ints(self.took), packed_steps(self.far), packed_ints(self.statuses),
-            packed_ints(self.notes),
+            bytes(self.kinds), pack_steps(self.items), pack_steps(self.robots_items), pack_steps(self.ats),
+            pack_steps(self.leads), pack_ints(self.pairs), pack_ints(self.forms), bytes(self.paths),
+            pack_ints(self.back), pack_ints(self.took), pack_steps(self.far), pack_ints(self.statuses),
+            pack_ints(self.notes),
         )  # fmt: skip
 
 
-class Packer:
+class LogPacker:
     """Packs the lines of one part; `carried`: the blocks of requests that are open from earlier parts."""
 
     def __init__(self, carried: Mapping[int, int]) -> None:
-        self._blocks = [_Block() for _ in range(BUCKETS)]
+        self._blocks = [_BlockBuilder() for _ in range(BUCKETS)]
         # For each open request its block, its number among the block's starts (-1: in an earlier part) and its time.
-        self._open: dict[bytes, tuple[int, int, int]] = {b"%d" % item: (at, -1, 0) for item, at in carried.items()}
+        self._open_requests: dict[bytes, tuple[int, int, int]] = {
+            b"%d" % item: (at, -1, 0) for item, at in carried.items()
+        }
         self._pairs: dict[tuple[bytes, bytes], tuple[int, int]] = {}
         self._forms: dict[tuple[bytes, ...], tuple[int, int]] = {}  # with the crawl
         self._statuses: dict[bytes, int] = {}
         self._robots: list[RobotsKnown] = []
-        self._robots_of: dict[bytes, list[int]] = {}  # by origin, without its trust
-        self._with_origin: dict[bytes, list[int]] = {}  # blocks
+        self._robots_by_origin: dict[bytes, list[int]] = {}  # by origin, without its trust
+        self._blocks_of_origin: dict[bytes, list[int]] = {}  # blocks
         self._settings: list[bytes] = []
-        self._current = 0  # the first of them after the last opening
-        self._settings_of: dict[int, list[int]] = {}
-        self._boots: list[Boot] = []
+        self._first_current = 0  # the first of them after the last opening
+        self._settings_by_crawl: dict[int, list[int]] = {}
+        self._boots: list[BootLine] = []
         self._lines = self.unreadable = self.raw_bytes = 0
         self._first_at: float | None = None
         self._last_at = 0
         self._first_wall, self._last_wall, self._longest_delay_s = sys.maxsize, -sys.maxsize, 0.0
 
-    def add(self, data: bytes) -> None:
+    def add_lines(self, data: bytes) -> None:
         """Adds whole lines, except for the last line of a truncated log."""
         self.raw_bytes += len(data)
         lines = data.split(b"\n")
         if lines[-1] == b"":
             lines.pop()
-        for text in _texts(lines):
+        for text in _without_checksums(lines):
             self._lines += 1
-            if text is None or not self._accept(text):
+            if text is None or not self._pack_line(text):
                 self.unreadable += 1
 
-    def _accept(self, text: bytes) -> bool:
+    def _pack_line(self, text: bytes) -> bool:
         try:
             if text[:2] == b"S\t":
-                self._start(text)
+                self._pack_start(text)
             elif text[:2] == b"E\t":
-                self._end(text)
+                self._pack_end(text)
             else:
-                return self._note(text)
+                return self._pack_note(text)
         except (ValueError, OverflowError):  # no Weft version has written such a line
             return False
         return True
 
-    def _start(self, text: bytes) -> None:
-        _, item, at_text, wall_text, key, delay, places, url, *rest = text.split(_SPLIT)
+    def _pack_start(self, text: bytes) -> None:
+        _, item, at_text, wall_text, key, delay, places, url, *rest = text.split(_FIELD_SEPARATOR)
         crawl = rest[0] if rest else b"0"
         by_hand = rest[1:]
-        at, wall, path_at, number = _micros(at_text), _micros(wall_text), url.index(b"/", 8), int(item)
-        if at > _MOST or wall > _MOST or not -_MOST < number < _MOST:
+        at, wall, path_at, number = (
+            _parse_microseconds(at_text),
+            _parse_microseconds(wall_text),
+            url.index(b"/", 8),
+            int(item),
+        )
+        if at > _MOST_NUMBER or wall > _MOST_NUMBER or not -_MOST_NUMBER < number < _MOST_NUMBER:
             raise ValueError("out of range")
         form_key = (delay, places, crawl, *by_hand)
-        form, owner = self._forms.get(form_key) or self._new_form(form_key)
+        form, owner = self._forms.get(form_key) or self._number_form(form_key)
         pair = key, url[:path_at]
-        bucket, pair_number = self._pairs.get(pair) or self._new_pair(pair)
+        bucket, pair_number = self._pairs.get(pair) or self._number_pair(pair)
         block, is_page = self._blocks[bucket], item[:1] != b"-"
         (block.items if is_page else block.robots_items).append(number)
-        if self._robots_of or self._settings_of:
-            self._notes_before(block, pair[1], owner)
-        self._open[item] = bucket, len(block.ats), at
+        if self._robots_by_origin or self._settings_by_crawl:
+            self._add_judged_by(block, pair[1], owner)
+        self._open_requests[item] = bucket, len(block.ats), at
         block.kinds.append(START if is_page else ROBOTS_START)
         block.ats.append(at)
         block.leads.append(wall - at)
@@ -289,7 +303,7 @@ class Packer:
         if wall > self._last_wall:
             self._last_wall = wall
 
-    def _new_form(self, form: tuple[bytes, ...]) -> tuple[int, int]:
+    def _number_form(self, form: tuple[bytes, ...]) -> tuple[int, int]:
         delay, places, crawl, *by_hand = form
         delay_s, number = float(delay), int(crawl)
         int(places)
@@ -301,43 +315,43 @@ class Packer:
         made = self._forms[form] = len(self._forms), number
         return made
 
-    def _new_pair(self, pair: tuple[bytes, bytes]) -> tuple[int, int]:
+    def _number_pair(self, pair: tuple[bytes, bytes]) -> tuple[int, int]:
         key, origin = pair
         if key[:1] == b"\x01":
             raise ValueError("no politeness key")
         if not (key.isascii() and origin.isascii()):
             (key + origin).decode()
-        bucket = bucket_of(key)
+        bucket = block_of_key(key)
         texts = self._blocks[bucket].pair_texts
         made = self._pairs[pair] = bucket, len(texts)
         texts.append(pair)
-        blocks = self._with_origin.setdefault(origin, [])
+        blocks = self._blocks_of_origin.setdefault(origin, [])
         if bucket not in blocks:
             blocks.append(bucket)
         return made
 
-    def _notes_before(self, block: _Block, origin: bytes, crawl: int) -> None:
+    def _add_judged_by(self, block: _BlockBuilder, origin: bytes, crawl: int) -> None:
         """Adds the records that this request is judged by, if its block does not have them."""
-        notes = self._robots_of.get(origin)
+        notes = self._robots_by_origin.get(origin)
         if notes is not None and block.robots_seen.get(origin, 0) < len(notes):
             for number in notes[block.robots_seen.get(origin, 0) :]:
-                block.note(ROBOTS, number)
+                block.add_line_kind(ROBOTS, number)
             block.robots_seen[origin] = len(notes)
-        notes = self._settings_of.get(crawl)
+        notes = self._settings_by_crawl.get(crawl)
         if notes is not None and block.crawls_seen.get(crawl, 0) < len(notes):
             for number in notes[block.crawls_seen.get(crawl, 0) :]:
-                block.note(CRAWL, number)
+                block.add_line_kind(CRAWL, number)
             block.crawls_seen[crawl] = len(notes)
 
-    def _end(self, text: bytes) -> None:
-        _, item, at_text, status = text.split(_SPLIT)
-        at, named = _micros(at_text), int(item)
-        if at > _MOST or not -_MOST < named < _MOST:
+    def _pack_end(self, text: bytes) -> None:
+        _, item, at_text, status = text.split(_FIELD_SEPARATOR)
+        at, named = _parse_microseconds(at_text), int(item)
+        if at > _MOST_NUMBER or not -_MOST_NUMBER < named < _MOST_NUMBER:
             raise ValueError("out of range")
         if status not in self._statuses:
             status.decode()
         code = self._statuses.setdefault(status, len(self._statuses))
-        started = self._open.pop(item, None)
+        started = self._open_requests.pop(item, None)
         # The start may be in the log of another slot, whose lease has expired here: its block is unknown.
         blocks = self._blocks if started is None else (self._blocks[started[0]],)
         _, number, began = started or (0, -1, 0)
@@ -353,75 +367,77 @@ class Packer:
         if self._first_at is None:
             self._first_at = at / 1e6
 
-    def _note(self, text: bytes) -> bool:
-        line = parsed(text)
+    def _pack_note(self, text: bytes) -> bool:
+        line = parse_log_line(text)
         if line is None:
             return False
-        if isinstance(line, Boot):
-            self._opening(line)
+        if isinstance(line, BootLine):
+            self._pack_opening(line)
         elif isinstance(line, RobotsKnown):
-            self._robots_line(line)
-        elif isinstance(line, CrawlSettings):
-            self._settings_line(line, text)
+            self._pack_robots_line(line)
+        elif isinstance(line, SettingsInForce):
+            self._pack_settings_line(line, text)
         if self._first_at is None:
             self._first_at = line.at
         self._last_at = max(self._last_at, round(line.at * 1e6))
         return True
 
-    def _opening(self, boot: Boot) -> None:
+    def _pack_opening(self, boot: BootLine) -> None:
         wall = round(boot.wall * 1e6)
         self._first_wall, self._last_wall = min(wall, self._first_wall), max(wall, self._last_wall)
-        self._open.clear()
-        self._current = len(self._settings)
+        self._open_requests.clear()
+        self._first_current = len(self._settings)
         for block in self._blocks:
-            block.note(BOOT, len(self._boots))
+            block.add_line_kind(BOOT, len(self._boots))
         self._boots.append(boot)
 
-    def _robots_line(self, line: RobotsKnown) -> None:
+    def _pack_robots_line(self, line: RobotsKnown) -> None:
         origin = line.origin.rpartition(" ")[2].encode()
-        numbers = self._robots_of.setdefault(origin, [])
+        numbers = self._robots_by_origin.setdefault(origin, [])
         numbers.append(len(self._robots))
         # Another process of the pod may have asked the origin: its requests are in the same block of its own log.
-        for bucket in {*self._with_origin.get(origin, ()), *_usual_buckets(origin.decode())}:
+        for bucket in {*self._blocks_of_origin.get(origin, ()), *_usual_blocks(origin.decode())}:
             block = self._blocks[bucket]
             for number in numbers[block.robots_seen.get(origin, 0) :]:
-                block.note(ROBOTS, number)
+                block.add_line_kind(ROBOTS, number)
             block.robots_seen[origin] = len(numbers)
         self._robots.append(line)
 
-    def _settings_line(self, line: CrawlSettings, text: bytes) -> None:
-        numbers = self._settings_of.setdefault(line.crawl, [])
+    def _pack_settings_line(self, line: SettingsInForce, text: bytes) -> None:
+        numbers = self._settings_by_crawl.setdefault(line.crawl, [])
         numbers.append(len(self._settings))
         if line.revision > 1:  # an edit that another process has read applies to all of a pod
             for block in self._blocks:
                 for number in numbers[block.crawls_seen.get(line.crawl, 0) :]:
-                    block.note(CRAWL, number)
+                    block.add_line_kind(CRAWL, number)
                 block.crawls_seen[line.crawl] = len(numbers)
         self._settings.append(text)
 
-    def open(self) -> dict[int, int]:
+    def open_requests(self) -> dict[int, int]:
         """The blocks of the requests that have not ended."""
-        return {int(item): bucket for item, (bucket, _, _) in self._open.items()}
+        return {int(item): bucket for item, (bucket, _, _) in self._open_requests.items()}
 
     def frames(self, offset: int) -> Iterator[bytes | PartIndex]:
         """The part's frames from an offset on, then its index."""
-        places: list[Frame] = []
+        places: list[FramePosition] = []
 
-        def frame(value: object) -> bytes:
+        def make_frame(value: object) -> bytes:
             nonlocal offset
-            data = zstd.compress(msgpack.encode(value), level=_LEVEL)
+            data = zstd.compress(msgpack.encode(value), level=_COMPRESSION_LEVEL)
             places.append((offset, len(data), crc32(data)))
             offset += len(data)
             return data
 
         for block in self._blocks:
-            yield frame(block.head())
-            yield frame(block.body())
-        forms = b"\n".join(map(_SPLIT.join, self._forms))
-        yield frame(Texts(forms, b"\n".join(self._statuses), b"\n".join(self._settings), self._current))
-        yield frame(self._robots_columns())
-        opened = self.open()
-        yield frame(Opened(packed_steps(array("q", opened)), packed_ints(opened.values())))
+            yield make_frame(block.packed_header())
+            yield make_frame(block.packed_columns())
+        forms = b"\n".join(map(_FIELD_SEPARATOR.join, self._forms))
+        yield make_frame(
+            RepeatedTexts(forms, b"\n".join(self._statuses), b"\n".join(self._settings), self._first_current)
+        )
+        yield make_frame(self._robots_columns())
+        opened = self.open_requests()
+        yield make_frame(OpenRequests(pack_steps(array("q", opened)), pack_ints(opened.values())))
         blocks = [
             BlockIndex(places[2 * at], places[2 * at + 1], len(block.ats), len(block.far))
             for at, block in enumerate(self._blocks)
@@ -440,14 +456,14 @@ class Packer:
         return RobotsColumns(
             "\n".join([line.origin for line in self._robots]).encode(),
             "\n".join([line.digest for line in self._robots]).encode(),
-            packed_steps(array("q", [round(line.at * 1e6) for line in self._robots])),
+            pack_steps(array("q", [round(line.at * 1e6) for line in self._robots])),
         )
 
 
-def _texts(lines: list[bytes]) -> list[bytes] | Iterator[bytes | None]:
+def _without_checksums(lines: list[bytes]) -> list[bytes] | Iterator[bytes | None]:
     """The lines without their checksums; None for a line that differs from what was written."""
-    texts = [line[: 1 - SUM_BYTES] for line in lines]
-    sums = b"".join([line[1 - SUM_BYTES :] for line in lines])
+    texts = [line[: 1 - CHECKSUM_BYTES] for line in lines]
+    sums = b"".join([line[1 - CHECKSUM_BYTES :] for line in lines])
     if sums == b"".join([b"\t%08x" % crc32(text) for text in texts]):
         return texts
-    return (unsummed(line + b"\n") for line in lines)
+    return (without_checksum(line + b"\n") for line in lines)

@@ -23,35 +23,35 @@ import msgspec
 from msgspec import Struct
 
 from weft.frontier.requests import log_packing
-from weft.frontier.requests.columns import unpacked_ints, unpacked_steps
-from weft.frontier.requests.log_packing import BUCKETS, Frame, PartIndex, zstd
+from weft.frontier.requests.columns import unpack_ints, unpack_steps
+from weft.frontier.requests.log_packing import BUCKETS, FramePosition, PartIndex, zstd
 from weft.frontier.requests.request_lines import (
-    Boot,
-    CrawlSettings,
-    Line,
+    BootLine,
+    LogLine,
     RequestEnd,
     RequestStart,
     RobotsKnown,
-    parsed,
+    SettingsInForce,
+    parse_log_line,
 )
 
-MAGIC = b"weft\x00rq2"
-_EARLIER = b"weft\x00rq1"  # keys as they are, which `long_key` reads too
+PACKED_MAGIC = b"weft\x00rq2"
+_EARLIER_MAGIC = b"weft\x00rq1"  # keys as they are, which `restore_key` reads too
 PART_BYTES = 24 * 1024 * 1024  # a file has one: it is closed at 16 MiB, with the lines that were flushed then
-_ENDS = struct.Struct("<II")
-_EDGE = len(MAGIC) + _ENDS.size
-_MOST_INDEX = 1 << 28
-_MOST_FRAME = 1 << 31
+_INDEX_ENDS = struct.Struct("<II")
+_EDGE_BYTES = len(PACKED_MAGIC) + _INDEX_ENDS.size
+_MOST_INDEX_BYTES = 1 << 28
+_MOST_FRAME_BYTES = 1 << 31
 _CHUNK_BYTES = 1 << 16
-_STARTS = (log_packing.START, log_packing.ROBOTS_START)
+_START_LETTERS = (log_packing.START, log_packing.ROBOTS_START)
 _NOTES = (log_packing.ROBOTS, log_packing.CRAWL, log_packing.BOOT)
-Takes = Callable[[str, str], bool]  # whether requests of a pair of key and origin are read
-Span = tuple[float, float]  # from a time of the wall clock to another
-EVER: Span = (-inf, inf)
-_Read = TypeVar("_Read")
+PairFilter = Callable[[str, str], bool]  # whether requests of a pair of key and origin are read
+WallRange = tuple[float, float]  # from a time of the wall clock to another
+ALL_TIME: WallRange = (-inf, inf)
+_FrameContent = TypeVar("_FrameContent")
 
 
-class Unjudged(Exception):
+class UnreadableLog(Exception):
     """A frame, or a whole segment, differs from what was written."""
 
     def __init__(self, path: Path, detail: str) -> None:
@@ -59,20 +59,20 @@ class Unjudged(Exception):
         self.path = path
 
 
-class _Index(Struct, frozen=True, array_like=True):
+class _SegmentIndex(Struct, frozen=True, array_like=True):
     raw_bytes: int
     parts: list[PartIndex]
 
 
 def write_packed(out: Path, raw_bytes: int, parts: list[tuple[list[bytes], PartIndex]]) -> None:
     """Writes a new file; the caller moves it to its final name."""
-    index = msgspec.msgpack.encode(_Index(raw_bytes, [index for _, index in parts]))
-    ends = _ENDS.pack(len(index), crc32(index))
+    index = msgspec.msgpack.encode(_SegmentIndex(raw_bytes, [index for _, index in parts]))
+    ends = _INDEX_ENDS.pack(len(index), crc32(index))
     with out.open("xb") as file:
-        file.write(MAGIC + ends + index)
+        file.write(PACKED_MAGIC + ends + index)
         for frames, _ in parts:
             file.writelines(frames)
-        file.write(index + ends + MAGIC)
+        file.write(index + ends + PACKED_MAGIC)
 
 
 class _FarFinish(RequestEnd, frozen=True, gc=False):
@@ -86,50 +86,50 @@ class LogPart:
         self.segment = segment
         self.index = index
 
-    def open(self) -> dict[int, int]:
+    def open_requests(self) -> dict[int, int]:
         """The blocks of the requests that have no end yet."""
-        opened = self._frame(self.index.open, log_packing.Opened)
-        return dict(zip(unpacked_steps(opened.items), unpacked_ints(opened.buckets), strict=True))
+        opened = self._read_frame(self.index.open, log_packing.OpenRequests)
+        return dict(zip(unpack_steps(opened.items), unpack_ints(opened.buckets), strict=True))
 
     def starts_of(self, bucket: int, items: set[int], slot: str = "") -> list[RequestStart]:
         """The starts of some items in a block."""
-        body = self._frame(self.index.blocks[bucket].body, log_packing.BlockColumns)
-        chosen = bytes(item in items for item in _items(body))
+        body = self._read_frame(self.index.blocks[bucket].body, log_packing.BlockColumns)
+        chosen = bytes(item in items for item in _items_of_starts(body))
         if not any(chosen):
             return []
-        lines = self._decoded(body, self.pairs(bucket), chosen, slot, only_requests=True)
+        lines = self._decode_lines(body, self.key_origin_pairs(bucket), chosen, slot, only_requests=True)
         return [line for line in lines if isinstance(line, RequestStart)]
 
-    def frames(self) -> list[Frame]:
+    def frame_positions(self) -> list[FramePosition]:
         """The positions of all frames."""
         blocks = [frame for block in self.index.blocks for frame in (block.head, block.body)]
         return [*blocks, self.index.texts, self.index.robots, self.index.open]
 
-    def pairs(self, bucket: int) -> list[tuple[str, str]]:
+    def key_origin_pairs(self, bucket: int) -> list[tuple[str, str]]:
         """The politeness keys and origins of a block's requests."""
-        head = self._frame(self.index.blocks[bucket].head, log_packing.BlockHeader)
+        head = self._read_frame(self.index.blocks[bucket].head, log_packing.BlockHeader)
         if not head.keys:
             return []
         rows = zip(_lines(head.keys), _lines(head.origins), strict=True)
-        return [(log_packing.long_key(key, origin), origin) for key, origin in rows]
+        return [(log_packing.restore_key(key, origin), origin) for key, origin in rows]
 
-    def settings(self, slot: str) -> list[CrawlSettings]:
+    def settings(self, slot: str) -> list[SettingsInForce]:
         """The settings that crawls' requests follow at the end of this part, as far as its process recorded
         them here.
         """
-        texts = self._texts()
-        return self._settings(texts, slot)[texts.current :]
+        texts = self._read_texts()
+        return self._decode_settings(texts, slot)[texts.current :]
 
-    def mentions(self, bucket: int, texts: Collection[bytes]) -> bool:
+    def mentions_any(self, bucket: int, texts: Collection[bytes]) -> bool:
         """Whether one of some texts occurs in the keys or origins of a block, which costs far less than `pairs`."""
-        head = self._frame(self.index.blocks[bucket].head, log_packing.BlockHeader)
+        head = self._read_frame(self.index.blocks[bucket].head, log_packing.BlockHeader)
         return any(text in head.origins or text in head.keys for text in texts)
 
     def robots(self, slot: str, origins: Collection[bytes]) -> list[RobotsKnown]:
         """The robots.txt files of some origins that came into force in this part. A part may have a hundred thousand:
         those of others are passed over without an object for each.
         """
-        columns = self._frame(self.index.robots, log_packing.RobotsColumns)
+        columns = self._read_frame(self.index.robots, log_packing.RobotsColumns)
         if not columns.origins:
             return []
         has_trust = b" " in columns.origins
@@ -144,9 +144,9 @@ class LogPart:
     def _robots_of(self, body: log_packing.BlockColumns, slot: str) -> dict[int, RobotsKnown]:
         """The robots.txt files that a block's notes name, by their numbers."""
         kinds = (kind for kind in body.kinds if kind in _NOTES)
-        notes = zip(kinds, unpacked_ints(body.notes), strict=True)
+        notes = zip(kinds, unpack_ints(body.notes), strict=True)
         named = {number for kind, number in notes if kind == log_packing.ROBOTS}
-        columns = self._frame(self.index.robots, log_packing.RobotsColumns)
+        columns = self._read_frame(self.index.robots, log_packing.RobotsColumns)
         texts = chain.from_iterable(_chunks(columns.origins))
         wanted = [(number, text) for number, text in enumerate(texts) if number in named]
         numbers = (number for number, _ in wanted)
@@ -156,31 +156,31 @@ class LogPart:
         self,
         bucket: int,
         slot: str,
-        takes: Takes | None = None,
-        span: Span = EVER,
+        takes: PairFilter | None = None,
+        span: WallRange = ALL_TIME,
         *,
         texts: Collection[bytes] | None = None,
         only_requests: bool = False,
-    ) -> Iterator[Line]:
+    ) -> Iterator[LogLine]:
         """A block's lines in the order of the log: of the accepted pairs, or all, and of requests that began or ended
         within a range of the wall clock. `texts`: a block whose keys and origins mention none of them has no accepted
         pair. `only_requests`: without the records they are judged by.
         """
         block = self.index.blocks[bucket]
         has_notes = bool(self.index.boots or block.far)
-        if not has_notes and texts is not None and not self.mentions(bucket, texts):
+        if not has_notes and texts is not None and not self.mentions_any(bucket, texts):
             return iter(())
-        pairs = self.pairs(bucket)
+        pairs = self.key_origin_pairs(bucket)
         mask = [takes(*pair) for pair in pairs] if takes is not None else []
         if takes is not None and not any(mask) and not has_notes:
             return iter(())
-        body = self._frame(block.body, log_packing.BlockColumns)
-        chosen = _chosen(body, mask, span) if mask or span != EVER else b""
+        body = self._read_frame(block.body, log_packing.BlockColumns)
+        chosen = _select_starts(body, mask, span) if mask or span != ALL_TIME else b""
         if chosen and not any(chosen) and not has_notes:
             return iter(())
-        return self._decoded(body, pairs, chosen, slot, only_requests=only_requests)
+        return self._decode_lines(body, pairs, chosen, slot, only_requests=only_requests)
 
-    def requests(self, slot: str) -> Iterator[Line]:
+    def requests(self, slot: str) -> Iterator[LogLine]:
         """All requests and openings: between two openings block after block, so each site's are in their order. This
         costs half as much as sorting all of them by time.
         """
@@ -188,18 +188,18 @@ class LogPart:
         for boot in (*self.index.boots, None):
             for stream in streams:
                 for line in stream:
-                    if isinstance(line, Boot):
+                    if isinstance(line, BootLine):
                         break
                     yield line
             if boot is not None:
                 yield boot
 
-    def in_order(self, slot: str) -> Iterator[Line]:
+    def lines_in_order(self, slot: str) -> Iterator[LogLine]:
         """All lines: between two openings those of different blocks by their times."""
         streams = [self.events(bucket, slot) for bucket in range(BUCKETS)]
         for number in range(len(self.index.boots) + 1):
             far = set[tuple[int, float, str]]()  # an end whose start is unknown is in all blocks
-            for _, line in merge(*(_timed(stream) for stream in streams), key=lambda timed: timed[0]):
+            for _, line in merge(*(_with_growing_times(stream) for stream in streams), key=lambda timed: timed[0]):
                 if not isinstance(line, _FarFinish):
                     yield line
                 elif (end := (line.item, line.at, line.status)) not in far:
@@ -207,7 +207,7 @@ class LogPart:
                     yield RequestEnd(*end)
             yield from islice(self.index.boots, number, number + 1)
 
-    def _decoded(
+    def _decode_lines(
         self,
         body: log_packing.BlockColumns,
         pairs: list[tuple[str, str]],
@@ -215,19 +215,19 @@ class LogPart:
         slot: str,
         *,
         only_requests: bool,
-    ) -> Iterator[Line]:
-        texts = self._texts()
-        forms = self._forms(texts)
+    ) -> Iterator[LogLine]:
+        texts = self._read_texts()
+        forms = self._decode_forms(texts)
         statuses = texts.statuses.decode().split("\n")
-        items, ats = array("q", _items(body)), array("q", _steps(body.ats))
+        items, ats = array("q", _items_of_starts(body)), array("q", _steps(body.ats))
         starts = zip(
-            items, ats, _steps(body.leads), unpacked_ints(body.pairs), unpacked_ints(body.forms), _lines(body.paths),
+            items, ats, _steps(body.leads), unpack_ints(body.pairs), unpack_ints(body.forms), _lines(body.paths),
             strict=False,
         )  # fmt: skip
-        ends = zip(unpacked_ints(body.back), unpacked_ints(body.took), unpacked_ints(body.statuses), strict=True)
-        far, notes = _steps(body.far), iter(unpacked_ints(body.notes))
+        ends = zip(unpack_ints(body.back), unpack_ints(body.took), unpack_ints(body.statuses), strict=True)
+        far, notes = _steps(body.far), iter(unpack_ints(body.notes))
         robots: dict[int, RobotsKnown] | None = None
-        settings: list[CrawlSettings] | None = None
+        settings: list[SettingsInForce] | None = None
         count = 0
         for kind in body.kinds:
             if kind == log_packing.END:
@@ -237,7 +237,7 @@ class LogPart:
                 elif not chosen or chosen[count - back]:
                     number = count - back
                     yield RequestEnd(items[number], (ats[number] + took) / 1e6, statuses[status])
-            elif kind in _STARTS:
+            elif kind in _START_LETTERS:
                 item, at, lead, pair, form, path = next(starts)
                 count += 1
                 if not chosen or chosen[count - 1]:
@@ -250,79 +250,83 @@ class LogPart:
                 robots = self._robots_of(body, slot) if robots is None else robots
                 yield robots[next(notes)]
             elif kind == log_packing.CRAWL:
-                settings = self._settings(texts, slot) if settings is None else settings
+                settings = self._decode_settings(texts, slot) if settings is None else settings
                 yield settings[next(notes)]
             else:
                 yield self.index.boots[next(notes)]
 
-    def _forms(self, texts: log_packing.Texts) -> list[tuple[float, int, int, str, float]]:
+    def _decode_forms(self, texts: log_packing.RepeatedTexts) -> list[tuple[float, int, int, str, float]]:
         """What many requests have in common: delay, slots, crawl, hand, and how long that may take."""
         forms = list[tuple[float, int, int, str, float]]()
-        for delay, places, crawl, *by_hand in _rows(texts.forms):
+        for delay, places, crawl, *by_hand in _split_rows(texts.forms):
             hand, lasts = by_hand or ("", "0")
             forms.append((float(delay), int(places), int(crawl), hand, float(lasts)))
         return forms
 
-    def _settings(self, texts: log_packing.Texts, slot: str) -> list[CrawlSettings]:
-        lines = (parsed(text, slot) for text in texts.settings.split(b"\n") if text)
-        return [line for line in lines if isinstance(line, CrawlSettings)]
+    def _decode_settings(self, texts: log_packing.RepeatedTexts, slot: str) -> list[SettingsInForce]:
+        lines = (parse_log_line(text, slot) for text in texts.settings.split(b"\n") if text)
+        return [line for line in lines if isinstance(line, SettingsInForce)]
 
-    def _texts(self) -> log_packing.Texts:
-        return self._frame(self.index.texts, log_packing.Texts)
+    def _read_texts(self) -> log_packing.RepeatedTexts:
+        return self._read_frame(self.index.texts, log_packing.RepeatedTexts)
 
-    def _frame(self, frame: Frame, kind: type[_Read]) -> _Read:
-        data = self.segment.read(frame)
+    def _read_frame(self, frame: FramePosition, kind: type[_FrameContent]) -> _FrameContent:
+        data = self.segment.read_frame(frame)
         try:
             return msgspec.msgpack.decode(zstd.decompress(data), type=kind)
         except (msgspec.MsgspecError, zstd.ZstdError) as error:
-            raise Unjudged(self.segment.path, f"a frame cannot be read: {error}") from None
+            raise UnreadableLog(self.segment.path, f"a frame cannot be read: {error}") from None
 
 
 class PackedSegment:
-    """A file of packed parts; Unjudged if neither copy of its index can be read."""
+    """A file of packed parts; UnreadableLog if neither copy of its index can be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        index, self._first = _index(path)
+        index, self._first = _read_index(path)
         self.raw_bytes = index.raw_bytes
         self.parts = [LogPart(self, part) for part in index.parts]
 
-    def read(self, frame: Frame) -> bytes:
+    def read_frame(self, frame: FramePosition) -> bytes:
         """The compressed bytes of a frame."""
         offset, length, sum_ = frame
         with self.path.open("rb") as file:
             file.seek(self._first + offset)
             data = file.read(length)
         if crc32(data) != sum_:
-            raise Unjudged(self.path, f"{length:,} bytes from {self._first + offset:,} on are damaged")
+            raise UnreadableLog(self.path, f"{length:,} bytes from {self._first + offset:,} on are damaged")
         return data
 
 
-def _index(path: Path) -> tuple[_Index, int]:
+def _read_index(path: Path) -> tuple[_SegmentIndex, int]:
     """The index, and the offset of the frames."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         for is_last in (False, True):
-            file.seek(max(0, size - _EDGE) if is_last else 0)
-            edge = file.read(_EDGE)
-            magic, ends = (edge[-len(MAGIC) :], edge[: _ENDS.size]) if is_last else (edge[: len(MAGIC)], edge[8:])
-            if magic not in (MAGIC, _EARLIER) or len(ends) < _ENDS.size:
+            file.seek(max(0, size - _EDGE_BYTES) if is_last else 0)
+            edge = file.read(_EDGE_BYTES)
+            magic, ends = (
+                (edge[-len(PACKED_MAGIC) :], edge[: _INDEX_ENDS.size])
+                if is_last
+                else (edge[: len(PACKED_MAGIC)], edge[8:])
+            )
+            if magic not in (PACKED_MAGIC, _EARLIER_MAGIC) or len(ends) < _INDEX_ENDS.size:
                 continue
-            length, sum_ = _ENDS.unpack(ends)
-            if length > min(size, _MOST_INDEX):
+            length, sum_ = _INDEX_ENDS.unpack(ends)
+            if length > min(size, _MOST_INDEX_BYTES):
                 continue
-            file.seek(size - _EDGE - length if is_last else _EDGE)
+            file.seek(size - _EDGE_BYTES - length if is_last else _EDGE_BYTES)
             data = file.read(length)
             if crc32(data) == sum_:
-                return msgspec.msgpack.decode(data, type=_Index), _EDGE + length
-    raise Unjudged(path, "its index cannot be read")
+                return msgspec.msgpack.decode(data, type=_SegmentIndex), _EDGE_BYTES + length
+    raise UnreadableLog(path, "its index cannot be read")
 
 
-def _timed(lines: Iterator[Line]) -> Iterator[tuple[float, Line]]:
+def _with_growing_times(lines: Iterator[LogLine]) -> Iterator[tuple[float, LogLine]]:
     """Lines up to the next opening, each with a time that never decreases."""
     latest = float("-inf")
     for line in lines:
-        if isinstance(line, Boot):
+        if isinstance(line, BootLine):
             return
         latest = max(latest, line.at)
         yield latest, line
@@ -357,42 +361,42 @@ def _robots_at(columns: log_packing.RobotsColumns, wanted: list[tuple[int, bytes
 
 def _steps(data: bytes) -> Iterator[int]:
     """The numbers of a column of differences, one at a time."""
-    return accumulate(unpacked_ints(data))
+    return accumulate(unpack_ints(data))
 
 
-def _items(body: log_packing.BlockColumns) -> Iterator[int]:
+def _items_of_starts(body: log_packing.BlockColumns) -> Iterator[int]:
     """The items of a block's starts."""
     pages, robots_items = _steps(body.items), _steps(body.robots_items)
-    kinds = (kind for kind in body.kinds if kind in _STARTS)
+    kinds = (kind for kind in body.kinds if kind in _START_LETTERS)
     return (next(pages) if kind == log_packing.START else next(robots_items) for kind in kinds)
 
 
-def _chosen(body: log_packing.BlockColumns, mask: list[bool], span: Span) -> bytes:
+def _select_starts(body: log_packing.BlockColumns, mask: list[bool], span: WallRange) -> bytes:
     """The starts of a block that are read: of the pairs in the mask, without those that ended before the range or began
     after it. One without an end here is open at the end of the part, or for good.
     """
-    of, (since, until) = unpacked_ints(body.pairs), span
-    if span == EVER:
+    of, (since, until) = unpack_ints(body.pairs), span
+    if span == ALL_TIME:
         return bytes(mask[pair] for pair in of)
-    took = _lasted(body, len(of))
+    took = _durations_us(body, len(of))
     walls = zip(_steps(body.ats), _steps(body.leads), took, strict=True)
     is_near = bytes(1e6 * since <= at + lead + lasted and at + lead < 1e6 * until for at, lead, lasted in walls)
     return bytes(near and mask[pair] for near, pair in zip(is_near, of, strict=True)) if mask else is_near
 
 
-def _lasted(body: log_packing.BlockColumns, starts: int) -> array[float]:
+def _durations_us(body: log_packing.BlockColumns, starts: int) -> array[float]:
     """How many microseconds each request took; infinite without an end here."""
     lasted, count = array("d", [inf]) * starts, 0
-    ends = zip(unpacked_ints(body.back), unpacked_ints(body.took), strict=True)
+    ends = zip(unpack_ints(body.back), unpack_ints(body.took), strict=True)
     for kind in body.kinds:
         if kind == log_packing.END:
             back, took = next(ends)
             if back:
                 lasted[count - back] = took
-        elif kind in _STARTS:
+        elif kind in _START_LETTERS:
             count += 1
     return lasted
 
 
-def _rows(text: bytes) -> list[list[str]]:
+def _split_rows(text: bytes) -> list[list[str]]:
     return [row.split("\t") for row in text.decode().split("\n")] if text else []

@@ -11,29 +11,29 @@ from pathlib import Path
 from msgspec import Struct
 
 from weft.alive import Alive, silent
-from weft.frontier.requests.log_packing import bucket_of
-from weft.frontier.requests.packed_log import LogPart, PackedSegment, Unjudged
+from weft.frontier.requests.log_packing import block_of_key
+from weft.frontier.requests.packed_log import LogPart, PackedSegment, UnreadableLog
 from weft.frontier.requests.request_lines import (
-    Boot,
-    CrawlSettings,
-    Event,
-    Line,
+    BootLine,
+    LogEvent,
+    LogLine,
     LogOpening,
-    Lost,
+    LostLines,
     RequestStart,
     RobotsKnown,
+    SettingsInForce,
     boot_id,
-    parsed,
-    unsummed,
+    parse_log_line,
+    without_checksum,
 )
-from weft.frontier.requests.segments import Segment, deleted_from, segments_of, serial_of
+from weft.frontier.requests.segments import Segment, deleted_from, segment_serial, segments_of
 
 LONGEST_REQUEST_S = 600.0
-_PIECE = 1000  # lines between two heartbeats
+_LINES_PER_HEARTBEAT = 1000  # lines between two heartbeats
 _ROUNDING_S = 1e-3  # more than the error of rounding a time to the microsecond
 
 
-class Gaps(Struct):
+class UnreadableLines(Struct):
     """The lines of a log that could not be read."""
 
     lines: int = 0
@@ -60,35 +60,37 @@ def last_requests(
     longer ago than the longest delay of any crawl, and their own."""
     started: dict[int, tuple[str, float, float]] = {}
     running: dict[str, int] = {}
+    at_hands: dict[str, float] = {}  # by key: the deadline of what a hand may still send
     recent = RecentRequests({})
     last = recent.ended
     hidden = False  # a line since the last opening could not be read
     is_of_this_boot = True  # a rotated file may not show it: otherwise it would be too old to matter
     for number, event in enumerate(_recent_lines(folder, not_before, now, longest_delay_s)):
-        if number % _PIECE == 0:
+        if number % _LINES_PER_HEARTBEAT == 0:
             alive()
         if event is None:
             recent.unreadable += 1
             hidden = True
-        elif isinstance(event, Boot):
+        elif isinstance(event, BootLine):
             # Requests in flight in an earlier process have no end line; times of an earlier boot do not compare.
             started.clear()
             running.clear()
             is_of_this_boot = event.boot == boot_id()
             if not is_of_this_boot:
                 last.clear()
+                at_hands.clear()
                 recent.unsure_at = None
             elif hidden:
                 recent.unsure_at = min(event.at, now)  # the process that opened it then also waited from there
             hidden = False
-        elif isinstance(event, RobotsKnown | CrawlSettings | Lost) or not is_of_this_boot:
+        elif isinstance(event, RobotsKnown | SettingsInForce | LostLines) or not is_of_this_boot:
             if isinstance(event, RequestStart):
                 recent.lasts_s = max(recent.lasts_s, event.lasts_s)
             continue  # its times are of another clock: they would be taken for waits, or for damage
         elif isinstance(event, RequestStart):
             started[event.item] = event.key, event.at, event.lasts_s
             running[event.key] = running.get(event.key, 0) + 1
-            last[event.key] = _latest_end(last.get(event.key, 0.0), event)
+            _note_start(event, last, at_hands)
         elif (ended := started.pop(event.item, None)) is not None:
             key, began, lasts_s = ended
             running[key] -= 1
@@ -99,16 +101,23 @@ def last_requests(
                 hidden = True
             elif not running[key]:
                 last[key] = event.at
+                at_hands.pop(key, None)
     if hidden:
         recent.unsure_at = now
+    for key, deadline in at_hands.items():
+        # An unknown end of another request is now at the latest, because its process is gone; a hand is not.
+        if (known := last[key]) is not None or deadline > now:
+            last[key] = max(known or 0.0, deadline)
     return recent
 
 
-def _latest_end(known: float | None, request: RequestStart) -> float | None:
-    """When a site's requests are over at the latest, if no end of this one is found; None: that is not known."""
-    if not request.lasts_s or known is None:
-        return None
-    return max(known, request.at + request.lasts_s)
+def _note_start(request: RequestStart, last: dict[str, float | None], at_hands: dict[str, float]) -> None:
+    """Records when a site's requests are over at the latest, if no end of this one is found."""
+    if request.lasts_s:
+        last.setdefault(request.key, 0.0)
+        at_hands[request.key] = max(at_hands.get(request.key, 0.0), request.at + request.lasts_s)
+    else:
+        last[request.key] = None
 
 
 def missing_bytes(folder: Path, place: tuple[str, int] | None) -> int:
@@ -123,35 +132,35 @@ def missing_bytes(folder: Path, place: tuple[str, int] | None) -> int:
             return max(0, size - PackedSegment(path.with_suffix(".packed")).raw_bytes)
         except FileNotFoundError:
             continue
-        except Unjudged:
+        except UnreadableLog:
             return size
     try:
-        return 0 if serial_of(path) <= deleted_from(folder).through else size
-    except Unjudged:
+        return 0 if segment_serial(path) <= deleted_from(folder).through else size
+    except UnreadableLog:
         return size
 
 
-def read_events(folder: Path, gaps: Gaps | None = None) -> Iterator[Event]:
+def read_events(folder: Path, gaps: UnreadableLines | None = None) -> Iterator[LogEvent]:
     """The whole log in chronological order; the logs of several slots lie in folders of their own.
 
     Between two openings packed requests of different sites are in the order of their times. `gaps` counts the lines
     that could not be read.
     """
     slots = slots_of(folder)
-    order = boot_numbers(_boots(path) for path in slots.values())
-    gaps = Gaps() if gaps is None else gaps
-    streams = (timed(_counted(path, slot, gaps), order, slot) for slot, path in slots.items())
-    yield from merged(streams)
+    order = boot_numbers(_read_boots(path) for path in slots.values())
+    gaps = UnreadableLines() if gaps is None else gaps
+    streams = (with_boot_times(_read_counting_gaps(path, slot, gaps), order, slot) for slot, path in slots.items())
+    yield from merge_slots(streams)
 
 
-def read_site(folder: Path, key: str | None) -> Iterator[Event]:
+def read_site(folder: Path, key: str | None) -> Iterator[LogEvent]:
     """The readable requests to one site; None: to all sites."""
     if key is None:
         yield from read_events(folder)
         return
     slots = slots_of(folder)
-    order = boot_numbers(_boots(path) for path in slots.values())
-    yield from merged(timed(_site_lines(path, slot, key), order, slot) for slot, path in slots.items())
+    order = boot_numbers(_read_boots(path) for path in slots.values())
+    yield from merge_slots(with_boot_times(_site_lines(path, slot, key), order, slot) for slot, path in slots.items())
 
 
 def slots_of(folder: Path) -> dict[str, Path]:
@@ -159,10 +168,10 @@ def slots_of(folder: Path) -> dict[str, Path]:
     return {"": folder} | {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
 
 
-def merged(streams: Iterable[Iterator[tuple[tuple[int, float], Event]]]) -> Iterator[Event]:
+def merge_slots(streams: Iterable[Iterator[tuple[tuple[int, float], LogEvent]]]) -> Iterator[LogEvent]:
     """The events of several slots by their boots and times; an opening states whether its boot is new."""
     boot = -1
-    for (at, _), event in heapq.merge(*streams, key=_moment):
+    for (at, _), event in heapq.merge(*streams, key=_sort_key):
         if not isinstance(event, LogOpening):
             yield event
             continue
@@ -170,7 +179,7 @@ def merged(streams: Iterable[Iterator[tuple[tuple[int, float], Event]]]) -> Iter
         boot = at
 
 
-def boot_numbers(logs: Iterable[Iterable[Boot]]) -> dict[str, int]:
+def boot_numbers(logs: Iterable[Iterable[BootLine]]) -> dict[str, int]:
     """The boots that occur in some logs, numbered in their order.
 
     Each log has its boots in order. The wall clock, which may have been wrong, decides only between boots that no log
@@ -191,11 +200,13 @@ def boot_numbers(logs: Iterable[Iterable[Boot]]) -> dict[str, int]:
     return numbers
 
 
-def timed(lines: Iterable[Line], boots: dict[str, int], slot: str) -> Iterator[tuple[tuple[int, float], Event]]:
+def with_boot_times(
+    lines: Iterable[LogLine], boots: dict[str, int], slot: str
+) -> Iterator[tuple[tuple[int, float], LogEvent]]:
     """One log's events, each with its boot and a time that never decreases: the latest time so far."""
     boot, latest = 0, 0.0
     for event in lines:
-        if isinstance(event, Boot):
+        if isinstance(event, BootLine):
             latest = event.at if boots[event.boot] != boot else max(latest, event.at)
             boot = boots[event.boot]
             yield (boot, latest), LogOpening(False, slot, event.revision)
@@ -205,26 +216,26 @@ def timed(lines: Iterable[Line], boots: dict[str, int], slot: str) -> Iterator[t
         yield (boot, latest), event
 
 
-def _moment(event: tuple[tuple[int, float], Event]) -> tuple[int, float]:
+def _sort_key(event: tuple[tuple[int, float], LogEvent]) -> tuple[int, float]:
     return event[0]
 
 
-def _boots(folder: Path) -> Iterator[Boot]:
+def _read_boots(folder: Path) -> Iterator[BootLine]:
     for segment in segments_of(folder):
         if segment.packed is None:
-            yield from (event for event in _lines(segment, prefix=b"B\t") if isinstance(event, Boot))
+            yield from (event for event in _parse_segment(segment, prefix=b"B\t") if isinstance(event, BootLine))
             continue
         try:
             for part in PackedSegment(segment.packed).parts:
                 yield from part.index.boots
-        except Unjudged:
+        except UnreadableLog:
             continue
 
 
-def _counted(folder: Path, slot: str, gaps: Gaps) -> Iterator[Line]:
+def _read_counting_gaps(folder: Path, slot: str, gaps: UnreadableLines) -> Iterator[LogLine]:
     """One log's lines; those that cannot be read are counted."""
     for segment in segments_of(folder):
-        for event in _lines(segment, slot):
+        for event in _parse_segment(segment, slot):
             if event is not None:
                 yield event
                 continue
@@ -233,7 +244,7 @@ def _counted(folder: Path, slot: str, gaps: Gaps) -> Iterator[Line]:
                 gaps.files.append(str(segment.path))
 
 
-def _lines(segment: Segment, slot: str = "", prefix: bytes = b"") -> Iterator[Line | None]:
+def _parse_segment(segment: Segment, slot: str = "", prefix: bytes = b"") -> Iterator[LogLine | None]:
     """The parsed lines of one file, or those with a prefix; None for a line that is damaged or incomplete, and for
     damage in a packed file.
     """
@@ -242,24 +253,24 @@ def _lines(segment: Segment, slot: str = "", prefix: bytes = b"") -> Iterator[Li
             yield from _plain_lines(segment, slot, prefix)
             return
         except FileNotFoundError:
-            segment = _packed_since(segment)
+            segment = _packed_meanwhile(segment)
     try:
         assert segment.packed is not None
         for part in PackedSegment(segment.packed).parts:
-            yield from part.in_order(slot)
-    except Unjudged:
+            yield from part.lines_in_order(slot)
+    except UnreadableLog:
         yield None
     except FileNotFoundError:
         return  # retention has deleted it
 
 
-def _packed_since(segment: Segment) -> Segment:
+def _packed_meanwhile(segment: Segment) -> Segment:
     """The packed file of a segment that a thread of its writer has packed since it was listed."""
     assert segment.plain is not None
     return Segment(segment.serial, None, segment.plain.with_suffix(".packed"))
 
 
-def _site_lines(folder: Path, slot: str, key: str) -> Iterator[Line]:
+def _site_lines(folder: Path, slot: str, key: str) -> Iterator[LogLine]:
     """One log's requests to a site, and its openings."""
     for segment in segments_of(folder):
         if segment.packed is None or not segment.packed.exists():
@@ -267,14 +278,14 @@ def _site_lines(folder: Path, slot: str, key: str) -> Iterator[Line]:
                 yield from _plain_site_lines(segment, slot, key)
                 continue
             except FileNotFoundError:
-                segment = _packed_since(segment)
-        with suppress(Unjudged, FileNotFoundError):
+                segment = _packed_meanwhile(segment)
+        with suppress(UnreadableLog, FileNotFoundError):
             assert segment.packed is not None
             for part in PackedSegment(segment.packed).parts:
-                yield from part.events(bucket_of(key.encode()), slot, lambda one, _: one == key)
+                yield from part.events(block_of_key(key.encode()), slot, lambda one, _: one == key)
 
 
-def _plain_site_lines(segment: Segment, slot: str, key: str) -> Iterator[Line]:
+def _plain_site_lines(segment: Segment, slot: str, key: str) -> Iterator[LogLine]:
     assert segment.plain is not None
     needle, items = f"\t{key}\t".encode(), set[bytes]()
     with segment.plain.open("rb") as file:
@@ -285,22 +296,22 @@ def _plain_site_lines(segment: Segment, slot: str, key: str) -> Iterator[Line]:
                 items.add(item)
             elif kind == b"S" or (kind == b"E" and item not in items):
                 continue
-            text = unsummed(line)
-            if text is not None and (event := parsed(text, slot)) is not None:
+            text = without_checksum(line)
+            if text is not None and (event := parse_log_line(text, slot)) is not None:
                 yield event
 
 
-def _plain_lines(segment: Segment, slot: str, prefix: bytes) -> Iterator[Line | None]:
+def _plain_lines(segment: Segment, slot: str, prefix: bytes) -> Iterator[LogLine | None]:
     assert segment.plain is not None
     with segment.plain.open("rb") as file:
         for line in file:
             if prefix and not line.startswith(prefix):
                 continue
-            text = unsummed(line)
-            yield None if text is None else parsed(text, slot)
+            text = without_checksum(line)
+            yield None if text is None else parse_log_line(text, slot)
 
 
-def _recent_lines(folder: Path, not_before: float, now: float, longest_delay_s: float) -> Iterator[Line | None]:
+def _recent_lines(folder: Path, not_before: float, now: float, longest_delay_s: float) -> Iterator[LogLine | None]:
     """The lines of the newest files, from a little before the given time on; each site's in their order. Parts in which
     no site has a wait left contribute only the requests still in flight at their end.
     """
@@ -308,17 +319,17 @@ def _recent_lines(folder: Path, not_before: float, now: float, longest_delay_s: 
     in_flight_since = now - longest_delay_s - LONGEST_REQUEST_S
     for entry in _recent_entries(folder, not_before, in_flight_since):
         # The part after one that is read must be read, too: it has the ends of requests in flight.
-        if isinstance(entry, LogPart) and not is_behind_read and _is_over(entry, now, longest_delay_s):
+        if isinstance(entry, LogPart) and not is_behind_read and _are_requests_over(entry, now, longest_delay_s):
             old.append(entry)
             continue
-        yield from _left_open(old, in_flight_since)
+        yield from _open_at_end(old, in_flight_since)
         old.clear()
-        is_behind_read = not (isinstance(entry, LogPart) and _is_over(entry, now, longest_delay_s))
+        is_behind_read = not (isinstance(entry, LogPart) and _are_requests_over(entry, now, longest_delay_s))
         try:
-            yield from entry.requests("") if isinstance(entry, LogPart) else _lines(entry)
-        except Unjudged:
+            yield from entry.requests("") if isinstance(entry, LogPart) else _parse_segment(entry)
+        except UnreadableLog:
             yield None
-    yield from _left_open(old, in_flight_since)
+    yield from _open_at_end(old, in_flight_since)
 
 
 def _recent_entries(folder: Path, not_before: float, in_flight_since: float) -> list[Segment | LogPart]:
@@ -329,40 +340,40 @@ def _recent_entries(folder: Path, not_before: float, in_flight_since: float) -> 
     for segment in reversed(segments_of(folder)):
         parts: list[LogPart] | None = None
         if segment.packed is not None and segment.packed.exists():
-            with suppress(Unjudged):
+            with suppress(UnreadableLog):
                 parts = PackedSegment(segment.packed).parts
         if parts is None:
             newest_first.append(segment)
-            boots = [line for line in _lines(segment, prefix=b"B\t") if isinstance(line, Boot)]
+            boots = [line for line in _parse_segment(segment, prefix=b"B\t") if isinstance(line, BootLine)]
             if _first_time(segment) <= not_before or _is_of_another_boot(boots):
                 break
             continue
         for part in reversed(parts):
             newest_first.append(part)
             begin = not_before if part.index.last_at is not None else max(not_before, in_flight_since)
-            if _is_before(part, begin) or _is_of_another_boot(part.index.boots):
+            if _ends_before(part, begin) or _is_of_another_boot(part.index.boots):
                 return newest_first[::-1]
     return newest_first[::-1]
 
 
-def _is_of_another_boot(boots: Iterable[Boot]) -> bool:
+def _is_of_another_boot(boots: Iterable[BootLine]) -> bool:
     """Whether earlier entries belong to another boot: their times do not compare, and no site waits for them
     any more.
     """
     return any(boot.boot != boot_id() for boot in boots)
 
 
-def _is_over(part: LogPart, now: float, longest_delay_s: float) -> bool:
+def _are_requests_over(part: LogPart, now: float, longest_delay_s: float) -> bool:
     last_at = part.index.last_at
     return last_at is not None and last_at + max(longest_delay_s, part.index.longest_delay_s) <= now
 
 
-def _left_open(parts: list[LogPart], not_before: float) -> Iterator[Line | None]:
+def _open_at_end(parts: list[LogPart], not_before: float) -> Iterator[LogLine | None]:
     """The openings of some parts, one after the other, and the starts of the requests without an end in them."""
     for part in parts:
         yield from part.index.boots
     try:
-        opened = parts[-1].open() if parts else {}
+        opened = parts[-1].open_requests() if parts else {}
         for part in reversed(parts):
             if not opened or (part.index.last_at or 0.0) < not_before:
                 return
@@ -371,11 +382,11 @@ def _left_open(parts: list[LogPart], not_before: float) -> Iterator[Line | None]
                 for start in part.starts_of(bucket, wanted):
                     del opened[start.item]
                     yield start
-    except Unjudged:
+    except UnreadableLog:
         yield None
 
 
-def _is_before(part: LogPart, at: float) -> bool:
+def _ends_before(part: LogPart, at: float) -> bool:
     return part.index.first_at is not None and part.index.first_at <= at
 
 
@@ -384,7 +395,7 @@ def _first_time(segment: Segment) -> float:
     if segment.packed is not None:
         try:
             at = PackedSegment(segment.packed).parts[0].index.first_at
-        except Unjudged:
+        except UnreadableLog:
             at = None
         return math.inf if at is None else at
-    return next((event.at for event in _lines(segment) if event is not None), math.inf)
+    return next((event.at for event in _parse_segment(segment) if event is not None), math.inf)

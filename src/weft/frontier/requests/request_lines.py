@@ -10,28 +10,28 @@ from xxhash import xxh3_64_hexdigest
 
 from weft.frontier.contract import RobotsRecord
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-SUM_BYTES = 10  # with the tab before it and the end of the line
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+CHECKSUM_BYTES = 10  # with the tab before it and the end of the line
 
 
 def boot_id() -> str:
     """An identifier that changes when the machine restarts."""
     try:
-        return BOOT_ID.read_text().strip()
+        return BOOT_ID_FILE.read_text().strip()
     except OSError:
         return "unknown"
 
 
-def summed(line: str) -> bytes:
+def with_checksum(line: str) -> bytes:
     """A line with its checksum."""
     data = line.encode()
     return b"%b\t%08x\n" % (data, crc32(data))
 
 
-def unsummed(line: bytes) -> bytes | None:
+def without_checksum(line: bytes) -> bytes | None:
     """A line without its checksum; None if the checksum is wrong, or missing."""
-    text = line[:-SUM_BYTES]
-    return text if line[-SUM_BYTES:] == b"\t%08x\n" % crc32(text) else None
+    text = line[:-CHECKSUM_BYTES]
+    return text if line[-CHECKSUM_BYTES:] == b"\t%08x\n" % crc32(text) else None
 
 
 def robots_evidence(record: RobotsRecord) -> bytes:
@@ -54,7 +54,7 @@ class RequestStart(Struct, frozen=True, gc=False):
     wall: float
     key: str
     delay_s: float
-    places: int
+    slots: int
     url: str
     slot: str = ""  # the process whose log it is in, where a pod has several
     crawl: int = 0
@@ -64,7 +64,7 @@ class RequestStart(Struct, frozen=True, gc=False):
     @property
     def is_part(self) -> bool:
         """Whether it was made by a rendered page: it uses no slot, and waits for no delay."""
-        return not self.places
+        return not self.slots
 
 
 class RequestEnd(Struct, frozen=True, gc=False):
@@ -84,7 +84,7 @@ class RobotsKnown(Struct, frozen=True, gc=False):
     slot: str = ""
 
 
-class CrawlSettings(Struct, frozen=True, gc=False):
+class SettingsInForce(Struct, frozen=True, gc=False):
     """The settings that a crawl's requests follow from here on."""
 
     at: float
@@ -102,7 +102,7 @@ class LogOpening(Struct, frozen=True, gc=False):
     revision: int = 0  # of the crawl's settings; 0: not recorded
 
 
-class Boot(Struct, frozen=True, gc=False):
+class BootLine(Struct, frozen=True, gc=False):
     """A `B` line."""
 
     boot: str
@@ -111,32 +111,32 @@ class Boot(Struct, frozen=True, gc=False):
     revision: int = 0
 
 
-class Lost(Struct, frozen=True, gc=False):
+class LostLines(Struct, frozen=True, gc=False):
     """Lines here cannot be read: open requests, and the last requests to sites, are unknown."""
 
     at: float
     slot: str = ""
 
 
-Event = RequestStart | RequestEnd | RobotsKnown | CrawlSettings | LogOpening | Lost
-Line = RequestStart | RequestEnd | RobotsKnown | CrawlSettings | Boot | Lost
+LogEvent = RequestStart | RequestEnd | RobotsKnown | SettingsInForce | LogOpening | LostLines
+LogLine = RequestStart | RequestEnd | RobotsKnown | SettingsInForce | BootLine | LostLines
 
 
-def _owner_and_hand(rest: list[str]) -> tuple[int, str, float]:
+def _parse_crawl_and_hand(rest: list[str]) -> tuple[int, str, float]:
     """The last fields of a start: the crawl, then the hand and how long it may take; the first logs had neither."""
     if len(rest) == 3:
         return int(rest[0]), rest[1], float(rest[2])
     return (int(*rest), "", 0.0) if rest else (0, "", 0.0)
 
 
-def parsed(line: bytes, slot: str = "") -> Line | None:
+def parse_log_line(line: bytes, slot: str = "") -> LogLine | None:
     """Parses a line without its checksum; None for fields that no Weft version has written."""
     try:
         kind, *fields = line.decode().split("\t")
         if kind == "S":
             item, at, wall, key, delay, places, url, *rest = fields
             figures = float(at), float(wall), key, float(delay), int(places)
-            crawl, hand, lasts = _owner_and_hand(rest)
+            crawl, hand, lasts = _parse_crawl_and_hand(rest)
             return RequestStart(int(item), *figures, url, slot, crawl, hand, lasts)
         if kind == "E":
             item, at, status = fields
@@ -146,10 +146,10 @@ def parsed(line: bytes, slot: str = "") -> Line | None:
             return RobotsKnown(float(at), digest, origin, slot)
         if kind == "C":
             at, owner, revision, trust = fields
-            return CrawlSettings(float(at), int(owner), int(revision), trust, slot)
+            return SettingsInForce(float(at), int(owner), int(revision), trust, slot)
         if kind == "B":
             boot, at, wall, *rest = fields
-            return Boot(boot, float(at), float(wall), *map(int, rest))
+            return BootLine(boot, float(at), float(wall), *map(int, rest))
     except (TypeError, ValueError):
         pass
     return None

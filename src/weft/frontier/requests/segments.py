@@ -21,11 +21,11 @@ from msgspec import Struct
 from weft.alive import silent
 from weft.errors import writing
 from weft.files import replace_file, sync_folder
-from weft.frontier.requests.log_packing import Packer, PartIndex
-from weft.frontier.requests.packed_log import PART_BYTES, LogPart, PackedSegment, Unjudged, write_packed
+from weft.frontier.requests.log_packing import LogPacker, PartIndex
+from weft.frontier.requests.packed_log import PART_BYTES, PackedSegment, UnreadableLog, write_packed
 
-_PIECE_BYTES = 256 * 1024  # of lines that are read between two calls of `pause`
-_LEDGER = "deleted.json"
+_BYTES_BETWEEN_PAUSES = 256 * 1024  # of lines that are read between two calls of `pause`
+_LEDGER_NAME = "deleted.json"
 
 
 class Segment(Struct, frozen=True):
@@ -43,7 +43,7 @@ class Segment(Struct, frozen=True):
         return path
 
 
-class Deleted(Struct, frozen=True):
+class DeletedRequests(Struct, frozen=True):
     """The record of what retention has deleted."""
 
     through: int = -1  # every file up to this number
@@ -51,12 +51,12 @@ class Deleted(Struct, frozen=True):
     requests: int = 0
 
 
-def name_of(serial: int, suffix: str = ".log") -> str:
+def segment_name(serial: int, suffix: str = ".log") -> str:
     """A file's name."""
     return f"requests-{serial:05d}{suffix}"
 
 
-def serial_of(path: Path) -> int:
+def segment_serial(path: Path) -> int:
     """A file's number; -1 for a file that does not belong to the log."""
     name, _, number = path.stem.rpartition("-")
     return int(number) if name == "requests" and number.isdecimal() else -1
@@ -64,42 +64,49 @@ def serial_of(path: Path) -> int:
 
 def segments_of(folder: Path) -> list[Segment]:
     """The valid files of a log, oldest first."""
-    found: dict[int, dict[str, Path]] = {}
+    paths_by_serial: dict[int, dict[str, Path]] = {}
     for path in folder.glob("requests-*"):
-        if path.suffix in (".log", ".packed") and (serial := serial_of(path)) >= 0:
-            found.setdefault(serial, {})[path.suffix] = path
-    with suppress(Unjudged):
+        if path.suffix in (".log", ".packed") and (serial := segment_serial(path)) >= 0:
+            paths_by_serial.setdefault(serial, {})[path.suffix] = path
+    with suppress(UnreadableLog):
         through = deleted_from(folder).through
-        found = {serial: paths for serial, paths in found.items() if serial > through}
-    return [Segment(serial, paths.get(".log"), paths.get(".packed")) for serial, paths in sorted(found.items())]
+        paths_by_serial = {serial: paths for serial, paths in paths_by_serial.items() if serial > through}
+    return [
+        Segment(serial, paths.get(".log"), paths.get(".packed")) for serial, paths in sorted(paths_by_serial.items())
+    ]
 
 
-def deleted_from(folder: Path) -> Deleted:
-    """The record of deletions of a log; Unjudged if it is damaged."""
-    path = folder / _LEDGER
+def deleted_from(folder: Path) -> DeletedRequests:
+    """The record of deletions of a log; UnreadableLog if it is damaged."""
+    path = folder / _LEDGER_NAME
     try:
         values = json.loads(path.read_bytes())
-        deleted = Deleted(int(values["through"]), float(values["until"]), int(values["requests"]))
-        if values["sum"] != _sum(deleted):
+        deleted = DeletedRequests(int(values["through"]), float(values["until"]), int(values["requests"]))
+        if values["sum"] != _checksum_of(deleted):
             raise ValueError
     except FileNotFoundError:
-        return Deleted()
+        return DeletedRequests()
     except (ValueError, KeyError, TypeError):
-        raise Unjudged(path, "the record of what was deleted is damaged") from None
+        raise UnreadableLog(path, "the record of what was deleted is damaged") from None
     return deleted
 
 
-def record_deleted(folder: Path, deleted: Deleted) -> None:
+def record_deleted(folder: Path, deleted: DeletedRequests) -> None:
     """Records deletions before the files are deleted."""
-    values = {"through": deleted.through, "until": deleted.until, "requests": deleted.requests, "sum": _sum(deleted)}
-    replace_file(folder / _LEDGER, json.dumps(values).encode())
+    values = {
+        "through": deleted.through,
+        "until": deleted.until,
+        "requests": deleted.requests,
+        "sum": _checksum_of(deleted),
+    }
+    replace_file(folder / _LEDGER_NAME, json.dumps(values).encode())
 
 
-def _sum(deleted: Deleted) -> int:
+def _checksum_of(deleted: DeletedRequests) -> int:
     return crc32(f"{deleted.through} {deleted.until!r} {deleted.requests}".encode())
 
 
-def pack(plain: Path, out: Path, carried: dict[int, int], pause: Callable[[], None] = silent) -> int:
+def pack_segment(plain: Path, out: Path, carried: dict[int, int], pause: Callable[[], None] = silent) -> int:
     """Writes a packed copy of a file; `carried`: the requests open before it. Returns how many lines could not be read.
 
     `pause` is called after each piece, and may raise to stop the work.
@@ -122,32 +129,32 @@ def pack(plain: Path, out: Path, carried: dict[int, int], pause: Callable[[], No
     return unreadable
 
 
-def _packers(plain: Path, carried: dict[int, int], pause: Callable[[], None]) -> Iterator[Packer]:
+def _packers(plain: Path, carried: dict[int, int], pause: Callable[[], None]) -> Iterator[LogPacker]:
     """One filled packer for each part of a file; there is always one."""
-    packer = Packer(carried)
+    packer = LogPacker(carried)
     with plain.open("rb") as file:
-        while data := file.read(_PIECE_BYTES):
+        while data := file.read(_BYTES_BETWEEN_PAUSES):
             if not data.endswith(b"\n"):
                 data += file.readline()
             if packer.raw_bytes + len(data) > PART_BYTES and packer.raw_bytes:
                 yield packer
-                packer = Packer(packer.open())
-            packer.add(data)
+                packer = LogPacker(packer.open_requests())
+            packer.add_lines(data)
             pause()
     yield packer
 
 
-def open_after(segment: Segment | None) -> dict[int, int]:
+def open_requests_after(segment: Segment | None) -> dict[int, int]:
     """The requests that are open at the end of a segment, with their blocks."""
     if segment is None:
         return {}
     if segment.packed is not None:
-        with suppress(Unjudged, OSError):
-            return PackedSegment(segment.packed).parts[-1].open()
+        with suppress(UnreadableLog, OSError):
+            return PackedSegment(segment.packed).parts[-1].open_requests()
     opened: dict[int, int] = {}
     if segment.plain is not None:
         for packer in _packers(segment.plain, opened, silent):
-            opened = packer.open()
+            opened = packer.open_requests()
     return opened
 
 
@@ -155,13 +162,13 @@ def replace_by_packed(segment: Segment, before: Segment | None, pause: Callable[
     """Replaces a closed file by a packed one; False if the file is damaged, which is kept unchanged."""
     assert segment.plain is not None
     packed, beside = segment.plain.with_suffix(".packed"), segment.plain.with_suffix(".tmp")
-    if segment.packed is not None and _is_whole(segment.packed, segment.plain):
+    if segment.packed is not None and _has_all_lines(segment.packed, segment.plain):
         segment.plain.unlink()
         return True
     beside.unlink(missing_ok=True)
     try:
         with writing(packed):
-            unreadable = pack(segment.plain, beside, open_after(before), pause)
+            unreadable = pack_segment(segment.plain, beside, open_requests_after(before), pause)
             if unreadable:
                 return False
             with beside.open("rb") as file:
@@ -174,19 +181,13 @@ def replace_by_packed(segment: Segment, before: Segment | None, pause: Callable[
     return True
 
 
-def _is_whole(packed: Path, plain: Path) -> bool:
+def _has_all_lines(packed: Path, plain: Path) -> bool:
     """Whether a packed file has all lines of a plain one: after a kill both may exist."""
     try:
         segment = PackedSegment(packed)
         for part in segment.parts:
-            for frame in part.frames():
-                segment.read(frame)
+            for frame in part.frame_positions():
+                segment.read_frame(frame)
         return segment.raw_bytes == plain.stat().st_size
-    except (Unjudged, OSError):
+    except (UnreadableLog, OSError):
         return False
-
-
-def parts_of(segment: Segment) -> list[LogPart]:
-    """The parts of a packed segment; Unjudged if it cannot be read."""
-    assert segment.packed is not None
-    return PackedSegment(segment.packed).parts

@@ -15,15 +15,15 @@ from pathlib import Path
 from msgspec import Struct
 
 from weft.errors import WeftError
-from weft.frontier.requests.packed_log import PackedSegment, Unjudged
+from weft.frontier.requests.packed_log import PackedSegment, UnreadableLog
 from weft.frontier.requests.segments import (
-    Deleted,
+    DeletedRequests,
     Segment,
     deleted_from,
     record_deleted,
     replace_by_packed,
+    segment_serial,
     segments_of,
-    serial_of,
 )
 from weft.telemetry import Log
 
@@ -31,7 +31,7 @@ DAY_S = 86_400.0
 PAUSE_SHARE = 4.0  # a pause is this many times as long as the step before it
 # A start reads the log back by the longest delay of any site, and the duration of a request: no younger file is
 # deleted.
-LEAST_KEPT_S = 3600.0
+KEPT_AT_LEAST_S = 3600.0
 log = Log("weft.frontier.requests")
 
 
@@ -45,11 +45,11 @@ class Retention(Struct, frozen=True):
 KEEP_ALL = Retention()
 
 
-class _Stopped(Exception):
+class _UpkeepStopped(Exception):
     """The log is being closed."""
 
 
-class Upkeep:
+class LogUpkeep:
     """The maintenance of one log; the file that is appended to is not touched."""
 
     def __init__(self, folder: Path, retention: Retention) -> None:
@@ -62,14 +62,14 @@ class Upkeep:
         self._failed: set[int] = set()
         self.deleted_until = self._deleted_until()
 
-    def begin(self, serial: int) -> None:
+    def note_closed_before(self, serial: int) -> None:
         """Every file before this one is closed; the next step starts soon."""
         self._serial = serial
         if not serial:
             return
         self._has_work.set()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="request log", daemon=True)
+            self._thread = threading.Thread(target=self._run_thread, name="request log", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
@@ -79,37 +79,37 @@ class Upkeep:
         if self._thread is not None:
             self._thread.join()
 
-    def _run(self) -> None:
+    def _run_thread(self) -> None:
         while True:
             self._has_work.wait()
             self._has_work.clear()
             if self._is_stopping:
                 return
             try:
-                self._clean_up()
+                self._delete_leftovers()
                 self._pack_all()
                 self._delete_old()
-            except _Stopped:
+            except _UpkeepStopped:
                 return
-            except (WeftError, OSError, Unjudged) as error:
+            except (WeftError, OSError, UnreadableLog) as error:
                 log.warning("the request log was not packed: it stays as it is until the next file", why=str(error))
 
-    def _closed(self) -> list[Segment]:
+    def _closed_segments(self) -> list[Segment]:
         return [segment for segment in segments_of(self._folder) if segment.serial < self._serial]
 
-    def _clean_up(self) -> None:
+    def _delete_leftovers(self) -> None:
         """Deletes what a killed process has left."""
         through = deleted_from(self._folder).through
         for path in self._folder.glob("requests-*"):
-            if path.suffix == ".tmp" or -1 < serial_of(path) <= through:
+            if path.suffix == ".tmp" or -1 < segment_serial(path) <= through:
                 path.unlink(missing_ok=True)
 
     def _pack_all(self) -> None:
         before: Segment | None = None
-        for segment in self._closed():
+        for segment in self._closed_segments():
             if segment.plain is not None and segment.serial not in self._failed:
                 began = time.monotonic()
-                if replace_by_packed(segment, before, self._pauses()):
+                if replace_by_packed(segment, before, self._make_pauses()):
                     log.info("a file of the request log was packed", file=segment.plain.name,
                              seconds=round(time.monotonic() - began, 1))  # fmt: skip
                     segment = Segment(segment.serial, None, segment.plain.with_suffix(".packed"))
@@ -124,11 +124,11 @@ class Upkeep:
         """
         of_slot = self._folder.parent.name == "requests"
         folders = [path for path in self._folder.parent.iterdir() if path.is_dir()] if of_slot else [self._folder]
-        with suppress(Unjudged):
+        with suppress(UnreadableLog):
             return min(deleted_from(folder).until for folder in folders)
         return 0.0
 
-    def _pauses(self) -> _Pauses:
+    def _make_pauses(self) -> _Pauses:
         return _Pauses(lambda: self._is_stopping)
 
     def _delete_old(self) -> None:
@@ -137,19 +137,19 @@ class Upkeep:
         """
         if self._retention.days is None and self._retention.bytes is None:
             return
-        old = self._closed()[:-1]
-        size = sum(path.stat().st_size for path in self._folder.glob("requests-*") if serial_of(path) >= 0)
+        old = self._closed_segments()[:-1]
+        size = sum(path.stat().st_size for path in self._folder.glob("requests-*") if segment_serial(path) >= 0)
         for segment in old:
             length = segment.path.stat().st_size
-            until, longest_delay_s, requests = _facts(segment)
+            until, longest_delay_s, requests = _facts_of_segment(segment)
             age_s = time.time() - until
             is_old = self._retention.days is not None and age_s > self._retention.days * DAY_S
             is_large = self._retention.bytes is not None and size > self._retention.bytes
-            if not (is_old or is_large) or age_s < LEAST_KEPT_S + longest_delay_s:
+            if not (is_old or is_large) or age_s < KEPT_AT_LEAST_S + longest_delay_s:
                 return
             before = deleted_from(self._folder)
             until = max(before.until, until)
-            record_deleted(self._folder, Deleted(segment.serial, until, before.requests + requests))
+            record_deleted(self._folder, DeletedRequests(segment.serial, until, before.requests + requests))
             for path in (segment.plain, segment.packed):
                 if path is not None:
                     path.unlink(missing_ok=True)
@@ -167,17 +167,17 @@ class _Pauses:
 
     def __call__(self) -> None:
         if self._is_stopping():
-            raise _Stopped
+            raise _UpkeepStopped
         time.sleep(PAUSE_SHARE * (time.thread_time() - self._began))
         self._began = time.thread_time()
 
 
-def _facts(segment: Segment) -> tuple[float, float, int]:
+def _facts_of_segment(segment: Segment) -> tuple[float, float, int]:
     """A closed file's latest request by the wall clock, its longest delay, and how many requests it has."""
     if segment.packed is not None:
         try:
             parts = [part.index for part in PackedSegment(segment.packed).parts]
-        except Unjudged:
+        except UnreadableLog:
             parts = []
         walls = [part.last_wall for part in parts if part.last_wall is not None]
         if walls:

@@ -12,17 +12,17 @@ from pathlib import Path
 from weft.errors import DiskFull, writing
 from weft.files import sync_folder
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.requests.packed_log import Unjudged
-from weft.frontier.requests.request_lines import boot_id, robots_digest, robots_evidence, summed
-from weft.frontier.requests.segments import deleted_from, name_of, serial_of
-from weft.frontier.requests.upkeep import DAY_S, KEEP_ALL, Retention, Upkeep
+from weft.frontier.requests.packed_log import UnreadableLog
+from weft.frontier.requests.request_lines import boot_id, robots_digest, robots_evidence, with_checksum
+from weft.frontier.requests.segments import deleted_from, segment_name, segment_serial
+from weft.frontier.requests.upkeep import DAY_S, KEEP_ALL, LogUpkeep, Retention
 from weft.records import RenderedPart
 from weft.telemetry import Log
 
-ROTATE_BYTES = 16 * 1024 * 1024
-_PART = 1 << 60  # above the numbers of all items: numbers of requests that rendered pages make
-_TORN = b"\0\n"  # ends an incomplete line: no complete line contains a NUL
-_LONGEST_LINE = 64 * 1024
+SEGMENT_BYTES = 16 * 1024 * 1024
+_PART_NUMBERS_FROM = 1 << 60  # above the numbers of all items: numbers of requests that rendered pages make
+_TORN_LINE_END = b"\0\n"  # ends an incomplete line: no complete line contains a NUL
+_LONGEST_LINE_BYTES = 64 * 1024
 _AGE_SHARE = 10  # a file is closed after this fraction of the retention time
 log = Log("weft.frontier.requests")
 
@@ -36,24 +36,24 @@ class RequestLog:
         self._folder = folder
         self._buffer: list[bytes] = []
         self._has_new_name = False  # in the folder, which may not be on the disk yet
-        self._closed: list[int] = []  # descriptors of files that are full, and not on the disk yet
+        self._closed_unsynced: list[int] = []  # descriptors of files that are full, and not on the disk yet
         self._close_after_s = retention.days * DAY_S / _AGE_SHARE if retention.days is not None else None
-        self._serial = max((serial_of(path) for path in folder.glob("requests-*")), default=0)
-        with suppress(Unjudged):
+        self._serial = max((segment_serial(path) for path in folder.glob("requests-*")), default=0)
+        with suppress(UnreadableLog):
             self._serial = max(self._serial, deleted_from(folder).through + 1)
-        if (folder / name_of(self._serial, ".packed")).exists():
+        if (folder / segment_name(self._serial, ".packed")).exists():
             self._serial += 1  # a file that is closed is not appended to
-        self._upkeep = Upkeep(folder, retention)
-        self._began = clock, time.time()
-        self._open()
+        self._upkeep = LogUpkeep(folder, retention)
+        self._last_start_times = clock, time.time()
+        self._open_file()
         self._end_torn_line()
         settings = f"\t{revision}" if revision else ""
-        self._buffer.append(summed(f"B\t{boot_id()}\t{clock:.6f}\t{time.time():.3f}{settings}"))
+        self._buffer.append(with_checksum(f"B\t{boot_id()}\t{clock:.6f}\t{time.time():.3f}{settings}"))
         self.flush()
-        self._upkeep.begin(self._serial)
+        self._upkeep.note_closed_before(self._serial)
 
     @property
-    def place(self) -> tuple[str, int]:
+    def position(self) -> tuple[str, int]:
         """The newest file's name and size: if it is found shorter later, lines are lost."""
         return self._path.name, self._size
 
@@ -62,7 +62,7 @@ class RequestLog:
         """The time of the last request that retention has deleted: evidence for older ones only may be deleted, too."""
         return self._upkeep.deleted_until
 
-    def start(
+    def log_start(
         self,
         item: int,
         now: float,
@@ -76,33 +76,35 @@ class RequestLog:
         lasts_s: float = 0.0,
     ) -> None:
         """A request that will be made once `flush` has returned; by a hand, which may take that long."""
-        if now != self._began[0]:  # requests that begin together have one time by both clocks, which packs to nothing
-            self._began = now, time.time()
-        line = f"S\t{item}\t{now:.6f}\t{self._began[1]:.6f}\t{key}\t{delay_s:g}\t{places}\t{url}\t{crawl}"
+        if (
+            now != self._last_start_times[0]
+        ):  # requests that begin together have one time by both clocks, which packs to nothing
+            self._last_start_times = now, time.time()
+        line = f"S\t{item}\t{now:.6f}\t{self._last_start_times[1]:.6f}\t{key}\t{delay_s:g}\t{places}\t{url}\t{crawl}"
         if hand:
             line += f"\t{hand}\t{lasts_s:g}"
-        self._buffer.append(summed(line))
+        self._buffer.append(with_checksum(line))
 
-    def part(self, crawl: int, key: str, part: RenderedPart, now: float) -> None:
+    def log_part(self, crawl: int, key: str, part: RenderedPart, now: float) -> None:
         """Logs a request of a rendered page; it uses no slot, and is logged when the page is finished."""
-        item, wall = _PART | random.getrandbits(58), time.time() - max(0.0, now - part.began)
+        item, wall = _PART_NUMBERS_FROM | random.getrandbits(58), time.time() - max(0.0, now - part.began)
         line = f"S\t{item}\t{part.began:.6f}\t{wall:.6f}\t{key}\t0\t0\t{part.url}\t{crawl}"
-        self._buffer.append(summed(line))
-        self.end(item, part.ended, part.outcome.partition("\t")[0] or "-")
+        self._buffer.append(with_checksum(line))
+        self.log_end(item, part.ended, part.outcome.partition("\t")[0] or "-")
 
-    def end(self, item: int, at: float, status: str) -> None:
+    def log_end(self, item: int, at: float, status: str) -> None:
         """Logs the end of a request."""
-        self._buffer.append(summed(f"E\t{item}\t{at:.6f}\t{status}"))
+        self._buffer.append(with_checksum(f"E\t{item}\t{at:.6f}\t{status}"))
 
-    def robots(self, now: float, origin: str, record: RobotsRecord) -> None:
+    def log_robots(self, now: float, origin: str, record: RobotsRecord) -> None:
         """Logs the robots.txt that later requests follow; its text is in the frontier's history."""
-        self._buffer.append(summed(f"R\t{now:.6f}\t{robots_digest(robots_evidence(record))}\t{origin}"))
+        self._buffer.append(with_checksum(f"R\t{now:.6f}\t{robots_digest(robots_evidence(record))}\t{origin}"))
 
-    def crawl(self, now: float, crawl: int, revision: int, trust: str) -> None:
+    def log_crawl(self, now: float, crawl: int, revision: int, trust: str) -> None:
         """Logs the settings that later requests of a crawl follow; a process that opens the log again begins without
         any.
         """
-        self._buffer.append(summed(f"C\t{now:.6f}\t{crawl}\t{revision}\t{trust}"))
+        self._buffer.append(with_checksum(f"C\t{now:.6f}\t{crawl}\t{revision}\t{trust}"))
 
     def flush(self) -> None:
         """Writes everything to the operating system: a kill cannot undo it."""
@@ -119,8 +121,8 @@ class RequestLog:
                 raise
         self._size += len(data)
         self._buffer.clear()
-        if self._size >= ROTATE_BYTES or self._is_old():
-            self._rotate()
+        if self._size >= SEGMENT_BYTES or self._is_old():
+            self._begin_next_file()
 
     def try_flush(self) -> None:
         """Does the same as `flush`, but ignores a full disk: the lines remain buffered, and the next `flush` raises."""
@@ -130,9 +132,9 @@ class RequestLog:
     def sync(self) -> None:
         """Syncs everything to the disk, also files that have become full since the last call."""
         os.fdatasync(self._fd)
-        while self._closed:
-            os.fdatasync(self._closed[-1])
-            os.close(self._closed.pop())
+        while self._closed_unsynced:
+            os.fdatasync(self._closed_unsynced[-1])
+            os.close(self._closed_unsynced.pop())
         if self._has_new_name:
             sync_folder(self._folder)
             self._has_new_name = False
@@ -142,38 +144,38 @@ class RequestLog:
         self.flush()
         self._upkeep.close()
         os.close(self._fd)
-        while self._closed:
-            os.close(self._closed.pop())
+        while self._closed_unsynced:
+            os.close(self._closed_unsynced.pop())
 
     def _is_old(self) -> bool:
         return self._close_after_s is not None and time.monotonic() - self._opened > self._close_after_s
 
-    def _rotate(self) -> None:
+    def _begin_next_file(self) -> None:
         """Continues in the next file, or in this one if there is no room for another."""
         full = self._fd
         self._serial += 1
         try:
-            self._open()
+            self._open_file()
         except OSError as error:
             self._serial -= 1
             log.warning("no new file for the request log: the old one grows", why=str(error))
             return
-        self._closed.append(full)
-        self._upkeep.begin(self._serial)
+        self._closed_unsynced.append(full)
+        self._upkeep.note_closed_before(self._serial)
 
-    def _open(self) -> None:
-        path = self._folder / name_of(self._serial)
+    def _open_file(self) -> None:
+        path = self._folder / segment_name(self._serial)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._path, self._size = path, os.fstat(self._fd).st_size
         self._has_new_name = True
         self._opened = time.monotonic()
 
     def _end_torn_line(self) -> None:
-        tail = os.pread(self._fd, _LONGEST_LINE, max(0, self._size - _LONGEST_LINE))
+        tail = os.pread(self._fd, _LONGEST_LINE_BYTES, max(0, self._size - _LONGEST_LINE_BYTES))
         if not tail or tail.endswith(b"\n"):
             return
         torn = len(tail) - 1 - tail.rfind(b"\n")
         log.warning("a torn line at the end of the request log is passed over", file=self._path, bytes=torn)
         with writing(self._path):
-            os.write(self._fd, _TORN)
+            os.write(self._fd, _TORN_LINE_END)
         self._size = os.fstat(self._fd).st_size

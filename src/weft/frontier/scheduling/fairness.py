@@ -17,21 +17,23 @@ class Fairness:
 
     def __init__(self) -> None:
         self._ring: list[tuple[float, int, Crawl]] = []
-        self._turn = 0.0  # the position of the crawl whose turn it is; one served in its stead may be far ahead
-        self._now = 0.0  # the position of the last turn with a result
+        self._turn_position = (
+            0.0  # the position of the crawl whose turn it is; one served in its stead may be far ahead
+        )
+        self._last_position = 0.0  # the position of the last turn with a result
         self._ready = 0
 
     def __bool__(self) -> bool:
         return self._ready > 0
 
-    def leave(self, crawl: Crawl) -> None:
+    def remove_crawl(self, crawl: Crawl) -> None:
         """Removes a closed crawl: nothing of it is claimed any more."""
         self._ready -= len(crawl.ready)
         for queue in crawl.ready:
             queue.is_ready = False
         crawl.ready.clear()
 
-    def offer(self, site: Site, now: float) -> bool:
+    def offer_site(self, site: Site, now: float) -> bool:
         """A site is due: every crawl that has something there, and whose own delay is over, may claim it; False if none
         may."""
         clock = site.clock
@@ -48,11 +50,11 @@ class Fairness:
                 crawl.ready.append(queue)
                 if not crawl.is_in_ring:
                     crawl.is_in_ring = True
-                    crawl.stride = max(crawl.stride, self._now)
+                    crawl.stride = max(crawl.stride, self._last_position)
                     heappush(self._ring, (crawl.stride, crawl.number, crawl))
         return any(queue.is_ready for queue in site.queues)
 
-    def next(self) -> SiteQueue | None:
+    def next_queue(self) -> SiteQueue | None:
         """The next queue of the crawl whose turn it is; None if nothing is ready."""
         ring = self._ring
         while ring:
@@ -64,14 +66,14 @@ class Fairness:
             if crawl.stride > stride:  # it was served since
                 heapreplace(ring, (crawl.stride, number, crawl))
                 continue
-            self._turn = stride
+            self._turn_position = stride
             queue = crawl.ready.popleft()
             queue.is_ready = False
             self._ready -= 1
             return queue
         return None
 
-    def served(self, crawl: Crawl) -> None:
+    def count_served(self, crawl: Crawl) -> None:
         """Something of a crawl was claimed, in its turn or in another's."""
-        self._now = max(self._now, self._turn)
+        self._last_position = max(self._last_position, self._turn_position)
         crawl.stride += 1.0 / crawl.weight

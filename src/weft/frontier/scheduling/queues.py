@@ -19,25 +19,25 @@ from weft.config import PolitenessSection
 from weft.frontier.contract import Item, PageLinks
 from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.durability.items import Bitmap
-from weft.frontier.durability.journal import Journal
+from weft.frontier.durability.journal import FrontierJournal
 from weft.frontier.link_lists import numbered
 from weft.frontier.politeness import PolitenessClock, Responsiveness
 from weft.frontier.ranks import rank_of
 from weft.frontier.scheduling.fairness import Fairness
-from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S, SiteClocks
-from weft.frontier.scheduling.site_packing import packed_links, packed_page
+from weft.frontier.scheduling.site_clocks import CLOCK_KEPT_S, SiteClocks
+from weft.frontier.scheduling.site_packing import pack_links, pack_page
 from weft.frontier.scheduling.sites import Crawl, IsBlocked, Site, SiteQueue
 from weft.frontier.scheduling.swapped_sites import SwappedSites
-from weft.frontier.scheduling.swapping import Swapping
+from weft.frontier.scheduling.swapping import SiteSwapping
 from weft.frontier.scheduling.turns import KNOWN_TURNS
 from weft.frontier.scheduling.wheel import Wheel
 from weft.records import Found, Purpose
 
-MAX_IN_MEMORY = 10_000  # sites in memory, unless a claim needs more
-MOST_IDLE = 10_000  # idle sites, with nothing queued, above which more are forgotten
-SOON_S = 10.0  # a site that is due later may be swapped out
-_TURNS = KNOWN_TURNS + 1  # of a site, after which other sites may have its memory
-_KEYS = 50_000
+MAX_SITES_IN_MEMORY = 10_000  # sites in memory, unless a claim needs more
+MOST_IDLE_SITES = 10_000  # idle sites, with nothing queued, above which more are forgotten
+DUE_SOON_S = 10.0  # a site that is due later may be swapped out
+_TURNS_IN_MEMORY = KNOWN_TURNS + 1  # of a site, after which other sites may have its memory
+_MOST_CACHED_KEYS = 50_000
 _FORGOTTEN_AT_ONCE = 20
 _EXCESS_AT_ONCE = 500  # where there are more
 
@@ -48,7 +48,7 @@ class Queues:
     def __init__(
         self,
         section: PolitenessSection,
-        journal: Journal,
+        journal: FrontierJournal,
         blobs: BlobStore,
         now: Callable[[], float],
         wall: Callable[[], float] = time.time,
@@ -68,12 +68,12 @@ class Queues:
         self.queued = 0
         self.ended = Bitmap()  # items that the restored queues still hold although they have ended
         self.retries: dict[int, tuple[int, float]] = {}  # attempts of items in the queues, and when they may run (wall)
-        self._keys: dict[str, str] = {}
+        self._key_cache: dict[str, str] = {}
         self._by_origin: dict[str, Site] = {}  # a cache that spares most links the look-up by key
         self._idle: deque[tuple[float, Site]] = deque()
-        self.max_in_memory = MAX_IN_MEMORY
+        self.max_in_memory = MAX_SITES_IN_MEMORY
         self.swapped = SwappedSites(blobs)
-        self.swapping = Swapping(self)
+        self.swapping = SiteSwapping(self)
         self._swappable = self.swapping.swappable
 
     # ── sites ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -81,12 +81,12 @@ class Queues:
     def key_of(self, url: str) -> str:
         """The politeness key of a URL."""
         origin = url[: url.index("/", 8)]
-        key = self._keys.get(origin)
+        key = self._key_cache.get(origin)
         if key is None:
-            if len(self._keys) > _KEYS:
-                self._keys.clear()
+            if len(self._key_cache) > _MOST_CACHED_KEYS:
+                self._key_cache.clear()
             host = urls.host_of(url)
-            key = self._keys[origin] = urls.domain(host) if self.section.key_scope == "domain" else host
+            key = self._key_cache[origin] = urls.domain(host) if self.section.key_scope == "domain" else host
         return key
 
     def key_about(self, about: str) -> str:
@@ -104,7 +104,7 @@ class Queues:
         """The site of a key if it is in memory; None if nothing is queued there."""
         return self.sites.get(key) or self.swapping.swap_in(key)
 
-    def tried(self, item: int, now: float) -> tuple[int, float]:
+    def failed_tries(self, item: int, now: float) -> tuple[int, float]:
         """How often earlier processes tried an item, and when it may be tried again."""
         if item not in self.retries:
             return 0, 0.0
@@ -117,8 +117,8 @@ class Queues:
         checkpoint.
         """
         gone: list[Site] = []
-        excess = len(self.sites) - self.max_in_memory - MOST_IDLE
-        early_s = max(0.0, FORGET_AFTER_S - max(self.section.delay_s, self.clocks.longest_delay_s))
+        excess = len(self.sites) - self.max_in_memory - MOST_IDLE_SITES
+        early_s = max(0.0, CLOCK_KEPT_S - max(self.section.delay_s, self.clocks.longest_delay_s))
         for _ in range(min(len(self._idle), max(_FORGOTTEN_AT_ONCE, min(excess, _EXCESS_AT_ONCE)))):
             if self._idle[0][0] > (now + early_s if len(gone) < excess else now):
                 break
@@ -127,7 +127,7 @@ class Queues:
             if site.gone:
                 continue
             if self._may_forget(site, now):
-                self.leave(site)
+                self.remove_site(site)
                 gone.append(site)
             else:
                 self.note_idle(site)
@@ -147,21 +147,21 @@ class Queues:
         """Marks a site whose queues are empty: it is forgotten after a while."""
         if not site.idle and not any(queue.queued for queue in site.all_queues()):
             site.idle = True
-            self._idle.append((self.now() + FORGET_AFTER_S, site))
+            self._idle.append((self.now() + CLOCK_KEPT_S, site))
 
     # ── the queues ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def enqueue(self, crawl: Crawl, found: Found, item: int, attempt: int = 0, not_before: float = 0.0) -> None:
+    def enqueue(self, crawl: Crawl, found_url: Found, item: int, attempt: int = 0, not_before: float = 0.0) -> None:
         """Queues an item under its site."""
-        url = found.url
+        url = found_url.url
         origin = url[: url.index("/", 8)]
         known = self._by_origin.get(origin)
         if known is not None and not known.gone:
             site = known
         else:
             key = self.key_of(url)
-            if not attempt and self.swapping.accepts(crawl, found, key):
-                self.swapped.add(key, crawl.number, packed_page(item, found), self.now())
+            if not attempt and self.swapping.accepts_page(crawl, found_url, key):
+                self.swapped.add(key, crawl.number, pack_page(item, found_url), self.now())
                 self.queued += 1
                 crawl.queued += 1
                 return
@@ -170,21 +170,22 @@ class Queues:
         if not queue.queued:
             queue.served_at = max(queue.served_at, self.now())  # its wait begins now
         was_empty = not queue.queues  # an urgent item may have to wait
-        if found.purpose is Purpose.PAGE and not found.hops and not attempt:
-            rank = rank_of(found.depth, found.priority)
-            queue.push(item, origin, url[len(origin) :], rank, found.parent, found.offsite)
+        if found_url.purpose is Purpose.PAGE and not found_url.hops and not attempt:
+            rank = rank_of(found_url.depth, found_url.priority)
+            queue.push(item, origin, url[len(origin) :], rank, found_url.parent, found_url.offsite)
             if site is not known:
                 self._by_origin[origin] = site
         else:
             urgent = Item(
-                item, found.url, found.depth, found.parent, found.hops, found.purpose, found.about, attempt,
-                found.offsite,
+                item, found_url.url, found_url.depth, found_url.parent, found_url.hops, found_url.purpose,
+                found_url.about, attempt,
+                found_url.offsite,
             )  # fmt: skip
             queue.push_urgent(urgent, not_before)
             was_empty = True
         self.queued += 1
         crawl.queued += 1
-        if was_empty or _may_pass(site, queue):
+        if was_empty or _may_run_first(site, queue):
             self.schedule(site)
 
     def enqueue_links(self, crawl: Crawl, links: PageLinks, urls_there: list[str], first: int) -> None:
@@ -195,8 +196,8 @@ class Queues:
         while site is None:  # repeat until the origin is known here
             if at == len(urls_there):
                 return
-            found = Found(urls_there[at], links.depth, links.parent, offsite=links.offsite)
-            self.enqueue(crawl, found, first + at)
+            found_url = Found(urls_there[at], links.depth, links.parent, offsite=links.offsite)
+            self.enqueue(crawl, found_url, first + at)
             site, at = self.site_at(links.origin), at + 1
         count = len(urls_there) - at
         if not count:
@@ -211,7 +212,7 @@ class Queues:
         queue.queued += count
         self.queued += count
         crawl.queued += count
-        if was_empty or _may_pass(site, queue):
+        if was_empty or _may_run_first(site, queue):
             self.schedule(site)
 
     def _swap_out_links(self, crawl: Crawl, links: PageLinks, urls_there: list[str], first: int) -> bool:
@@ -219,9 +220,9 @@ class Queues:
         if not urls_there or crawl.limits.max_pages_per_domain is not None:
             return False
         key = self.key_of(urls_there[0])
-        if not self.swapping.accepts(crawl, Found(urls_there[0], links.depth, links.parent), key):
+        if not self.swapping.accepts_page(crawl, Found(urls_there[0], links.depth, links.parent), key):
             return False
-        self.swapped.add(key, crawl.number, packed_links(first, links, urls_there), self.now())
+        self.swapped.add(key, crawl.number, pack_links(first, links, urls_there), self.now())
         self.queued += len(urls_there)
         crawl.queued += len(urls_there)
         return True
@@ -249,21 +250,23 @@ class Queues:
         while (item := queue.pop(now, is_blocked)) is not None:
             self.queued -= 1
             queue.crawl.queued -= 1
-            if self.is_void(queue.crawl, item):
+            if self.is_obsolete(queue.crawl, item):
                 continue
             if not self.retries or item.attempt or item.item not in self.retries:
                 return item
-            attempt, not_before = self.tried(item.item, now)
+            attempt, not_before = self.failed_tries(item.item, now)
             self.push_urgent(queue, msgspec.structs.replace(item, attempt=attempt), not_before)
         return None
 
-    def is_void(self, crawl: Crawl, item: Item) -> bool:
+    def is_obsolete(self, crawl: Crawl, item: Item) -> bool:
         """Whether an entry is obsolete: its item has ended, is leased, or was moved up."""
         if self.ended and item.item in self.ended:
             if crawl.depths is None:  # else an item may have several entries
                 self.ended.discard(item.item)
             return True
-        known = crawl.known(item)
+        if crawl.depths is None:
+            return False
+        known = crawl.known_depth(item)
         return known is not None and (known.leased or known.ended or known.depth < item.depth)
 
     def schedule(self, site: Site, *, asked: SiteQueue | None = None, at: float = 0.0) -> None:
@@ -276,19 +279,21 @@ class Queues:
         if asked is not None:
             asked.stalled_at = at
         if clock.parked:
-            self.wake(clock)
+            self.schedule_parked(clock)
         if asked is None:
             for queue in queues:
                 queue.stalled_at = None
-        if not self.put_off(site, self.now() if asked is None else at) and asked is None:
+            if len(queues) == 1 and clock.parked is None and not clock.has_room(queues[0].crawl.section):
+                return  # as after each claim: the end of a request schedules the site
+        if not self.reschedule_site(site, self.now() if asked is None else at) and asked is None:
             self.wheel.remove(site)
 
-    def put_off(self, site: Site, now: float) -> bool:
+    def reschedule_site(self, site: Site, now: float) -> bool:
         """Puts a site on the wheel again, or in the queue where it must wait; False if neither is possible."""
         clock = site.clock
-        time, is_full = self.time_of(site.queues, clock)
+        time, is_full = self.claim_time_of(site.queues, clock)
         if time is not None:
-            self._put(site, time, now)
+            self._put_on_wheel(site, time, now)
         elif is_full:
             if clock.parked is not None and site.next_time() is not None:
                 clock.parked[site] = None
@@ -298,19 +303,19 @@ class Queues:
             return False
         return True
 
-    def _put(self, site: Site, at: float, now: float) -> None:
+    def _put_on_wheel(self, site: Site, at: float, now: float) -> None:
         """Puts a site on the wheel; if many are in memory, a site that is not due soon becomes swappable."""
         if len(self.sites) < self.max_in_memory * 9 // 10:
             self.wheel.put(site, at, now)
-        elif at > now + SOON_S:
+        elif at > now + DUE_SOON_S:
             self.wheel.remove(site)
             self._swappable.append(site)
         else:
             self.wheel.put(site, at, now)
-            if site.served >= _TURNS and self.swapped:
+            if site.served >= _TURNS_IN_MEMORY and self.swapped:
                 self._swappable.append(site)
 
-    def time_of(self, queues: list[SiteQueue], clock: PolitenessClock) -> tuple[float | None, bool]:
+    def claim_time_of(self, queues: list[SiteQueue], clock: PolitenessClock) -> tuple[float | None, bool]:
         """When one of the queues may be claimed from; None if an event must come first, or nothing waits. And whether
         one of them has no slot left.
 
@@ -324,18 +329,18 @@ class Queues:
             crawl = queue.crawl
             if crawl.section is not section:
                 section = crawl.section
-                has_place = clock.active < clock.places(section)
+                has_place = clock.has_room(section)
                 due = clock.due_for(section) if has_place else 0.0
                 is_full = is_full or not has_place
             if not has_place or not queue.queued or (first is not None and first <= due):
                 continue
-            at = queue.next_time() if queue.stalled_at is None else queue.later(queue.stalled_at)
+            at = queue.next_time() if queue.stalled_at is None else queue.next_waiting_time(queue.stalled_at)
             if at is not None:
                 at = max(due, at)
                 first = at if first is None else min(first, at)
         return first, is_full
 
-    def wake(self, clock: PolitenessClock) -> None:
+    def schedule_parked(self, clock: PolitenessClock) -> None:
         """Schedules as many parked sites as the address has free slots, not all of a thousand sites at one address at
         once.
         """
@@ -344,7 +349,7 @@ class Queues:
         while room > 0 and clock.parked:
             site = next(iter(clock.parked))
             del clock.parked[site]
-            at, _ = self.time_of(site.queues, site.clock)
+            at, _ = self.claim_time_of(site.queues, site.clock)
             if at is not None:
                 self.wheel.put(site, at, now)
                 room -= at <= max(clock.due_for(self.section), now)
@@ -365,7 +370,7 @@ class Queues:
                     first = at
         return first
 
-    def leave(self, site: Site) -> None:
+    def remove_site(self, site: Site) -> None:
         """Removes a site from memory."""
         del self.sites[site.key]
         site.gone = True
@@ -376,7 +381,7 @@ class Queues:
 
     # ── permits ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def unblock(self, crawl: Crawl) -> int:
+    def schedule_blocked(self, crawl: Crawl) -> int:
         """Schedules as many blocked sites as there are free permits; returns how many."""
         count = min(len(crawl.blocked), max(0, crawl.permits()))
         for _ in range(count):
@@ -389,13 +394,13 @@ class Queues:
             self.blocked.pop(crawl.number, None)
         return count
 
-    def unblock_waiting(self) -> bool:
+    def schedule_all_blocked(self) -> bool:
         """Unblocks sites of every crawl: a site that was unblocked but is not due, or claimed a sitemap, uses no
         permit.
         """
-        return sum(self.unblock(crawl) for crawl in list(self.blocked.values())) > 0
+        return sum(self.schedule_blocked(crawl) for crawl in list(self.blocked.values())) > 0
 
 
-def _may_pass(site: Site, queue: SiteQueue) -> bool:
+def _may_run_first(site: Site, queue: SiteQueue) -> bool:
     """Whether a newly queued item may run before the others: they may all be behind an open breaker."""
     return site.clock.breakers is not None and len(queue.origins) > 1

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from weft.config import PolitenessSection
-from weft.frontier.durability.journal import Journal, undamaged
+from weft.frontier.durability.journal import FrontierJournal, report_damage
 from weft.frontier.politeness import (
     LONGEST_BACKOFF_S,
     LONGEST_SILENCE_S,
@@ -22,8 +22,8 @@ from weft.frontier.politeness import (
 from weft.frontier.scheduling.sites import Site
 from weft.frontier.seen.seen_set import SeenSet
 
-FORGET_AFTER_S = 60.0
-_KEPT_CLOCKS = 10_000  # of addresses; idle ones are forgotten when there are more
+CLOCK_KEPT_S = 60.0
+_MOST_KEPT_CLOCKS = 10_000  # of addresses; idle ones are forgotten when there are more
 
 
 class SiteClocks:
@@ -34,7 +34,7 @@ class SiteClocks:
     def __init__(
         self,
         section: PolitenessSection,
-        journal: Journal,
+        journal: FrontierJournal,
         now: Callable[[], float],
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -43,18 +43,18 @@ class SiteClocks:
         self._now = now
         self._wall = wall
         self._by_address: dict[str, AddressClock] = {}  # filled where politeness is by address
-        self._most = _KEPT_CLOCKS
+        self._most_clocks = _MOST_KEPT_CLOCKS
         self.longest_delay_s = section.delay_s  # of all crawls
         self.longest_wait_s, self.longest_reset_s = section.max_retry_after_s, section.breaker_reset_s  # the same
         self.not_before = 0.0  # no site is due before this: set when the times of the last requests are unknown
         # Ends of the last requests before this process; None: the request had not ended.
-        self.asked: dict[str, float | None] = {}
-        self._saved = SeenSet(0)  # keys that this process has saved: spares a new frontier the look-ups
+        self.last_ends: dict[str, float | None] = {}
+        self._saved_keys = SeenSet(0)  # keys that this process has saved: spares a new frontier the look-ups
         self._had_rows = journal.has_rows("sites")
         # By site, the hosts and ports with an open breaker, until when.
-        self._blocked: dict[str, dict[str, float]] | None = None
+        self._open_breakers: dict[str, dict[str, float]] | None = None
 
-    def expect(self, section: PolitenessSection) -> None:
+    def register_section(self, section: PolitenessSection) -> None:
         """Registers the settings of a crawl. Sites and request logs are kept for as long as the longest delay of any
         crawl; saved waits are trusted up to the longest that any crawl allows.
         """
@@ -67,11 +67,11 @@ class SiteClocks:
     def site_clock(self, key: str) -> PolitenessClock:
         """A new clock for a site, with its saved state where there is one."""
         clock, now = PolitenessClock(self.not_before), self._now()
-        self._recall(clock, key, now)
+        self._apply_last_request(clock, key, now)
         if self.not_before:  # the last request is unknown: a full delay, which may be a longer one
             clock.due = max(clock.due, self.not_before + max(0.0, clock.delay_s(self.section) - self.longest_delay_s))
-        if self.asked and key in self.asked:
-            ended = self.asked.pop(key)
+        if self.last_ends and key in self.last_ends:
+            ended = self.last_ends.pop(key)
             clock.last_start = clock.last_end = now if ended is None else ended
         return clock
 
@@ -82,7 +82,7 @@ class SiteClocks:
             now = self._now()
             self._forget_clocks(now)
             clock = self._by_address[address] = AddressClock(address, self.not_before)
-            self._recall(clock, _key_of(clock), now)
+            self._apply_last_request(clock, _journal_key(clock), now)
             if clock.due > now + self.longest_wait_s:
                 clock.due, clock.long_until = self.not_before, clock.due
             if self.not_before:  # the last request is unknown: a full delay, which may be a longer one
@@ -91,12 +91,12 @@ class SiteClocks:
                 )
         return clock
 
-    def save(self, site: Site) -> None:
+    def save_site(self, site: Site) -> None:
         """Saves in the journal what a site, or its address, asked for."""
         clock = site.clock
         key, due = site.key, clock.due
         if isinstance(clock, AddressClock):
-            key, due = _key_of(clock), max(due, clock.long_until)
+            key, due = _journal_key(clock), max(due, clock.long_until)
         due, now, wall = max(due, clock.due_for(self.section)), self._now(), self._wall()
         record = {
             "crawl_delay": clock.crawl_delay_s,
@@ -112,7 +112,7 @@ class SiteClocks:
                 if breaker.open_until
             },
         }
-        self._saved.add(key)
+        self._saved_keys.add(key)
         self._note_breaker(key, clock)
         self._journal.put("sites", key, msgspec.msgpack.encode(record))
 
@@ -122,15 +122,15 @@ class SiteClocks:
         Kept in memory from the first call on: until then, breakers that no site in memory needs are only in the
         journal.
         """
-        if self._blocked is None:
-            self._blocked = {}
+        if self._open_breakers is None:
+            self._open_breakers = {}
             for key in self._journal.keys("sites"):
                 clock = PolitenessClock()
-                self._recall(clock, key, self._now())
+                self._apply_last_request(clock, key, self._now())
                 self._note_breaker(key, clock)
         now, wall = self._now(), self._wall()
         until: dict[str, float] = {}
-        for blocked in self._blocked.values():
+        for blocked in self._open_breakers.values():
             for name, at in blocked.items():
                 if at > now:
                     until[name] = max(until.get(name, 0.0), wall + at - now)
@@ -149,20 +149,20 @@ class SiteClocks:
         return max(clock.due, clock.held_until(), own) > now
 
     def _forget_clocks(self, now: float) -> None:
-        if len(self._by_address) < self._most:
+        if len(self._by_address) < self._most_clocks:
             return
-        idle_since = now - FORGET_AFTER_S
+        idle_since = now - CLOCK_KEPT_S
         self._by_address = {
             address: clock
             for address, clock in self._by_address.items()
             if clock.active or clock.parked or self.is_waited_for(clock, idle_since)
         }
-        self._most = max(_KEPT_CLOCKS, 2 * len(self._by_address))
+        self._most_clocks = max(_MOST_KEPT_CLOCKS, 2 * len(self._by_address))
 
-    def _recall(self, clock: PolitenessClock, key: str, now: float) -> None:
-        row = self._journal.row("sites", key) if self._had_rows or key in self._saved else None
+    def _apply_last_request(self, clock: PolitenessClock, key: str, now: float) -> None:
+        row = self._journal.row("sites", key) if self._had_rows or key in self._saved_keys else None
         if row is not None:
-            with undamaged(self._journal.path):
+            with report_damage(self._journal.path):
                 state = msgspec.msgpack.decode(row[1])
             clock.crawl_delay_s, clock.extra_s = state["crawl_delay"], state["extra"]
             clock.forced_single = state["single"]
@@ -180,18 +180,18 @@ class SiteClocks:
                     breaker.open_until = now + min(max(0.0, held_wall - wall), self.longest_reset_s)
 
     def _note_breaker(self, key: str, clock: PolitenessClock) -> None:
-        if self._blocked is None:
+        if self._open_breakers is None:
             return
-        self._blocked.pop(key, None)
+        self._open_breakers.pop(key, None)
         blocked: dict[str, float] = {}
         for name, breaker in (clock.breakers or {}).items():
             if breaker.open_until:
                 authority = authority_of(name)
                 blocked[authority] = max(blocked.get(authority, 0.0), breaker.open_until)
         if blocked:
-            self._blocked[key] = blocked
+            self._open_breakers[key] = blocked
 
 
-def _key_of(clock: AddressClock) -> str:
+def _journal_key(clock: AddressClock) -> str:
     """Its key in the journal's table of sites; no host contains a space."""
     return f"ip {clock.address}"

@@ -25,13 +25,15 @@ from weft.frontier.seen.seen_runs import SeenRuns
 from weft.frontier.seen.seen_set import SeenSet
 from weft.records import Purpose
 
-Urgent = tuple[float, int, Item]
+UrgentEntry = tuple[float, int, Item]
 IsBlocked = Callable[[str], bool]  # whether an origin must not be asked now: its breaker is open
-PASSED_OVER = 50  # entries behind an open breaker that are passed over in each queue, before the next queue is tried
-_DEPTHS = 8  # queues that are tried
+MOST_PASSED_OVER = (
+    50  # entries behind an open breaker that are passed over in each queue, before the next queue is tried
+)
+_MOST_DEPTHS_TRIED = 8  # queues that are tried
 SEEN_BYTES = 16  # of a URL of the seen set that is in no run yet
 DEPTH_BYTES = 176  # of a KnownDepth, with its entry
-_FEW = 8  # origins of a queue that are searched linearly
+_FEW_ORIGINS = 8  # origins of a queue that are searched linearly
 
 
 class KnownDepth:
@@ -103,9 +105,9 @@ class Crawl:
     def url_bytes(self) -> int:
         """The memory that its URLs use: seen URLs, their depths, and the ends of its queues."""
         queues = sum(queue.held_bytes for site_queue in self.sites.values() for queue in site_queue.queues)
-        return self.seen.in_memory * SEEN_BYTES + len(self.depths or ()) * DEPTH_BYTES + queues
+        return self.seen.entries_in_memory * SEEN_BYTES + len(self.depths or ()) * DEPTH_BYTES + queues
 
-    def known(self, item: Item) -> KnownDepth | None:
+    def known_depth(self, item: Item) -> KnownDepth | None:
         """The known depth of a page; None without a `max_depth`."""
         if self.depths is None or item.purpose is not Purpose.PAGE:
             return None
@@ -114,18 +116,18 @@ class Crawl:
 
     def mark_leased(self, item: Item, leased: bool) -> None:
         """With a `max_depth`: records whether an item is leased."""
-        if (known := self.known(item)) is not None:
+        if self.depths is not None and (known := self.known_depth(item)) is not None:
             known.leased = leased
 
     def mark_ended(self, item: Item) -> None:
         """With a `max_depth`: records that an item has ended."""
-        if (known := self.known(item)) is not None:
+        if self.depths is not None and (known := self.known_depth(item)) is not None:
             known.ended = True
 
     def at_known_depth(self, item: Item) -> Item:
         """The item at its smallest known depth, which may have been found while it was leased: `Queues.pop` skips an
         entry that is deeper."""
-        known = self.known(item)
+        known = self.known_depth(item)
         if known is None or known.depth >= item.depth:
             return item
         return msgspec.structs.replace(item, depth=known.depth)
@@ -184,10 +186,10 @@ class SiteQueue:
         self.origins: list[str] = []
         self._origin_numbers: dict[str, int] | None = None  # index of each origin, once there are more than a few
         self.queues: list[DepthQueue] = []  # never empty ones, in the order of their depths
-        self.urgent: list[Urgent] | None = None
-        self.robots: list[Urgent] | None = None  # before everything else: pages wait for it
-        self.logins: list[Urgent] | None = None  # after robots.txt requests: pages wait for them, too
-        self.sitemaps: list[Urgent] | None = None
+        self.urgent: list[UrgentEntry] | None = None
+        self.robots: list[UrgentEntry] | None = None  # before everything else: pages wait for it
+        self.logins: list[UrgentEntry] | None = None  # after robots.txt requests: pages wait for them, too
+        self.sitemaps: list[UrgentEntry] | None = None
         self.sitemaps_found: int | None = None  # admitted so far; None: not read from the journal yet
         self._had_sitemap = False  # the last item was a sitemap: a page is next
         self.queued = 0
@@ -213,7 +215,7 @@ class SiteQueue:
             self.origins.append(origin)
             if self._origin_numbers is not None:
                 self._origin_numbers[origin] = place
-            elif place == _FEW:  # a domain of many hosts
+            elif place == _FEW_ORIGINS:  # a domain of many hosts
                 self._origin_numbers = {other: at for at, other in enumerate(self.origins)}
         return place
 
@@ -243,7 +245,7 @@ class SiteQueue:
     def pop(self, now: float, is_blocked: IsBlocked | None = None) -> Item | None:
         """The next item that may run now. `is_blocked`: given where an origin of the site has an open breaker."""
         if self.robots or self.urgent or self.sitemaps or self.logins:
-            for heap in self._heaps():
+            for heap in self._urgent_heaps():
                 if heap[0][0] <= now and not (heap is self.sitemaps and self._is_pages_turn()):
                     item = heappop(heap)[2] if is_blocked is None else _pop_unblocked(heap, now, is_blocked)
                     if item is not None:
@@ -255,7 +257,7 @@ class SiteQueue:
         if at is None:
             return None
         queue = self.queues[at]
-        item = self.unpacked(queue.pop(), queue.depth)
+        item = self.unpack_item(queue.pop(), queue.depth)
         if not queue:
             del self.queues[at]
         self.queued -= 1
@@ -269,9 +271,9 @@ class SiteQueue:
             return 0 if self.queues else None
         if len(self.origins) == 1:
             return None if is_blocked(self.origins[0]) else 0
-        for at, queue in enumerate(self.queues[:_DEPTHS]):
-            for _ in range(min(len(queue), PASSED_OVER)):
-                if not is_blocked(self.origins[_origin_number(queue.peek())]):
+        for at, queue in enumerate(self.queues[:_MOST_DEPTHS_TRIED]):
+            for _ in range(min(len(queue), MOST_PASSED_OVER)):
+                if not is_blocked(self.origins[_packed_origin_number(queue.peek())]):
                     return at
                 queue.push(queue.pop())
         return None
@@ -280,17 +282,17 @@ class SiteQueue:
         """Whether a sitemap must wait: for a page after each sitemap, or while there are pages for all permits."""
         if not self.queues:
             return False
-        return self._had_sitemap or self.queued - sum(map(len, self._heaps())) >= self.crawl.permits()
+        return self._had_sitemap or self.queued - sum(map(len, self._urgent_heaps())) >= self.crawl.permits()
 
     def next_time(self) -> float | None:
         """When an item may run; None if none is queued."""
         if self.queues:
             return 0.0
-        return min((heap[0][0] for heap in self._heaps()), default=None)
+        return min((heap[0][0] for heap in self._urgent_heaps()), default=None)
 
-    def later(self, now: float) -> float | None:
+    def next_waiting_time(self, now: float) -> float | None:
         """When the first item that must wait may run; None if there is none."""
-        first = min((heap[0][0] for heap in self._heaps() if heap[0][0] > now), default=None)
+        first = min((heap[0][0] for heap in self._urgent_heaps() if heap[0][0] > now), default=None)
         if self.look_at > now and (first is None or self.look_at < first):
             return self.look_at
         return first
@@ -299,19 +301,19 @@ class SiteQueue:
         """Whether a try is worthwhile: an item waits that may run, and is not only one that was tried
         unsuccessfully.
         """
-        at = self.next_time() if self.stalled_at is None else self.later(self.stalled_at)
+        at = self.next_time() if self.stalled_at is None else self.next_waiting_time(self.stalled_at)
         return at is not None and at <= now
 
-    def urgents(self) -> list[Urgent]:
+    def urgent_entries(self) -> list[UrgentEntry]:
         """Everything urgent, in order."""
-        return sorted(entry for heap in self._heaps() for entry in heap)
+        return sorted(entry for heap in self._urgent_heaps() for entry in heap)
 
     def items(self) -> Iterator[Item]:
         """All queued items."""
-        yield from (entry[2] for entry in self.urgents())
+        yield from (entry[2] for entry in self.urgent_entries())
         for queue in self.queues:
             for text in queue.texts():
-                yield self.unpacked(text, queue.depth)
+                yield self.unpack_item(text, queue.depth)
 
     def clear(self) -> None:
         """Removes all queued items."""
@@ -325,7 +327,7 @@ class SiteQueue:
         """Removes all queued items of one origin, and returns them."""
         removed: list[Item] = []
         for name in ("robots", "logins", "urgent", "sitemaps"):
-            heap: list[Urgent] = getattr(self, name) or []
+            heap: list[UrgentEntry] = getattr(self, name) or []
             removed += [entry[2] for entry in sorted(heap) if origin_of(entry[2].url) == origin]
             rest = [entry for entry in heap if origin_of(entry[2].url) != origin]
             heapify(rest)
@@ -335,8 +337,8 @@ class SiteQueue:
             texts = list(queue.texts())
             queue.clear()
             for text in texts:
-                if _origin_number(text) == place:
-                    removed.append(self.unpacked(text, queue.depth))
+                if _packed_origin_number(text) == place:
+                    removed.append(self.unpack_item(text, queue.depth))
                 else:
                     queue.push(text)
         self.queues = [queue for queue in self.queues if queue]
@@ -348,7 +350,7 @@ class SiteQueue:
         cap = self.crawl.limits.max_pages_per_domain
         return cap is None or self.pages + self.flight < cap
 
-    def unpacked(self, text: str, depth: int) -> Item:
+    def unpack_item(self, text: str, depth: int) -> Item:
         """The item that a queued text represents."""
         item, parent, where, path = text.split(" ", 3)
         origin, _, offsite = where.partition(".")
@@ -356,7 +358,7 @@ class SiteQueue:
             int(item), self.origins[int(origin)] + path, depth_in(depth), int(parent), offsite=int(offsite or 0)
         )
 
-    def _heaps(self) -> list[list[Urgent]]:
+    def _urgent_heaps(self) -> list[list[UrgentEntry]]:
         return [heap for heap in (self.robots, self.logins, self.urgent, self.sitemaps) if heap]
 
 
@@ -365,18 +367,18 @@ def origin_of(url: str) -> str:
     return url[: url.index("/", 8)]
 
 
-def _origin_number(text: str) -> int:
+def _packed_origin_number(text: str) -> int:
     """The number of the origin of a packed entry, in its queue."""
     return int(text.split(" ", 3)[2].partition(".")[0])
 
 
-def _pop_unblocked(heap: list[Urgent], now: float, is_blocked: IsBlocked) -> Item | None:
+def _pop_unblocked(heap: list[UrgentEntry], now: float, is_blocked: IsBlocked) -> Item | None:
     """Removes and returns the first entry that may run now and is behind no open breaker; a bounded number is
     checked.
     """
-    passed: list[Urgent] = []
+    passed: list[UrgentEntry] = []
     item = None
-    while heap and heap[0][0] <= now and len(passed) < PASSED_OVER and item is None:
+    while heap and heap[0][0] <= now and len(passed) < MOST_PASSED_OVER and item is None:
         entry = heappop(heap)
         if is_blocked(origin_of(entry[2].url)):
             passed.append(entry)
@@ -417,19 +419,19 @@ class Site:
         queue = crawl.sites.get(self)
         if queue is None:
             queue = crawl.sites[self] = SiteQueue(crawl, self)
-            self._put(queue)
+            self._add_queue(queue)
         return queue
 
     def all_queues(self) -> Iterable[SiteQueue]:
         """All queues, also those of paused crawls."""
         return self.queues if self.paused is None else [*self.queues, *self.paused]
 
-    def replace(self, queue: SiteQueue) -> None:
+    def move_queue(self, queue: SiteQueue) -> None:
         """The queue's crawl was paused, or continues."""
-        self.remove(queue)
-        self._put(queue)
+        self.remove_queue(queue)
+        self._add_queue(queue)
 
-    def remove(self, queue: SiteQueue) -> None:
+    def remove_queue(self, queue: SiteQueue) -> None:
         """Removes the queue of a crawl that has ended, or before it is replaced."""
         if self.paused is not None and queue in self.paused:
             del self.paused[queue]
@@ -437,7 +439,7 @@ class Site:
         else:
             self.queues.remove(queue)
 
-    def _put(self, queue: SiteQueue) -> None:
+    def _add_queue(self, queue: SiteQueue) -> None:
         if not queue.crawl.paused:
             self.queues.append(queue)
         elif self.paused is None:

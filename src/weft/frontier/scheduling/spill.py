@@ -12,14 +12,14 @@ from collections.abc import Iterator
 
 from weft.frontier.durability.blobs import BlobStore
 
-PIECE = 16 * 1024  # two of them for each site and depth: a hundred megabytes at three thousand busy sites
+PIECE_BYTES = 16 * 1024  # two of them for each site and depth: a hundred megabytes at three thousand busy sites
 QueueState = tuple[bytes, bytes, bytes, int]  # head, tail, the pieces' numbers of eight bytes each, and the count
 
 
 class SpillQueue(ABC):
     """Texts without newlines, in order."""
 
-    __slots__ = ("_count", "_head", "_head_at", "_next", "_pieces", "_tail")
+    __slots__ = ("_count", "_head", "_head_at", "_next_piece", "_pieces", "_tail")
 
     def __init__(self) -> None:
         self._head = bytearray()
@@ -27,7 +27,7 @@ class SpillQueue(ABC):
         # Made on demand: there may be a million queues, and most are short.
         self._tail: bytearray | None = None
         self._pieces: array[int] | None = None  # numbers of blobs
-        self._next = 0  # the first of them that is not read yet
+        self._next_piece = 0  # the first of them that is not read yet
         self._count = 0
 
     @property
@@ -50,20 +50,20 @@ class SpillQueue(ABC):
     def push_all(self, lines: bytes, count: int) -> None:
         """Adds several at the end, each with its newline."""
         self._count += count
-        if self._tail is None and self._pieces is None and len(self._head) - self._head_at < PIECE:
+        if self._tail is None and self._pieces is None and len(self._head) - self._head_at < PIECE_BYTES:
             self._head += lines
             return
         if self._tail is None:
             self._tail = bytearray()
         self._tail += lines
-        if len(self._tail) >= PIECE:
-            self._spill(self._tail)
+        if len(self._tail) >= PIECE_BYTES:
+            self._spill_lines(self._tail)
             self._tail = None
 
     def peek(self) -> str:
         """The first text, which remains queued."""
         if self._head_at >= len(self._head):
-            self._refill()
+            self._refill_head()
         return self._head[self._head_at : self._head.index(b"\n", self._head_at)].decode()
 
     def pop(self) -> str:
@@ -79,13 +79,13 @@ class SpillQueue(ABC):
     def texts(self) -> Iterator[str]:
         """All texts in order, which remain queued."""
         yield from _texts_in(self._head[self._head_at :])
-        for number in self._unread():
+        for number in self._unread_pieces():
             yield from _texts_in(self.blobs.get(number))
         yield from _texts_in(self._tail or b"")
 
     def clear(self) -> None:
         """Removes everything."""
-        self.blobs.drop_all(self._unread())
+        self.blobs.drop_all(self._unread_pieces())
         SpillQueue.__init__(self)
 
     def state(self) -> QueueState:
@@ -93,7 +93,7 @@ class SpillQueue(ABC):
         return (
             bytes(self._head[self._head_at :]),
             bytes(self._tail or b""),
-            self._unread().tobytes(),
+            self._unread_pieces().tobytes(),
             self._count,
         )
 
@@ -103,36 +103,36 @@ class SpillQueue(ABC):
         self._head, self._tail = bytearray(head), bytearray(tail) if tail else None
         self._pieces = pieces_of(state) if pieces else None
 
-    def _unread(self) -> array[int]:
-        return self._pieces[self._next :] if self._pieces is not None else array("Q")
+    def _unread_pieces(self) -> array[int]:
+        return self._pieces[self._next_piece :] if self._pieces is not None else array("Q")
 
-    def _spill(self, lines: bytearray) -> None:
+    def _spill_lines(self, lines: bytearray) -> None:
         """Spills whole lines, in pieces that end with a line: one page's links may be many times as long as a piece."""
         if self._pieces is None:
             self._pieces = array("Q")
         at = 0
         while at < len(lines):
-            end = lines.rfind(b"\n", at, at + PIECE) + 1 or lines.index(b"\n", at) + 1
-            if len(lines) - end < PIECE // 2:
+            end = lines.rfind(b"\n", at, at + PIECE_BYTES) + 1 or lines.index(b"\n", at) + 1
+            if len(lines) - end < PIECE_BYTES // 2:
                 end = len(lines)
             self._pieces.append(self.blobs.put(bytes(lines[at:end])))
             at = end
 
-    def _refill(self) -> None:
+    def _refill_head(self) -> None:
         """Refills the empty head from the next piece, or from the tail."""
         self._head_at = 0
         if self._pieces is None:
             self._head, self._tail = self._tail or bytearray(), None
             return
-        number = self._pieces[self._next]
+        number = self._pieces[self._next_piece]
         self._head = bytearray(self.blobs.get(number))
         self.blobs.drop(number)
-        self._next += 1
-        if self._next == len(self._pieces):
-            self._pieces, self._next = None, 0
-        elif self._next >= 1024:
-            del self._pieces[: self._next]
-            self._next = 0
+        self._next_piece += 1
+        if self._next_piece == len(self._pieces):
+            self._pieces, self._next_piece = None, 0
+        elif self._next_piece >= 1024:
+            del self._pieces[: self._next_piece]
+            self._next_piece = 0
 
 
 def _texts_in(lines: bytes | bytearray) -> list[str]:

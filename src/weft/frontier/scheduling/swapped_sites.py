@@ -24,32 +24,32 @@ from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.scheduling.packed_map import PackedMap
 
 _CRAWL_BITS = 32
-_CRAWL = (1 << 31) - 1
-_WAKES = 1 << 31  # a page swaps it in: its own items must wait longer than a page would
-_MARK = 8  # bytes of a fingerprint
-_NUMBER = 8  # of a blob, at the beginning of a row
+_CRAWL_MASK = (1 << 31) - 1
+_WAKES_BIT = 1 << 31  # a page swaps it in: its own items must wait longer than a page would
+_FINGERPRINT_BYTES = 8  # bytes of a fingerprint
+_BLOB_NUMBER_BYTES = 8  # of a blob, at the beginning of a row
 _VALUE, _DUE = 10, 5  # bytes of a change: the fingerprint, what it represents (0: nothing), and when it is due
-CHANGE = _MARK + _VALUE + _DUE
-_NOT_DUE = (1 << 8 * _DUE) - 1  # it is in the order already
-_PIECE = 4096  # buckets, or seconds, that are written down together
+CHANGE_BYTES = _FINGERPRINT_BYTES + _VALUE + _DUE
+_NOT_DUE_TICK = (1 << 8 * _DUE) - 1  # it is in the order already
+_BUCKETS_PER_RECORD = 4096  # buckets, or seconds, that are written down together
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class DueSeconds:
     """Fingerprints of sites by the second in which they are due; some may have been swapped in since."""
 
-    __slots__ = ("_at", "_seconds", "_ticks")
+    __slots__ = ("_read_offset", "_seconds", "_ticks")
 
     def __init__(self) -> None:
         self._ticks: dict[int, bytearray] = {}
         self._seconds: list[int] = []
-        self._at = 0  # the position up to which the first second was read
+        self._read_offset = 0  # the position up to which the first second was read
 
     def add(self, mark: bytes, due: float) -> None:
         """Adds a site, to be swapped in up to a second before it is due: its clock has the exact time."""
         second = int(due)
         if second not in self._ticks:
-            if self._at and second < self._seconds[0]:
+            if self._read_offset and second < self._seconds[0]:
                 second = self._seconds[0]  # that is in the past, too, and being read: to its end
             else:
                 self._ticks[second] = bytearray()
@@ -62,30 +62,30 @@ class DueSeconds:
 
     def due(self, now: float) -> int:
         """About how many are due: one that was swapped in may be counted, too."""
-        return sum(len(self._ticks[second]) for second in self._seconds if second <= now) // _MARK
+        return sum(len(self._ticks[second]) for second in self._seconds if second <= now) // _FINGERPRINT_BYTES
 
     def pop(self, now: float) -> bytes | None:
         """The next one that is due."""
         if not self._seconds or self._seconds[0] > now:
             return None
-        marks, at = self._ticks[self._seconds[0]], self._at
-        self._at += _MARK
-        if self._at >= len(marks):
+        marks, at = self._ticks[self._seconds[0]], self._read_offset
+        self._read_offset += _FINGERPRINT_BYTES
+        if self._read_offset >= len(marks):
             del self._ticks[heappop(self._seconds)]
-            self._at = 0
-        return bytes(marks[at : at + _MARK])
+            self._read_offset = 0
+        return bytes(marks[at : at + _FINGERPRINT_BYTES])
 
-    def hurry(self, now: float) -> None:
+    def make_due_now(self, now: float) -> None:
         """Makes all of them due now."""
         marks = bytearray().join(self._ticks[second] for second in sorted(self._ticks))
-        del marks[: self._at]
+        del marks[: self._read_offset]
         if marks:
-            self._ticks, self._seconds, self._at = {int(now): marks}, [int(now)], 0
+            self._ticks, self._seconds, self._read_offset = {int(now): marks}, [int(now)], 0
 
     def dump(self) -> Iterator[tuple[int, bytes]]:
         """The fingerprints by second."""
         for second, marks in self._ticks.items():
-            yield second, bytes(marks[self._at :] if second == self._seconds[0] else marks)
+            yield second, bytes(marks[self._read_offset :] if second == self._seconds[0] else marks)
 
     def load(self, second: int, marks: bytes) -> None:
         """Adds some of a second."""
@@ -96,8 +96,8 @@ class DueSeconds:
 
     def __iter__(self) -> Iterator[bytes]:
         for marks in self._ticks.values():
-            for at in range(0, len(marks), _MARK):
-                yield bytes(marks[at : at + _MARK])
+            for at in range(0, len(marks), _FINGERPRINT_BYTES):
+                yield bytes(marks[at : at + _FINGERPRINT_BYTES])
 
 
 class SwappedSites:
@@ -109,7 +109,7 @@ class SwappedSites:
 
     def clear(self) -> None:
         """Removes all swapped-out sites."""
-        self._last = PackedMap()  # the number of each site's last row, and its crawl
+        self._last_rows = PackedMap()  # the number of each site's last row, and its crawl
         self._due_seconds: dict[int, DueSeconds] = defaultdict(DueSeconds)  # by crawl
         self._counts: Counter[int] = Counter()  # sites by crawl
         self._seed = int.from_bytes(urandom(7))
@@ -119,7 +119,7 @@ class SwappedSites:
         self.gone: set[int] = set()  # crawls that are not open any more, and still have sites here
 
     def __len__(self) -> int:
-        return len(self._last)
+        return len(self._last_rows)
 
     def count(self, crawl: int) -> int:
         """How many sites of a crawl are swapped out."""
@@ -128,34 +128,36 @@ class SwappedSites:
     def find(self, key: str) -> tuple[int, bool] | None:
         """The crawl that a swapped-out site belongs to, and whether a page swaps it in; None for one that is not
         swapped out."""
-        found = self._last.get(self._mark(key))
-        return None if found is None else (found & _CRAWL, bool(found & _WAKES))
+        last_row = self._last_rows.get(self._fingerprint_of(key))
+        return None if last_row is None else (last_row & _CRAWL_MASK, bool(last_row & _WAKES_BIT))
 
     def add(self, key: str, crawl: int, row: bytes, due: float, *, wakes: bool = False) -> None:
         """Adds a row to a swapped-out site, or swaps a site out with this row. `wakes`: see `find`."""
-        mark = self._mark(key)
-        before = self._last.get(mark)
-        number = self._blobs.put((0 if before is None else before >> _CRAWL_BITS).to_bytes(_NUMBER, "little") + row)
-        value = number << _CRAWL_BITS | (_WAKES if wakes else 0) | crawl
-        self._last.put(mark, value)
+        mark = self._fingerprint_of(key)
+        before = self._last_rows.get(mark)
+        number = self._blobs.put(
+            (0 if before is None else before >> _CRAWL_BITS).to_bytes(_BLOB_NUMBER_BYTES, "little") + row
+        )
+        value = number << _CRAWL_BITS | (_WAKES_BIT if wakes else 0) | crawl
+        self._last_rows.put(mark, value)
         if before is None:
             self._due_seconds[crawl].add(mark, due)
             self._counts[crawl] += 1
-        self._note(mark, value, int(due) if before is None else _NOT_DUE)
+        self._record_change(mark, value, int(due) if before is None else _NOT_DUE_TICK)
 
     def remove(self, key: str) -> tuple[int, list[bytes]] | None:
         """Removes a site: returns its crawl, and its rows in order; None if it is not swapped out."""
-        mark = self._mark(key)
-        found = self._last.get(mark)
-        return None if found is None else (found & _CRAWL, self._remove(mark, found))
+        mark = self._fingerprint_of(key)
+        last_row = self._last_rows.get(mark)
+        return None if last_row is None else (last_row & _CRAWL_MASK, self._remove_site(mark, last_row))
 
     def remove_due(self, crawl: int, now: float) -> list[bytes] | None:
         """Removes a crawl's next site that is due: returns its rows."""
         order = self._due_seconds.get(crawl)
         while order is not None and (mark := order.pop(now)) is not None:
-            found = self._last.get(mark)
-            if found is not None and found & _CRAWL == crawl:
-                return self._remove(mark, found)
+            last_row = self._last_rows.get(mark)
+            if last_row is not None and last_row & _CRAWL_MASK == crawl:
+                return self._remove_site(mark, last_row)
         return None
 
     def due(self, now: float) -> int:
@@ -167,21 +169,21 @@ class SwappedSites:
         order = self._due_seconds.get(crawl)
         return order.next_due() if order is not None else None
 
-    def hurry(self, crawl: int, now: float) -> None:
+    def make_due_now(self, crawl: int, now: float) -> None:
         """A crawl's sites may be due earlier than recorded."""
         if crawl in self._due_seconds:
-            self._due_seconds[crawl].hurry(now)
+            self._due_seconds[crawl].make_due_now(now)
             self.hurried = True
 
-    def of_crawl(self, crawl: int) -> Iterator[list[bytes]]:
+    def rows_of_crawl(self, crawl: int) -> Iterator[list[bytes]]:
         """The rows of each of a crawl's sites, which remain swapped out."""
         seen = PackedMap()  # one that was swapped in meanwhile may be in the order twice
         for mark in self._due_seconds.get(crawl, ()):
-            found = self._last.get(mark)
-            if found is None or found & _CRAWL != crawl or seen.get(mark) is not None:
+            last_row = self._last_rows.get(mark)
+            if last_row is None or last_row & _CRAWL_MASK != crawl or seen.get(mark) is not None:
                 continue
             seen.put(mark, 0)
-            yield self._rows_from(found >> _CRAWL_BITS)
+            yield self._rows_from(last_row >> _CRAWL_BITS)
 
     def abandon(self, crawl: int) -> None:
         """A crawl is not open any more: its sites are removed bit by bit (`remove_abandoned`)."""
@@ -203,13 +205,13 @@ class SwappedSites:
 
     def dump(self) -> Iterator[bytes]:
         """The whole part in memory, as records for `load`."""
-        mask, split, buckets = self._last.shape()
+        mask, split, buckets = self._last_rows.shape()
         yield _encode(("all", self._seed, mask, split, dict(self._counts)))
-        for start in range(0, buckets, _PIECE):
-            yield _encode(("sites", *self._last.piece(start, _PIECE)))
+        for start in range(0, buckets, _BUCKETS_PER_RECORD):
+            yield _encode(("sites", *self._last_rows.piece(start, _BUCKETS_PER_RECORD)))
         for crawl, order in self._due_seconds.items():
             seconds = order.dump()
-            while some := list(islice(seconds, _PIECE)):
+            while some := list(islice(seconds, _BUCKETS_PER_RECORD)):
                 yield _encode(("order", crawl, some))
 
     @staticmethod
@@ -223,58 +225,58 @@ class SwappedSites:
         if kind == "all":
             self.clear()
             self._seed, mask, split, counts = content
-            self._last.reset(mask, split)
+            self._last_rows.reset(mask, split)
             self._counts = Counter(counts)
         elif kind == "sites":
-            self._last.load(*content)
+            self._last_rows.load(*content)
         elif kind == "order":
             crawl, seconds = content
             for second, marks in seconds:
                 self._due_seconds[crawl].load(second, marks)
         else:
-            self._replay(content[0])
+            self._apply_changes(content[0])
 
-    def _replay(self, changes: bytes) -> None:
+    def _apply_changes(self, changes: bytes) -> None:
         self.replayed += len(changes)
-        for at in range(0, len(changes), CHANGE):
-            mark = changes[at : at + _MARK]
-            value = int.from_bytes(changes[at + _MARK : at + _MARK + _VALUE], "little")
-            due = int.from_bytes(changes[at + _MARK + _VALUE : at + CHANGE], "little")
+        for at in range(0, len(changes), CHANGE_BYTES):
+            mark = changes[at : at + _FINGERPRINT_BYTES]
+            value = int.from_bytes(changes[at + _FINGERPRINT_BYTES : at + _FINGERPRINT_BYTES + _VALUE], "little")
+            due = int.from_bytes(changes[at + _FINGERPRINT_BYTES + _VALUE : at + CHANGE_BYTES], "little")
             if not value:
-                before = self._last.pop(mark)
+                before = self._last_rows.pop(mark)
                 if before is not None:
-                    self._counts[before & _CRAWL] -= 1
+                    self._counts[before & _CRAWL_MASK] -= 1
                 continue
-            self._last.put(mark, value)
-            if due != _NOT_DUE:
-                self._due_seconds[value & _CRAWL].add(mark, due)
-                self._counts[value & _CRAWL] += 1
+            self._last_rows.put(mark, value)
+            if due != _NOT_DUE_TICK:
+                self._due_seconds[value & _CRAWL_MASK].add(mark, due)
+                self._counts[value & _CRAWL_MASK] += 1
 
     def crawls(self) -> list[int]:
         """The numbers of the crawls that have sites here."""
         return [crawl for crawl, count in self._counts.items() if count]
 
-    def _note(self, mark: bytes, value: int, due: int) -> None:
+    def _record_change(self, mark: bytes, value: int, due: int) -> None:
         """Records a change. Negative times are in the past, as zero is."""
         self.changes += mark + value.to_bytes(_VALUE, "little") + max(due, 0).to_bytes(_DUE, "little")
 
-    def _mark(self, key: str) -> bytes:
+    def _fingerprint_of(self, key: str) -> bytes:
         return xxh3_64_digest(key.encode(), self._seed)
 
-    def _remove(self, mark: bytes, found: int) -> list[bytes]:
-        self._last.pop(mark)
-        self._counts[found & _CRAWL] -= 1
-        self._note(mark, 0, 0)
-        return self._rows_from(found >> _CRAWL_BITS, drop=True)
+    def _remove_site(self, mark: bytes, last_row: int) -> list[bytes]:
+        self._last_rows.pop(mark)
+        self._counts[last_row & _CRAWL_MASK] -= 1
+        self._record_change(mark, 0, 0)
+        return self._rows_from(last_row >> _CRAWL_BITS, drop=True)
 
     def _rows_from(self, number: int, *, drop: bool = False) -> list[bytes]:
         """The rows of a site from its last one back to its first, in order."""
         rows = []
         while number:
             blob = self._blobs.get(number)
-            rows.append(blob[_NUMBER:])
+            rows.append(blob[_BLOB_NUMBER_BYTES:])
             if drop:
                 self._blobs.drop(number)
-            number = int.from_bytes(blob[:_NUMBER], "little")
+            number = int.from_bytes(blob[:_BLOB_NUMBER_BYTES], "little")
         rows.reverse()
         return rows

@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeVar
 TICKS_A_SECOND = 128  # a power of two: no rounding between a time and its tick
 
 
-class Scheduled(Protocol):
+class WheelEntry(Protocol):
     """An entry of a wheel. It stores its own tick, so that moving it is O(1)."""
 
     tick: int
@@ -29,7 +29,7 @@ class Scheduled(Protocol):
         """The queue that it waits in once it is due."""
 
 
-S = TypeVar("S", bound=Scheduled)
+S = TypeVar("S", bound=WheelEntry)
 IDLE = -1
 READY = 0
 

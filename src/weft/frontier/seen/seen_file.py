@@ -33,14 +33,14 @@ else:
     Run, Unsound = _code.Run, _code.Unsound
     arranged, checksums, guide, merge = _code.arranged, _code.checksums, _code.guide, _code.merge
 
-from weft.frontier.seen.seen_run import BLOCK, BLOCK_KEYS, PAGE
+from weft.frontier.seen.seen_run import BLOCK_BYTES, BLOCK_KEYS, PAGE_BYTES
 
 __all__ = ["RunFile", "RunWriter", "Unsound", "arranged", "merge", "sync_file"]
 
-SUFFIX = ".run"
+RUN_SUFFIX = ".run"
 _MAGIC = b"weftrun\1"
 _HEADER = struct.Struct("=8s11QI")
-_PIECE = 256 * PAGE
+_BUFFER_BYTES = 256 * PAGE_BYTES
 _COUNT_BITS = 32
 
 
@@ -57,12 +57,12 @@ class RunFile:
             raise ValueError("its header is damaged")
         magic, self.first, self.last, self.covered, *parts, _ = _HEADER.unpack(head)
         count, blocks, keys_at, lines_at, marks_at, marks, sums_at, sums_crc = parts
-        sums = self._map[sums_at : sums_at + sums_at // PAGE * 4]
-        if magic != _MAGIC or zlib.crc32(sums) != sums_crc or len(sums) != sums_at // PAGE * 4:
+        sums = self._map[sums_at : sums_at + sums_at // PAGE_BYTES * 4]
+        if magic != _MAGIC or zlib.crc32(sums) != sums_crc or len(sums) != sums_at // PAGE_BYTES * 4:
             raise ValueError("its checksums are damaged")
         self._marks = (marks_at, marks)
         self._sums = memoryview(sums).cast("I")
-        self.run = Run(self._map, count, blocks, PAGE, keys_at, lines_at, sums_at)
+        self.run = Run(self._map, count, blocks, PAGE_BYTES, keys_at, lines_at, sums_at)
         self.size = len(self._map)
 
     def __len__(self) -> int:
@@ -70,26 +70,26 @@ class RunFile:
 
     def line_of(self, number: int) -> int | None:
         """The line of the journal that a fingerprint was admitted by last."""
-        found = self.run.find(number)
-        return None if found < 0 else self.first + found
+        line = self.run.find(number)
+        return None if line < 0 else self.first + line
 
     def marks(self) -> array[int]:
-        """The lines of the journal that it has entries of: for each its number, and `packed_mark` of it."""
+        """The lines of the journal that it has entries of: for each its number, and `pack_mark` of it."""
         at, count = self._marks
         marks = array("Q")
-        for page in range(at // PAGE, -(-(at + count * 16) // PAGE)):
-            if zlib.crc32(self._map[page * PAGE : (page + 1) * PAGE]) != self._sums[page]:
+        for page in range(at // PAGE_BYTES, -(-(at + count * 16) // PAGE_BYTES)):
+            if zlib.crc32(self._map[page * PAGE_BYTES : (page + 1) * PAGE_BYTES]) != self._sums[page]:
                 raise Unsound(self.run)
         marks.frombytes(self._map[at : at + count * 16])
         return marks
 
 
-def packed_mark(crawl: int, count: int) -> int:
+def pack_mark(crawl: int, count: int) -> int:
     """Crawl and number of entries in one number."""
     return crawl << _COUNT_BITS | count
 
 
-def unpacked_marks(marks: array[int]) -> Iterator[tuple[int, int, int]]:
+def unpack_marks(marks: array[int]) -> Iterator[tuple[int, int, int]]:
     """Line, crawl and number of entries of each."""
     for line, packed in zip(marks[::2], marks[1::2], strict=True):
         yield line, packed >> _COUNT_BITS, packed & (1 << _COUNT_BITS) - 1
@@ -102,9 +102,9 @@ class RunWriter:
         self._path = path
         self._temporary = path.with_suffix(".tmp")
         self._blocks = -(-most // BLOCK_KEYS) or 1
-        self._keys_at = _page_end(PAGE + (self._blocks + 1) * BLOCK)
-        self._lines_at = _page_end(self._keys_at + most * 8)
-        self._marks_at = _page_end(self._lines_at + most * 4)
+        self._keys_at = _next_page_boundary(PAGE_BYTES + (self._blocks + 1) * BLOCK_BYTES)
+        self._lines_at = _next_page_boundary(self._keys_at + most * 8)
+        self._marks_at = _next_page_boundary(self._lines_at + most * 4)
         self._count = 0
         self._window = bytearray()  # the part of the guide that is not written yet
         self._first = self._ranked = 0  # its first block, and the first one that has no count yet
@@ -117,10 +117,10 @@ class RunWriter:
             return
         last = int.from_bytes(keys[-8:], "little")
         end = (last >> 32) * self._blocks >> 32
-        self._window += bytes((end + 1 - self._first) * BLOCK - len(self._window))
+        self._window += bytes((end + 1 - self._first) * BLOCK_BYTES - len(self._window))
         self._ranked = guide(keys, self._count, self._blocks, self._first, self._ranked, self._window)
-        self._write(keys, self._keys_at + self._count * 8)
-        self._write(lines, self._lines_at + self._count * 4)
+        self._write_at(keys, self._keys_at + self._count * 8)
+        self._write_at(lines, self._lines_at + self._count * 4)
         self._count += len(lines) // 4
         self._write_guide(end)
 
@@ -128,20 +128,20 @@ class RunWriter:
         """Completes the file and gives it its name. Its lines are from `first` to `last`; all up to `covered`
         are in it or in the runs before it."""
         rank = self._count.to_bytes(4, "little")
-        self._window += bytes((self._blocks + 1 - self._first) * BLOCK - len(self._window))
+        self._window += bytes((self._blocks + 1 - self._first) * BLOCK_BYTES - len(self._window))
         for block in range(self._ranked, self._blocks + 1):
-            at = (block - self._first) * BLOCK
+            at = (block - self._first) * BLOCK_BYTES
             self._window[at : at + 4] = rank
         self._write_guide(self._blocks + 1)
-        self._write(marks, self._marks_at)
-        sums_at = _page_end(self._marks_at + len(marks))
+        self._write_at(marks, self._marks_at)
+        sums_at = _next_page_boundary(self._marks_at + len(marks))
         with writing(self._path):
             os.ftruncate(self._fd, sums_at)
-        sums = b"".join(checksums(os.pread(self._fd, _PIECE, at)) for at in range(0, sums_at, _PIECE))
-        self._write(sums, sums_at)
+        sums = b"".join(checksums(os.pread(self._fd, _BUFFER_BYTES, at)) for at in range(0, sums_at, _BUFFER_BYTES))
+        self._write_at(sums, sums_at)
         fields = (first, last, covered, self._count, self._blocks, self._keys_at, self._lines_at, self._marks_at)
         head = _HEADER.pack(_MAGIC, *fields, len(marks) // 16, sums_at, zlib.crc32(sums), 0)[:-4]
-        self._write(head + zlib.crc32(head).to_bytes(4, "little"), 0)
+        self._write_at(head + zlib.crc32(head).to_bytes(4, "little"), 0)
         os.close(self._fd)
         self._temporary.replace(self._path)
 
@@ -152,12 +152,12 @@ class RunWriter:
 
     def _write_guide(self, end: int) -> None:
         """Writes the blocks before `end`."""
-        done = (end - self._first) * BLOCK
-        self._write(bytes(self._window[:done]), PAGE + self._first * BLOCK)
+        done = (end - self._first) * BLOCK_BYTES
+        self._write_at(bytes(self._window[:done]), PAGE_BYTES + self._first * BLOCK_BYTES)
         del self._window[:done]
         self._first = end
 
-    def _write(self, data: bytes, at: int) -> None:
+    def _write_at(self, data: bytes, at: int) -> None:
         with writing(self._path):
             while data:
                 written = os.pwrite(self._fd, data, at)
@@ -175,5 +175,5 @@ def sync_file(path: Path) -> None:
         sync_folder(path.parent)
 
 
-def _page_end(at: int) -> int:
-    return -(-at // PAGE) * PAGE
+def _next_page_boundary(at: int) -> int:
+    return -(-at // PAGE_BYTES) * PAGE_BYTES

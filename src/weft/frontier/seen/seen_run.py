@@ -22,8 +22,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
-PAGE = 4096
-BLOCK = 32  # bytes
+PAGE_BYTES = 4096
+BLOCK_BYTES = 32  # bytes
 BLOCK_KEYS = 18
 _WORDS = 8
 
@@ -42,11 +42,11 @@ class Run:
     ) -> None:
         data = memoryview(file)
         starts = (guide_at, keys_at, lines_at, sums_at)
-        ends = (guide_at + (blocks + 1) * BLOCK, keys_at + count * 8, lines_at + count * 4)
+        ends = (guide_at + (blocks + 1) * BLOCK_BYTES, keys_at + count * 8, lines_at + count * 4)
         if (
-            any(start % PAGE for start in starts)
+            any(start % PAGE_BYTES for start in starts)
             or any(end > start for end, start in zip(ends, starts[1:], strict=True))
-            or len(data) < sums_at + sums_at // PAGE * 4
+            or len(data) < sums_at + sums_at // PAGE_BYTES * 4
             or not 0 < blocks < 1 << 32
             or count >= 1 << 32
         ):
@@ -56,7 +56,7 @@ class Run:
         self._guide = data[guide_at : ends[0]].cast("I")
         self._keys = data[keys_at : ends[1]].cast("Q")
         self._lines = data[lines_at : ends[2]].cast("I")
-        self._sums = data[sums_at : sums_at + sums_at // PAGE * 4].cast("I")
+        self._sums = data[sums_at : sums_at + sums_at // PAGE_BYTES * 4].cast("I")
         self._blocks = blocks
         self._checked: set[int] = set()
 
@@ -66,7 +66,7 @@ class Run:
     def find(self, number: int) -> int:
         """The line of a number, -1 if the run does not contain it."""
         block = block_of(number, self._blocks)
-        self._check("guide", block * BLOCK, block * BLOCK + BLOCK + 4)
+        self._check("guide", block * BLOCK_BYTES, block * BLOCK_BYTES + BLOCK_BYTES + 4)
         low, *words = self._guide[block * _WORDS : (block + 1) * _WORDS]
         if not all(word >> (number >> 5 * at & 31) & 1 for at, word in enumerate(words)):
             return -1
@@ -90,9 +90,9 @@ class Run:
 
     def _check(self, part: str, start: int, end: int) -> None:
         first = self._first[part]
-        for page in range((first + start) // PAGE, (first + end - 1) // PAGE + 1):
+        for page in range((first + start) // PAGE_BYTES, (first + end - 1) // PAGE_BYTES + 1):
             if page not in self._checked:
-                if zlib.crc32(self._data[page * PAGE : (page + 1) * PAGE]) != self._sums[page]:
+                if zlib.crc32(self._data[page * PAGE_BYTES : (page + 1) * PAGE_BYTES]) != self._sums[page]:
                     raise Unsound(self)
                 self._checked.add(page)
 
@@ -159,5 +159,5 @@ def guide(keys: bytes, rank: int, blocks: int, first: int, ranked: int, out: byt
 def checksums(data: Any) -> bytes:
     """The checksum of each whole page."""
     view: Sequence[int] = memoryview(data)
-    sums = [zlib.crc32(view[at : at + PAGE]) for at in range(0, len(view) - PAGE + 1, PAGE)]  # type: ignore[arg-type]
+    sums = [zlib.crc32(view[at : at + PAGE_BYTES]) for at in range(0, len(view) - PAGE_BYTES + 1, PAGE_BYTES)]  # type: ignore[arg-type]
     return array("I", sums).tobytes()

@@ -1,9 +1,9 @@
 """The fingerprints that a frontier keeps on disk, of all its crawls: sorted runs, written once, mapped and searched.
 
 New fingerprints are added to the tables in memory (`seen`) and to a log in the order of the journal. Once the log has
-FLUSHED entries, they are written as a run and leave memory. FANOUT runs of about one size are merged into one, by a
-thread. So there are few runs, of which an entry is rewritten once for each size, and the number of files grows with
-their bytes alone: crawls share them, since their fingerprints are seeded differently.
+FLUSHED_ENTRIES entries, they are written as a run and leave memory. MERGED_RUNS runs of about one size are merged into
+one, by a thread. So there are few runs, of which an entry is rewritten once for each size, and the number of files
+grows with their bytes alone: crawls share them, since their fingerprints are seeded differently.
 
 Each entry has the line of the journal that admitted it, for `weft explain`, and what has ended has an entry, too
 (`end_key`). The journal stays the truth: a run counts once a checkpoint names it (`state`), files that none names are
@@ -21,30 +21,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from xxhash import xxh3_64_intdigest
 
 from weft.alive import Alive, silent
 from weft.errors import unreadable
-from weft.frontier.durability.journal import ANY_CRAWL, REMEDY, Journal
-from weft.frontier.durability.journal_lines import parsed
-from weft.frontier.seen.seen_file import SUFFIX, RunFile, RunWriter, arranged, packed_mark, sync_file, unpacked_marks
-from weft.frontier.seen.seen_merge import Merging
+from weft.frontier.durability.journal import ANY_CRAWL, REMEDY, FrontierJournal
+from weft.frontier.durability.journal_lines import parse_line
+from weft.frontier.seen.seen_file import RUN_SUFFIX, RunFile, RunWriter, arranged, pack_mark, sync_file, unpack_marks
+from weft.frontier.seen.seen_merge import RunMerge
 from weft.frontier.seen.seen_set import SeenSet, Table, fingerprint, seen_key
 from weft.telemetry import Log
 
 if TYPE_CHECKING:
     from weft.frontier.seen.seen_run import Run
 
-FOLDER = "seen"
-FLUSHED = 1 << 17  # entries: sorted and written in about 10 ms; more would delay the loop for longer
+RUNS_FOLDER = "seen"
+FLUSHED_ENTRIES = 1 << 17  # entries: sorted and written in about 10 ms; more would delay the loop for longer
 MOST_MARKS = 1 << 15  # lines of the journal in the log
-FANOUT = 4
-MOST_MERGED = 12  # runs at once
-_NAME = re.compile(r"\d{9}\.(?:run|tmp)")
+MERGED_RUNS = 4
+MOST_MERGED_RUNS = 12  # runs at once
+_RUN_FILE_NAME = re.compile(r"\d{9}\.(?:run|tmp)")
 _END_SEED = 0
 log = Log("weft.frontier.seen.seen_runs")
 
 
-class RunName(Struct, array_like=True, frozen=True):
+class SavedRun(Struct, array_like=True, frozen=True):
     """A run in a checkpoint: its file, and the lines of the journal from which it can be made again."""
 
     name: str
@@ -56,7 +57,7 @@ class RunName(Struct, array_like=True, frozen=True):
 class SeenState(Struct, array_like=True):
     """The state of the seen sets in a checkpoint."""
 
-    runs: list[RunName]
+    runs: list[SavedRun]
     covered: int  # the entries of all lines of the journal up to this one are in the runs or in the log
     counts: dict[int, int]  # URLs that each crawl has seen
     numbers: bytes  # the log: fingerprints, and as in a run the marks of their lines
@@ -67,32 +68,32 @@ class SeenState(Struct, array_like=True):
 class SeenRuns:
     """The runs of a frontier's folder, and the log of entries that are in no run yet."""
 
-    def __init__(self, folder: Path, journal: Journal, alive: Alive = silent) -> None:
+    def __init__(self, folder: Path, journal: FrontierJournal, alive: Alive = silent) -> None:
         self.runs: tuple[Run, ...] = ()  # the newest first: replaced as a whole, never changed
         self.gone: Table | None = None  # a table of numbers that were removed, though a run has them
-        self._folder = folder / FOLDER
+        self._folder = folder / RUNS_FOLDER
         self._journal = journal
         self._alive = alive
         self._files: list[RunFile] = []  # by the lines of the journal, the oldest first
         self._unsynced: set[str] = set()
-        self._next = 1 + max((int(path.name[:9]) for path in self._there()), default=0)
+        self._next = 1 + max((int(path.name[:9]) for path in self._existing_files()), default=0)
         self._numbers, self._marks = array("Q"), array("Q")
         self._covered = 0
         self._pending: dict[int, array[int]] = {}
         self._sets: dict[int, SeenSet] = {}
         self._gone: set[int] = set()
         self._has_forgotten = False
-        self._merging: Merging | None = None
-        journal.on_commit = self.committed
+        self._merging: RunMerge | None = None
+        journal.on_commit = self.note_committed
 
     # ── for the seen sets ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def attach(self, crawl: int, seen: SeenSet) -> array[int]:
+    def attach_crawl(self, crawl: int, seen: SeenSet) -> array[int]:
         """Registers a crawl's set; it puts the fingerprints that it adds into the array that is returned."""
         self._sets[crawl] = seen
         return self._pending.setdefault(crawl, array("Q"))
 
-    def detach(self, crawl: int) -> None:
+    def detach_crawl(self, crawl: int) -> None:
         """Removes an ended crawl; its entries in the runs are removed when it is forgotten."""
         self._sets.pop(crawl, None)
         self._pending.pop(crawl, None)
@@ -104,46 +105,46 @@ class SeenRuns:
     def remove(self, number: int) -> None:
         """Removes a number that a run has, or that the log has."""
         self._gone.add(number)
-        self._keep_gone()
+        self._update_removed()
 
-    def came_back(self, numbers: Iterable[int]) -> None:
+    def note_added_again(self, numbers: Iterable[int]) -> None:
         """Records numbers that were added; some may have been removed before."""
         if not self._gone.isdisjoint(numbers := list(numbers)):
             self._gone.difference_update(numbers)
-            self._keep_gone()
+            self._update_removed()
 
     def repair(self, run: Run) -> None:
         """Rebuilds a damaged run from the journal."""
         at = next((at for at, file in enumerate(self._files) if file.run is run), None)
         if at is not None:
             file = self._files[at]
-            self._files[at : at + 1] = self._made_again(RunName(file.path.name, file.first, file.last, file.covered))
-            self._changed()
+            self._files[at : at + 1] = self._rebuild_run(SavedRun(file.path.name, file.first, file.last, file.covered))
+            self._update_runs()
 
     # ── what is committed ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def committed(self, lines: Mapping[int, int], ended: Mapping[int, Sequence[int]]) -> None:
+    def note_committed(self, lines: Mapping[int, int], ended: Mapping[int, Sequence[int]]) -> None:
         """By crawl, the lines that a commit has written to the journal, and what has ended by them."""
         for crawl, line in lines.items():
-            self.logged(line, crawl, ended.get(crawl, ()))
+            self.assign_entries(line, crawl, ended.get(crawl, ()))
             self._covered = max(self._covered, line)
 
-    def replayed(self, line: int, crawl: int, *, covers: bool) -> None:
+    def note_replayed(self, line: int, crawl: int, *, covers: bool) -> None:
         """A line of the journal was replayed; `covers`: so were all lines before it."""
-        self.logged(line, crawl, ())
+        self.assign_entries(line, crawl, ())
         if covers:
             self._covered = max(self._covered, line)
         self.flush_if_due()
 
-    def logged(self, line: int, crawl: int, ended: Sequence[int]) -> None:
+    def assign_entries(self, line: int, crawl: int, ended: Sequence[int]) -> None:
         """Assigns the entries that a crawl has added, and these ends, to a line of the journal."""
         if pending := self._pending.get(crawl):
-            self._log(line, crawl, pending)
+            self._log_entries(line, crawl, pending)
             del pending[:]
         if ended:
-            self._log(line, crawl, array("Q", map(end_key, ended)))
+            self._log_entries(line, crawl, array("Q", map(end_key, ended)))
 
-    def step(self) -> None:
+    def do_due_work(self) -> None:
         """Does the work that is due after a commit: writes a run, begins and ends merges. DiskFull changes nothing."""
         if self._merging is not None and self._merging.is_over():
             self._end_merge()
@@ -156,54 +157,54 @@ class SeenRuns:
 
     def flush_if_due(self) -> None:
         """Writes a run if the log has become too long."""
-        if len(self._numbers) >= FLUSHED or len(self._marks) >= 2 * MOST_MARKS:
+        if len(self._numbers) >= FLUSHED_ENTRIES or len(self._marks) >= 2 * MOST_MARKS:
             self.flush()
 
     def flush(self) -> None:
         """Writes the log as a run: its entries leave memory."""
         if not self._numbers:
             return
-        self._files.append(self._written(self._numbers, self._marks, self._covered))
+        self._files.append(self._write_run(self._numbers, self._marks, self._covered))
         self._numbers, self._marks = array("Q"), array("Q")
-        self._changed()
+        self._update_runs()
         for seen in self._sets.values():
-            seen.flushed()
+            seen.empty_table()
         self._begin_merge()
 
-    def forgotten(self) -> None:
+    def rewrite_without_forgotten(self) -> None:
         """The journal has forgotten crawls: runs that are mostly theirs are rewritten without them."""
         self._has_forgotten = True
 
     # ── checkpoints ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def state(self) -> SeenState:
+    def state_for_checkpoint(self) -> SeenState:
         """For a checkpoint; everything must be committed. Call `sync` before it is valid, and `named` after that."""
         for crawl, pending in self._pending.items():
             if pending:  # entries without a line of their own
-                self.logged(self._covered, crawl, ())
-        runs = [RunName(file.path.name, file.first, file.last, file.covered) for file in self._files]
+                self.assign_entries(self._covered, crawl, ())
+        runs = [SavedRun(file.path.name, file.first, file.last, file.covered) for file in self._files]
         counts = {number: len(seen) for number, seen in self._sets.items() if len(seen)}
         numbers, marks = self._numbers.tobytes(), self._marks.tobytes()
         return SeenState(runs, self._covered, counts, numbers, marks, sorted(self._gone))
 
-    def names(self) -> frozenset[str]:
+    def file_names(self) -> frozenset[str]:
         """The files of the runs."""
         return frozenset(file.path.name for file in self._files)
 
     def sync(self) -> None:
         """Syncs the files that are not on the disk yet."""
-        for name in self._unsynced & self.names():  # others were merged meanwhile, and may be deleted
+        for name in self._unsynced & self.file_names():  # others were merged meanwhile, and may be deleted
             sync_file(self._folder / name)
         self._unsynced = set()
 
-    def named(self, names: frozenset[str]) -> None:
+    def keep_named(self, names: frozenset[str]) -> None:
         """A checkpoint that names these files is valid: all other unused files are deleted."""
         self._unsynced -= names
-        used = names | self.names()
+        used = names | self.file_names()
         if self._merging is not None:
             used |= {self._merging.path.name}  # it may be complete, and not in use yet
-        for path in self._there():
-            if path.name not in used and path.suffix == SUFFIX:
+        for path in self._existing_files():
+            if path.name not in used and path.suffix == RUN_SUFFIX:
                 path.unlink(missing_ok=True)
 
     def restore(self, state: SeenState | None) -> None:
@@ -213,19 +214,19 @@ class SeenRuns:
         """
         state = state or SeenState([], 0, {}, b"", b"", [])
         names = {run.name for run in state.runs}
-        for path in self._there():
+        for path in self._existing_files():
             if path.name not in names:
                 path.unlink(missing_ok=True)
                 self._alive()
         self._gone.update(state.gone)
-        self._keep_gone()
+        self._update_removed()
         for run in state.runs:
-            self._files += self._opened(run)
-        self._changed()
+            self._files += self._open_run(run)
+        self._update_runs()
         self._numbers.frombytes(state.numbers)
         self._marks.frombytes(state.marks)
         self._covered = state.covered
-        self._fill(state.counts)
+        self._fill_tables(state.counts)
 
     def close(self) -> None:
         """Ends a merge that is under way."""
@@ -235,15 +236,15 @@ class SeenRuns:
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _log(self, line: int, crawl: int, numbers: array[int]) -> None:
+    def _log_entries(self, line: int, crawl: int, numbers: array[int]) -> None:
         self._numbers.extend(numbers)
         self._marks.append(line)
-        self._marks.append(packed_mark(crawl, len(numbers)))
+        self._marks.append(pack_mark(crawl, len(numbers)))
 
-    def _fill(self, counts: Mapping[int, int]) -> None:
+    def _fill_tables(self, counts: Mapping[int, int]) -> None:
         """Loads the log into the tables."""
         at = 0
-        for _, crawl, count in unpacked_marks(self._marks):
+        for _, crawl, count in unpack_marks(self._marks):
             if crawl in counts and (seen := self._sets.get(crawl)) is not None:
                 seen.restore(self._numbers[at : at + count].tolist())
             at += count
@@ -251,16 +252,16 @@ class SeenRuns:
             if (seen := self._sets.get(crawl)) is not None:
                 seen.count = count
 
-    def _opened(self, run: RunName) -> list[RunFile]:
+    def _open_run(self, run: SavedRun) -> list[RunFile]:
         path = self._folder / run.name
         try:
             return [RunFile(path)]
         except (FileNotFoundError, ValueError):
-            return self._made_again(run)
+            return self._rebuild_run(run)
         except OSError as error:
             raise unreadable(path, error, REMEDY) from error
 
-    def _made_again(self, run: RunName) -> list[RunFile]:
+    def _rebuild_run(self, run: SavedRun) -> list[RunFile]:
         """Rebuilds runs from the lines of the journal that a run had."""
         log.warning("a run of the seen set is damaged: it is made again from the journal", file=self._folder / run.name)
         seeds = self._journal.seeds()
@@ -268,19 +269,19 @@ class SeenRuns:
         numbers, marks = array("Q"), array("Q")
         for line, crawl, admitted, ended in self._journal.lines_between(run.first, run.last):
             self._alive()
-            known = [fingerprint(seen_key(parsed(text).found), seeds[crawl]) for text in admitted if crawl in seeds]
+            known = [fingerprint(seen_key(parse_line(text).found), seeds[crawl]) for text in admitted if crawl in seeds]
             known += map(end_key, ended)
             numbers.extend(known)
-            marks.extend((line, packed_mark(crawl, len(known))))
-            if len(numbers) >= FLUSHED:
-                made.append(self._written(numbers, marks, 0))
+            marks.extend((line, pack_mark(crawl, len(known))))
+            if len(numbers) >= FLUSHED_ENTRIES:
+                made.append(self._write_run(numbers, marks, 0))
                 numbers, marks = array("Q"), array("Q")
-        return [*made, self._written(numbers, marks, run.covered)]
+        return [*made, self._write_run(numbers, marks, run.covered)]
 
-    def _written(self, numbers: array[int], marks: array[int], covered: int) -> RunFile:
+    def _write_run(self, numbers: array[int], marks: array[int], covered: int) -> RunFile:
         first = min(marks[::2], default=0)
         lines = array("I")
-        for line, _, count in unpacked_marks(marks):
+        for line, _, count in unpack_marks(marks):
             lines.extend(array("I", [line - first]) * count)
         path = self._new_path()
         writer = RunWriter(path, len(numbers))
@@ -295,18 +296,18 @@ class SeenRuns:
 
     def _new_path(self) -> Path:
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        name = f"{self._next:09}{SUFFIX}"
+        name = f"{self._next:09}{RUN_SUFFIX}"
         self._next += 1
         return self._folder / name
 
-    def _there(self) -> list[Path]:
-        found = self._folder.iterdir() if self._folder.exists() else ()
-        return [path for path in found if _NAME.fullmatch(path.name)]
+    def _existing_files(self) -> list[Path]:
+        entries = self._folder.iterdir() if self._folder.exists() else ()
+        return [path for path in entries if _RUN_FILE_NAME.fullmatch(path.name)]
 
-    def _changed(self) -> None:
+    def _update_runs(self) -> None:
         self.runs = tuple(file.run for file in reversed(self._files))
 
-    def _keep_gone(self) -> None:
+    def _update_removed(self) -> None:
         self.gone = None
         if self._gone:
             self.gone, numbers = Table(), list(self._gone)
@@ -317,48 +318,48 @@ class SeenRuns:
     def _begin_merge(self) -> None:
         if self._merging is not None:
             return
-        dead = self._dead()
-        groups = (group for group in reversed(self._groups()) if len(group) >= FANOUT)
-        if files := next(groups, None) or self._mostly(dead):
-            self._merging = Merging(files[:MOST_MERGED], self._new_path(), dead, frozenset(self._gone))
+        dead = self._forgotten_crawls()
+        groups = (group for group in reversed(self._mergeable_groups()) if len(group) >= MERGED_RUNS)
+        if files := next(groups, None) or self._run_mostly_of(dead):
+            self._merging = RunMerge(files[:MOST_MERGED_RUNS], self._new_path(), dead, frozenset(self._gone))
 
     def _end_merge(self) -> None:
         merging, self._merging = self._merging, None
         assert merging is not None
-        if merging.damaged is not None:
-            self.repair(merging.damaged)
-        elif merging.made is not None and all(file in self._files for file in merging.files):
+        if merging.damaged_run is not None:
+            self.repair(merging.damaged_run)
+        elif merging.merged_run is not None and all(file in self._files for file in merging.files):
             at = self._files.index(merging.files[0])
-            self._files[at : at + len(merging.files)] = [merging.made] if len(merging.made) else []
-            self._changed()
+            self._files[at : at + len(merging.files)] = [merging.merged_run] if len(merging.merged_run) else []
+            self._update_runs()
             self._gone -= {one for one in merging.gone if all(file.line_of(one) is None for file in self._files)}
-            self._keep_gone()
+            self._update_removed()
             self._begin_merge()
 
-    def _groups(self) -> list[list[RunFile]]:
+    def _mergeable_groups(self) -> list[list[RunFile]]:
         """Neighbours of about one size, the oldest first."""
-        return [list(files) for _, files in groupby(self._files, lambda file: _level(len(file)))]
+        return [list(files) for _, files in groupby(self._files, lambda file: _level_of(len(file)))]
 
-    def _dead(self) -> frozenset[int]:
+    def _forgotten_crawls(self) -> frozenset[int]:
         """The crawls in the runs that the journal no longer has."""
         if not self._has_forgotten:
             return frozenset()
         live = {ANY_CRAWL, *self._journal.seeds()}
-        return frozenset(crawl for file in self._files for _, crawl, _ in unpacked_marks(file.marks())) - live
+        return frozenset(crawl for file in self._files for _, crawl, _ in unpack_marks(file.marks())) - live
 
-    def _mostly(self, dead: frozenset[int]) -> list[RunFile]:
+    def _run_mostly_of(self, dead: frozenset[int]) -> list[RunFile]:
         """A run most of whose entries are of dead crawls."""
         for file in self._files if dead else ():
-            if 2 * sum(count for _, crawl, count in unpacked_marks(file.marks()) if crawl in dead) > len(file):
+            if 2 * sum(count for _, crawl, count in unpack_marks(file.marks()) if crawl in dead) > len(file):
                 return [file]
         return []
 
 
 def end_key(item: int) -> int:
     """The number that represents the end of an item in the runs."""
-    return fingerprint(f"ended {item}", _END_SEED)
+    return xxh3_64_intdigest(b"ended %d" % item, _END_SEED)
 
 
-def _level(entries: int) -> int:
+def _level_of(entries: int) -> int:
     """Runs of one level are merged with each other."""
-    return max(0, round(logarithm(max(entries, 1) / FLUSHED, FANOUT)))
+    return max(0, round(logarithm(max(entries, 1) / FLUSHED_ENTRIES, MERGED_RUNS)))

@@ -31,7 +31,7 @@ else:
 
 __all__ = ["SeenSet", "Table", "fingerprint", "seen_key"]
 
-_MISSED = 4096  # URLs remembered as missing: more than the pages of a round link to
+_MOST_MISSED = 4096  # URLs remembered as missing: more than the pages of a round link to
 
 
 class SeenSet:
@@ -46,25 +46,25 @@ class SeenSet:
         self._table = Table()
         self._missed: dict[str, int] = {}  # fingerprints of URLs that were looked up, and are not in the set
         self._runs = runs
-        self._fresh = runs.attach(crawl, self) if runs is not None else None
+        self._fresh = runs.attach_crawl(crawl, self) if runs is not None else None
 
     def __len__(self) -> int:
         return self.count
 
     @property
-    def in_memory(self) -> int:
+    def entries_in_memory(self) -> int:
         """How many entries use memory."""
         return len(self._table)
 
     def __contains__(self, url: str) -> bool:
-        return not self._unknown([url], [self.fingerprint(url)], {})
+        return self.count > 0 and not self._unknown_urls([url], [self.fingerprint(url)], {})
 
     def unknown(self, urls: Iterable[str]) -> list[str]:
         """The URLs that are not in the set, in order."""
-        if len(self._missed) > _MISSED:
+        if len(self._missed) > _MOST_MISSED:
             self.forget_missed()
         listed = list(urls)
-        return self._unknown(listed, self._fingerprints(listed), self._missed)
+        return self._unknown_urls(listed, self._fingerprints(listed), self._missed)
 
     def forget_missed(self) -> None:
         """Forgets the URLs that were looked up and not added."""
@@ -86,15 +86,15 @@ class SeenSet:
             numbers = [number for number in known if number is not None]
             if len(numbers) == len(known):
                 new = self._table.add_new(listed, numbers, True)
-                self._added(numbers)
+                self._note_added(numbers)
                 return new
         numbers = self._fingerprints(listed)
-        new = self._add(listed, numbers)
+        new = self._add_missing(listed, numbers)
         if new:
-            self._added(numbers if len(new) == len(listed) else self._fingerprints(new))
+            self._note_added(numbers if len(new) == len(listed) else self._fingerprints(new))
         return new
 
-    def again(self, url: str) -> None:
+    def note_new_line(self, url: str) -> None:
         """A URL of the set has another line in the journal."""
         if self._fresh is not None:
             self._fresh.append(self.fingerprint(url))
@@ -102,7 +102,7 @@ class SeenSet:
     def discard(self, url: str) -> None:
         """Removes a URL, so that it is new when it is found again."""
         number = self.fingerprint(url)
-        if self._unknown([url], [number], {}):
+        if self._unknown_urls([url], [number], {}):
             return
         self.count -= 1
         self._table.discard(number)
@@ -114,7 +114,7 @@ class SeenSet:
 
     # ── for the runs ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def flushed(self) -> None:
+    def empty_table(self) -> None:
         """Committed entries are in a run now."""
         self._table = Table()
         if self._fresh:
@@ -127,20 +127,20 @@ class SeenSet:
     def replay(self, url: str, *, is_counted: bool) -> None:
         """Adds a URL of a line of the journal. `is_counted`: its count includes the entries of the runs."""
         number = self.fingerprint(url)
-        new = self._add([url], [number]) if is_counted else self._table.add_new([url], [number])
+        new = self._add_missing([url], [number]) if is_counted else self._table.add_new([url], [number])
         if new:
-            self._added([number])
+            self._note_added([number])
         elif self._fresh is not None:
             self._fresh.append(number)
 
-    def _added(self, numbers: list[int]) -> None:
+    def _note_added(self, numbers: list[int]) -> None:
         self.count += len(numbers)
         if self._fresh is not None and self._runs is not None:
             self._fresh.extend(numbers)
             if self._runs.gone is not None:
-                self._runs.came_back(numbers)
+                self._runs.note_added_again(numbers)
 
-    def _unknown(self, urls: list[str], numbers: list[int], missed: dict[str, int]) -> list[str]:
+    def _unknown_urls(self, urls: list[str], numbers: list[int], missed: dict[str, int]) -> list[str]:
         if self._runs is None:
             return self._table.unknown(urls, numbers, missed)
         while True:
@@ -149,7 +149,7 @@ class SeenSet:
             except Unsound as damage:
                 self._runs.repair(damage.args[0])
 
-    def _add(self, urls: list[str], numbers: list[int]) -> list[str]:
+    def _add_missing(self, urls: list[str], numbers: list[int]) -> list[str]:
         if self._runs is None:
             return self._table.add_new(urls, numbers)
         while True:
@@ -167,13 +167,13 @@ def fingerprint(url: str, seed: int) -> int:
     return xxh3_64_intdigest(url.encode(), seed)
 
 
-def seen_key(found: Found) -> str:
+def seen_key(found_url: Found) -> str:
     """The key of a URL in the seen set. A redirect may lead back into its own chain (a cookie wall): each such hop has
     a key of its own, and only the limit on hops ends the chain."""
-    if found.key:
-        return "request " + found.key
-    if found.purpose is Purpose.SITEMAP:
-        return "sitemap " + found.url
-    if found.hops and found.url in found.about.split(" "):
-        return f"hop {found.hops} {found.url}"
-    return found.url
+    if found_url.key:
+        return "request " + found_url.key
+    if found_url.purpose is Purpose.SITEMAP:
+        return "sitemap " + found_url.url
+    if found_url.hops and found_url.url in found_url.about.split(" "):
+        return f"hop {found_url.hops} {found_url.url}"
+    return found_url.url

@@ -18,9 +18,13 @@ if TYPE_CHECKING:
     from weft.frontier.seen.seen_run import Run
 
 T = TypeVar("T")
-_ENTRIES = 48  # fingerprints a bucket holds on average: fewer are faster to search and to copy, more waste less memory
-_FIRST = 256  # buckets at the start: with fewer, the bucket number would not determine a fingerprint's last byte
-_KEPT = 7  # bytes of a fingerprint that are stored in its bucket
+_ENTRIES_PER_BUCKET = (
+    48  # fingerprints a bucket holds on average: fewer are faster to search and to copy, more waste less memory
+)
+_FIRST_BUCKETS = (
+    256  # buckets at the start: with fewer, the bucket number would not determine a fingerprint's last byte
+)
+_KEPT_BYTES = 7  # bytes of a fingerprint that are stored in its bucket
 
 
 class Table:
@@ -29,8 +33,8 @@ class Table:
     __slots__ = ("_buckets", "_count", "_mask", "_split")
 
     def __init__(self) -> None:
-        self._buckets: list[bytes] = [b""] * _FIRST
-        self._mask = _FIRST - 1  # for the buckets that are not split yet in this round
+        self._buckets: list[bytes] = [b""] * _FIRST_BUCKETS
+        self._mask = _FIRST_BUCKETS - 1  # for the buckets that are not split yet in this round
         self._split = 0  # the next bucket to split
         self._count = 0
 
@@ -81,7 +85,7 @@ class Table:
         new: list[T] = []
         in_runs = {one for one in numbers if _in_runs(one, runs, gone)} if runs and not are_missing else ()
         buckets, mask, split = self._buckets, self._mask, self._split
-        room = len(buckets) * _ENTRIES - self._count
+        room = len(buckets) * _ENTRIES_PER_BUCKET - self._count
         for url, number in zip(urls, numbers, strict=True):
             place = number & mask
             if place < split:
@@ -96,7 +100,7 @@ class Table:
             room -= 1
             if room < 0:
                 self._split_one()
-                mask, split, room = self._mask, self._split, room + _ENTRIES
+                mask, split, room = self._mask, self._split, room + _ENTRIES_PER_BUCKET
         self._count += len(new)
         return new
 
@@ -104,7 +108,7 @@ class Table:
         """Removes a number."""
         place, entry = self._place(number), _entry(number)
         bucket = self._buckets[place]
-        entries = [bucket[at : at + _KEPT] for at in range(0, len(bucket), _KEPT)]
+        entries = [bucket[at : at + _KEPT_BYTES] for at in range(0, len(bucket), _KEPT_BYTES)]
         kept = [one for one in entries if one != entry]
         self._count -= len(entries) - len(kept)
         self._buckets[place] = b"".join(kept)
@@ -118,7 +122,7 @@ class Table:
         shift = (self._mask + 1).bit_length() - 1
         column, bit = 7 - shift // 8, 1 << shift % 8
         bucket = self._buckets[self._split]
-        moves = bucket[column::_KEPT]
+        moves = bucket[column::_KEPT_BYTES]
         self._buckets[self._split] = b"".join(
             [bucket[at * 7 : at * 7 + 7] for at, byte in enumerate(moves) if not byte & bit]
         )
@@ -129,12 +133,12 @@ class Table:
 
 
 def _entry(number: int) -> bytes:
-    return (number >> 8).to_bytes(_KEPT, "big")
+    return (number >> 8).to_bytes(_KEPT_BYTES, "big")
 
 
 def _has(bucket: bytes, entry: bytes) -> bool:
     at = bucket.find(entry)
-    while at >= 0 and at % _KEPT:
+    while at >= 0 and at % _KEPT_BYTES:
         at = bucket.find(entry, at + 1)
     return at >= 0
 

@@ -11,7 +11,7 @@ from weft.jobs.api import cursors
 from weft.jobs.model import Task, waiting_of, waiting_text
 from weft.jobs.service import Failure, Health, ResultSlice, TaskSnapshot
 from weft.jobs.store.contract import Listing
-from weft.store.export.facts import iso
+from weft.store.export.facts import iso_time
 
 
 def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -22,7 +22,7 @@ def json_answer(value: Any, status: int = 200, headers: dict[str, str] | None = 
 
 def moment(at: float | None) -> str | None:
     """A timestamp in the format of all JSON answers; None stays None."""
-    return None if at is None else iso(at)
+    return None if at is None else iso_time(at)
 
 
 def links(task_id: str) -> dict[str, str]:
@@ -41,7 +41,7 @@ def changed(task: Task) -> dict[str, Any]:
     return {"task_id": task.id, "status": task.state, "finish_reason": task.finish_reason}
 
 
-def _facts(task: Task, message: str, waiting_for: str, waiting_until: float | None) -> dict[str, Any]:
+def _task_facts(task: Task, message: str, waiting_for: str, waiting_until: float | None) -> dict[str, Any]:
     return {
         "task_id": task.id,
         "url": task.url,
@@ -59,7 +59,7 @@ def _facts(task: Task, message: str, waiting_for: str, waiting_until: float | No
 def status_of(status: TaskSnapshot) -> dict[str, Any]:
     """The body with a task's status."""
     task = status.task
-    return _facts(task, status.message, status.waiting_for, status.waiting_until) | {
+    return _task_facts(task, status.message, status.waiting_for, status.waiting_until) | {
         "progress": status.progress.counts(task.spec.max_pages),
         "success_rate": status.progress.success_rate,
         "duration_seconds": round(status.duration_s, 3),
@@ -87,7 +87,7 @@ def results_of(task: Task, results: ResultSlice, include_errors: bool) -> dict[s
 
 def error_of(error: Failure) -> dict[str, Any]:
     """The entry for a URL that gave no page."""
-    return {**msgspec.structs.asdict(error), "at": iso(error.at)}
+    return {**msgspec.structs.asdict(error), "at": iso_time(error.at)}
 
 
 def listed(listing: Listing) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def listed(listing: Listing) -> dict[str, Any]:
 def summary_of(task: Task) -> dict[str, Any]:
     """The entry of a task in a list, from its stored row: progress is final or empty."""
     waiting = waiting_of(task)
-    return _facts(task, task.message or waiting_text(task, *waiting), *waiting) | {"links": links(task.id)}
+    return _task_facts(task, task.message or waiting_text(task, *waiting), *waiting) | {"links": links(task.id)}
 
 
 def service_of(health: Health, streams: int) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def service_of(health: Health, streams: int) -> dict[str, Any]:
         "active_tasks": health.active,
         "lanes": lanes,
         "tasks_by_status": health.tasks_by_state,
-        "blocked_domains": [{"domain": one.site, "until": iso(one.until)} for one in health.blocked_domains],
+        "blocked_domains": [{"domain": one.site, "until": iso_time(one.until)} for one in health.blocked_domains],
         "pages_per_second": health.pages_per_s,
         "event_streams": streams,
     }

@@ -9,15 +9,15 @@ from weft.extract.kind import BodyKind, kind_of
 from weft.jobs.model import Task
 from weft.jobs.service import Failure, ScrapedResult, TaskSnapshot
 from weft.scraping import ErrorClass, FinishReason, TaskState
-from weft.store.export.facts import iso
+from weft.store.export.facts import iso_time
 
-_STATES = {
+_STATE_NAMES = {
     TaskState.COMPLETED: "completed",
     TaskState.PARTIAL: "completed",
     TaskState.FAILED: "failed",
     TaskState.CANCELLED: "cancelled",
 }
-_CODES = {
+_ERROR_CODES = {
     ErrorClass.TIMEOUT: "SCRAPE_TIMEOUT",
     ErrorClass.DNS: "SCRAPE_DNS_RESOLUTION_ERROR",
     ErrorClass.TLS: "SCRAPE_SSL_ERROR",
@@ -27,7 +27,7 @@ _CODES = {
     ErrorClass.ROBOTS: "CRAWL_DENIAL",
     ErrorClass.BLOCKED: "UNSUPPORTED_SITE",
 }
-_WRITTEN = ("markdown", "html", "rawHtml", "links", "images")
+_TEXT_FORMATS = ("markdown", "html", "rawHtml", "links", "images")
 _OPEN_GRAPH = {
     "title": "ogTitle", "description": "ogDescription", "url": "ogUrl", "image": "ogImage", "audio": "ogAudio",
     "locale": "ogLocale", "site_name": "ogSiteName", "video": "ogVideo",
@@ -36,18 +36,18 @@ _OPEN_GRAPH = {
 
 def state_of(task: Task) -> str:
     """Firecrawl's name for the state of a task."""
-    return _STATES.get(task.state, "scraping")
+    return _STATE_NAMES.get(task.state, "scraping")
 
 
 def error_code(failure: Failure) -> str:
     """Firecrawl's error code for a page that failed."""
-    return _CODES.get(failure.error_class, "SCRAPE_ALL_ENGINES_FAILED")
+    return _ERROR_CODES.get(failure.error_class, "SCRAPE_ALL_ENGINES_FAILED")
 
 
 def document(result: ScrapedResult, task: Task) -> dict[str, Any]:
     """One page. `url` is always set and unique within a job: clients identify documents by it."""
     document = result.document
-    made: dict[str, Any] = {name: document[name] for name in (*_WRITTEN, "screenshot") if name in document}
+    made: dict[str, Any] = {name: document[name] for name in (*_TEXT_FORMATS, "screenshot") if name in document}
     if pairs := task.spec.extra.get("attributes"):
         fields = document.get("fields") or {}
         made["attributes"] = [
@@ -88,7 +88,7 @@ def _metadata(result: ScrapedResult, task: Task) -> dict[str, Any]:
         "scrapeId": task.id,
         "proxyUsed": "basic",
         "cacheState": "miss",
-        "cachedAt": iso(result.fetched_at),
+        "cachedAt": iso_time(result.fetched_at),
         "creditsUsed": 0,
     }
 
@@ -119,7 +119,7 @@ def job_status(
         "completed": progress.completed,
         "total": progress.ended if task.is_terminal else progress.within(task.spec.max_pages),
         "creditsUsed": 0,
-        "expiresAt": iso(expires),
+        "expiresAt": iso_time(expires),
         "data": list(documents),
     }
     if next_url is not None:
@@ -127,9 +127,9 @@ def job_status(
     if warning := warning_of(task):
         body["warning"] = warning
     if version == 2:
-        body |= {"createdAt": iso(task.created_at), "duration": round(status.duration_s, 3)}
+        body |= {"createdAt": iso_time(task.created_at), "duration": round(status.duration_s, 3)}
         if task.finished_at is not None:
-            body["completedAt"] = iso(task.finished_at)
+            body["completedAt"] = iso_time(task.finished_at)
     return body
 
 
@@ -149,6 +149,7 @@ def warning_of(task: Task) -> str:
 def error_line(task: Task, failure: Failure, version: int) -> dict[str, Any]:
     """The entry of a page that failed."""
     line = {
-        "id": f"{task.id}-{failure.number}", "timestamp": iso(failure.at), "url": failure.url, "error": failure.error,
+        "id": f"{task.id}-{failure.number}", "timestamp": iso_time(failure.at),
+        "url": failure.url, "error": failure.error,
     }  # fmt: skip
     return line | ({"code": error_code(failure)} if version == 2 else {})

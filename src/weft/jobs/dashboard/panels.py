@@ -1,9 +1,9 @@
 """Panels: tables that other products show on the page of the service. They are passed in, and known by this protocol
 alone.
 
-`weft serve` passes their names as `module:name`, because a worker is a process of its own; the named callable takes no
-arguments and returns a panel. Panels are read in a thread, at most once in FRESH_S for all viewers; if one fails, its
-error is shown instead.
+`weft serve` passes their names as `module:name`, because a worker is a process of its own; the named callable gets the
+service's settings and returns a panel. Panels are read in a thread, at most once in FRESH_S for all viewers; if one
+fails, its error is shown instead.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol
 
+from weft.config import ServiceConfig
 from weft.records import PanelTable
 from weft.telemetry import Log
 
 FRESH_S = 2.0
 ANSWER_S = 5.0
 MOST_ROWS = 200
-LONG = 24  # characters from which a cell wraps if there is no room
+LONG = 24  # The number of characters from which a cell wraps if there is no room.
 _NUMBER = re.compile(r"[0-9][0-9,.]*(?:%| ms)?")
 log = Log("weft.jobs.dashboard")
 
@@ -35,12 +36,12 @@ class Panel(Protocol):
         """The current contents; bounded in time and size."""
 
 
-def load_panels(names: Sequence[str]) -> tuple[Panel, ...]:
+def load_panels(names: Sequence[str], config: ServiceConfig) -> tuple[Panel, ...]:
     """Imports and creates the panels."""
     panels: list[Panel] = []
     for name in names:
         module, _, maker = name.partition(":")
-        panels.append(getattr(import_module(module), maker)())
+        panels.append(getattr(import_module(module), maker)(config))
     return tuple(panels)
 
 
@@ -61,20 +62,20 @@ class Panels:
 
     def __init__(self, panels: Sequence[Panel]) -> None:
         self._panels = panels
-        self._looking = asyncio.Lock()
+        self._refreshing = asyncio.Lock()
         self._known: list[tuple[str, PanelTable]] = []
-        self._known_at = float("-inf")
+        self._cached_at = float("-inf")
 
     async def table(self) -> list[tuple[str, PanelTable]]:
         """Title and contents of each panel."""
-        async with self._looking:
-            if time.monotonic() - self._known_at > FRESH_S:
-                self._known = list(await asyncio.gather(*map(self._one, self._panels)))
-                self._known_at = time.monotonic()
+        async with self._refreshing:
+            if time.monotonic() - self._cached_at > FRESH_S:
+                self._known = list(await asyncio.gather(*map(self._table_of, self._panels)))
+                self._cached_at = time.monotonic()
             return self._known
 
     @staticmethod
-    async def _one(panel: Panel) -> tuple[str, PanelTable]:
+    async def _table_of(panel: Panel) -> tuple[str, PanelTable]:
         try:
             async with asyncio.timeout(ANSWER_S):
                 table = await asyncio.to_thread(panel.table)

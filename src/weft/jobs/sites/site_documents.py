@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from weft.jobs.sites.site_model import SiteFile
-from weft.store.export.facts import iso
+from weft.store.export.facts import iso_time
 
 # Fields that are wall-clock times, which a document has as texts.
 Time = Annotated[float, Meta(extra_json_schema={"type": "string", "format": "date-time"})]
@@ -34,7 +34,7 @@ def _with_times(fields: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):
             made[name] = _with_times(value)
         elif value is not None and (name in _TIMES or name.endswith("_at")):
-            made[name] = iso(value)
+            made[name] = iso_time(value)
         else:
             made[name] = value
     return made

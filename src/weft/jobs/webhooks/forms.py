@@ -15,7 +15,7 @@ from weft.jobs.service import ScrapedResult
 from weft.jobs.webhooks.notification import Notification
 from weft.jobs.webhooks.signatures import body_signature, signature
 from weft.scraping import HookEvent
-from weft.store.export.facts import iso
+from weft.store.export.facts import iso_time
 
 LARGEST_BODY = 8 << 20  # a page that is larger is sent without its document
 
@@ -43,7 +43,7 @@ def weft_form(notification: Notification) -> dict[str, Any]:
         "id": notification.id,
         "task_id": task.id,
         "number": notification.number,
-        "at": iso(notification.at),
+        "at": iso_time(notification.at),
     }
     return body | {"data": data, "metadata": notification.hook_spec.metadata}
 

@@ -16,6 +16,7 @@ from scrapy.utils.spider import iter_spider_classes
 
 from weft.engine.user_code.calls import Code
 from weft.errors import BadInput, installing
+from weft.references import resolve
 from weft.spiders.loading import load_module
 
 OLDEST = (2, 13)
@@ -74,7 +75,7 @@ def settings_of(code: Code) -> Settings:
     if name:
         settings.setmodule(load_module(name), priority="project")
     for key, value in code.settings.items():
-        settings.set(key, value, priority="cmdline")
+        settings.set(key, resolve(value, f"-s {key}"), priority="cmdline")
     return settings
 
 

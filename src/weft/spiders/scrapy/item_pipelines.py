@@ -16,7 +16,6 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from weft.engine.user_code.calls import CallResult, ProcessedItem
 from weft.spiders.running_code import failed
 from weft.spiders.scrapy.crawler import SUPPORTED, SpiderCrawler, SpiderLoop, SpiderSignals, finished
-from weft.spiders.scrapy.outputs import item_json
 from weft.spiders.scrapy.values import decode_value
 
 SLICE_S = 1.0  # after which what is left comes with another call
@@ -35,10 +34,17 @@ class OpenPipelines:
                 loop.run(finished(self._called(one.open_spider)))
 
     def close(self) -> None:
-        """Calls `close_spider` of all."""
+        """Calls `close_spider` of all; the first error is raised when all were called."""
+        errors = list[Exception]()
         for one in self._pipelines:
             if hasattr(one, "close_spider"):
-                self._loop.run(finished(self._called(one.close_spider)))
+                try:
+                    self._loop.run(finished(self._called(one.close_spider)))
+                except Exception as error:
+                    log.exception("close_spider of the pipeline %s has failed", type(one).__name__)
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
     def process(self, items: list[bytes], result: CallResult) -> None:
         """As many of the items as there is time for, at least one."""
@@ -49,6 +55,8 @@ class OpenPipelines:
                 break
 
     async def _process(self, data: bytes) -> ProcessedItem:
+        from weft.spiders.scrapy.outputs import item_json  # its libraries are not needed to describe a spider
+
         item, stats = item_of(data), self._crawler.stats
         try:
             for one in self._pipelines:

@@ -7,7 +7,7 @@ pipelines of a crawl are called here, one after the other, on an asyncio loop of
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import Missing
 
@@ -24,16 +24,19 @@ from twisted.python.failure import Failure
 from weft.engine.user_code.calls import CLOSED, ITEMS, START, Call, CallResult, Code, Description
 from weft.errors import BadInput
 from weft.extract.page import ParsedPage
+from weft.references import resolve
 from weft.spiders.loading import digest_of
 from weft.spiders.running_code import run_code
 from weft.spiders.scrapy.crawler import SUPPORTED, SpiderCrawler, SpiderLoop, SpiderSignals, finished
 from weft.spiders.scrapy.finding import check_version, find_spider, settings_of
 from weft.spiders.scrapy.item_pipelines import OpenPipelines, pipeline_names
-from weft.spiders.scrapy.outputs import CallbackOutput
 from weft.spiders.scrapy.request_specs import RequestSpecs
 from weft.spiders.scrapy.responses import StatusRule, failure_of, response_of, with_request
 from weft.spiders.scrapy.scrapy_settings import POLITE_DELAY_S, crawl_settings, start_urls_of
 from weft.spiders.scrapy.values import decode_value, encode_value
+
+if TYPE_CHECKING:
+    from weft.spiders.scrapy.outputs import CallbackOutput
 
 # Why a crawl has ended, in Scrapy's words.
 _REASONS = {
@@ -55,7 +58,8 @@ class ScrapyRunner:
 
     def __init__(self, kind: type[Spider], settings: Any, code: Code) -> None:
         self._loop = SpiderLoop()
-        self._crawler = SpiderCrawler(kind, settings, code.arguments)
+        arguments = {name: resolve(value, f"-a {name}") for name, value in code.arguments.items()}
+        self._crawler = SpiderCrawler(kind, settings, arguments)
         self._signals: SpiderSignals = self._crawler.signals  # type: ignore[assignment]
         self._spider = self._crawler.the_spider
         self._code = code
@@ -166,6 +170,8 @@ class ScrapyRunner:
         await output.collect(method(given, **more))
 
     def _output(self, parent: str, result: CallResult) -> CallbackOutput:
+        from weft.spiders.scrapy.outputs import CallbackOutput  # its libraries are not needed to describe a spider
+
         return CallbackOutput(self._specs, result, parent, keeps_objects=self._has_pipelines)
 
     # ── begin and end ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -196,12 +202,14 @@ class ScrapyRunner:
 
     def _close(self, reason: str) -> None:
         reason = self._stop or _REASONS.get(reason, reason)
-        if self._pipelines is not None:
-            pipelines, self._pipelines = self._pipelines, None
-            pipelines.close()
-        self._send("spider_closed", spider=self._spider, reason=reason)
-        self._crawler.end_stats(reason)
-        self._is_open = False
+        pipelines, self._pipelines = self._pipelines, None
+        try:
+            if pipelines is not None:
+                pipelines.close()
+        finally:
+            self._send("spider_closed", spider=self._spider, reason=reason)
+            self._crawler.end_stats(reason)
+            self._is_open = False
 
     def _send(self, name: str, **values: Any) -> None:
         self._loop.run(self._signals.send(SUPPORTED[name], **values))

@@ -14,12 +14,12 @@ from typing import BinaryIO
 
 from weft.records import Row
 from weft.store.export.source import ExportSource
-from weft.store.export.surt import surt
+from weft.store.export.surt import surt_key
 
 PIECE_BYTES = 16 << 20
-MERGED = 64  # files open at a time
-_TIME = re.compile(r"\D").sub
-_MIME_END = re.compile(r"[;\s]").split
+PIECES_PER_MERGE = 64  # files open at a time
+_remove_non_digits = re.compile(r"\D").sub
+_split_at_mime_end = re.compile(r"[;\s]").split
 
 
 class CdxjPieces:
@@ -41,21 +41,25 @@ class CdxjPieces:
 
     def line(self, row: Row) -> bytes:
         """The row's line."""
-        record = self._source.head(row)
+        record = self._source.read_head(row)
         http = record.http()
         mime = http.get("content-type")
         facts = {
             "url": row.url,
-            "mime": "warc/revisit" if record.kind == "revisit" else _MIME_END(mime, maxsplit=1)[0] if mime else None,
+            "mime": "warc/revisit"
+            if record.kind == "revisit"
+            else _split_at_mime_end(mime, maxsplit=1)[0]
+            if mime
+            else None,
             "status": str(http.status) if http.status else None,
             "digest": record.headers.get("warc-payload-digest"),
             "length": str(row.warc_length),
             "offset": str(row.warc_offset),
             "filename": row.warc_file,
         }
-        stamp = _TIME("", record.headers.get("warc-date", ""))[:14]
+        stamp = _remove_non_digits("", record.headers.get("warc-date", ""))[:14]
         fields = json.dumps({name: value for name, value in facts.items() if value})
-        return f"{surt(row.url)} {stamp} {fields}\n".encode()
+        return f"{surt_key(row.url)} {stamp} {fields}\n".encode()
 
     def is_full(self) -> bool:
         """Whether a run is long enough."""
@@ -72,16 +76,16 @@ class CdxjPieces:
     def join(self, pieces: list[Path], out: BinaryIO) -> None:
         """Merges the runs, in several passes if they are many."""
         made = 0
-        while len(pieces) > MERGED:
+        while len(pieces) > PIECES_PER_MERGE:
             merged = pieces[0].with_name(f"merged-{made}")
             with merged.open("wb", buffering=1 << 18) as run:
-                _merge(pieces[:MERGED], run)
-            pieces = [*pieces[MERGED:], merged]
+                _merge_pieces(pieces[:PIECES_PER_MERGE], run)
+            pieces = [*pieces[PIECES_PER_MERGE:], merged]
             made += 1
-        _merge(pieces, out)
+        _merge_pieces(pieces, out)
 
 
-def _merge(pieces: list[Path], out: BinaryIO) -> None:
+def _merge_pieces(pieces: list[Path], out: BinaryIO) -> None:
     files = [path.open("rb", buffering=1 << 16) for path in pieces]
     try:
         out.writelines(heapq.merge(*files))

@@ -16,8 +16,8 @@ from weft.errors import Unparsed
 from weft.records import Row
 from weft.store.errors import UnreadableData
 from weft.store.export.pages_ahead import ExportPages
-from weft.store.export.part import Unread
-from weft.store.export.request import CONTENTS, DESCRIBED, FIELD_PREFIX, RULE_COLUMNS
+from weft.store.export.part import UnreadPages
+from weft.store.export.request import CONTENT_COLUMNS, DESCRIBED_COLUMNS, FIELD_PREFIX, RULE_COLUMNS
 from weft.store.export.source import ExportSource
 
 UNREADABLE = "unreadable"  # the `error` of a row whose page had to be read and is unreadable
@@ -33,7 +33,7 @@ class ExportColumns:
         self,
         source: ExportSource,
         pages: ExportPages,
-        unread: Unread,
+        unread: UnreadPages,
         columns: tuple[str, ...],
         asked: tuple[str, ...] = (),
         crawls: Mapping[int, str] = MappingProxyType({}),
@@ -44,14 +44,14 @@ class ExportColumns:
         self._unread = unread
         self._source = source
         self._pages = pages
-        self._contents = [name for name in columns if name in CONTENTS]
+        self._contents = [name for name in columns if name in CONTENT_COLUMNS]
         # A crawl does not detect languages, so the column is filled only if pages are read, or on demand.
-        self._described = [name for name in columns if name in DESCRIBED]
+        self._described = [name for name in columns if name in DESCRIBED_COLUMNS]
         self._reads = bool(self._contents or self._described) or "language" in asked
         self._reads_fields = any(name in RULE_COLUMNS or name.startswith(FIELD_PREFIX) for name in columns)
-        self._getters = [(name, _GETTERS[name]) for name in columns if name in _GETTERS]
+        self._getters = [(name, _COLUMN_GETTERS[name]) for name in columns if name in _COLUMN_GETTERS]
 
-    def of(self, row: Row) -> dict[str, object]:
+    def values_of(self, row: Row) -> dict[str, object]:
         """The values by column, in order."""
         facts: dict[str, object] = dict.fromkeys(self.columns)
         for name, get in self._getters:
@@ -71,12 +71,12 @@ class ExportColumns:
         if "warc_offset" in facts and row.warc_file:
             facts["warc_offset"] = row.warc_offset
         if self._reads_fields and row.fields:
-            facts |= read_fields(row, self.columns)
+            facts |= extracted_fields(row, self.columns)
         if self._reads:
-            self._read(row, facts)
+            self._add_page_values(row, facts)
         return facts
 
-    def _read(self, row: Row, facts: dict[str, object]) -> None:
+    def _add_page_values(self, row: Row, facts: dict[str, object]) -> None:
         try:
             page = self._pages.get(row)
             for name in self._contents:
@@ -98,26 +98,26 @@ class ExportColumns:
             facts["mime"] = page.mime
 
 
-def read_fields(row: Row, columns: tuple[str, ...]) -> dict[str, object]:
+def extracted_fields(row: Row, columns: tuple[str, ...]) -> dict[str, object]:
     """The columns that hold fields extracted by rules."""
-    found = msgspec.json.decode(row.fields)
-    values = found.get("fields", {})
+    fields = msgspec.json.decode(row.fields)
+    values = fields.get("fields", {})
     return {
-        name: found.get(name) if name in RULE_COLUMNS else values.get(name.removeprefix(FIELD_PREFIX))
+        name: fields.get(name) if name in RULE_COLUMNS else values.get(name.removeprefix(FIELD_PREFIX))
         for name in columns
         if name in RULE_COLUMNS or name.startswith(FIELD_PREFIX)
     }
 
 
-def iso(at: float) -> str:
+def iso_time(at: float) -> str:
     """A time as ISO 8601 in UTC."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-_GETTERS: dict[str, Callable[[Row], object]] = {
+_COLUMN_GETTERS: dict[str, Callable[[Row], object]] = {
     "url": lambda row: row.url,
     "final_url": lambda row: row.final_url,
-    "fetched_at": lambda row: iso(row.fetched_at),
+    "fetched_at": lambda row: iso_time(row.fetched_at),
     "content_type": lambda row: row.content_type,
     "charset": lambda row: row.charset,
     "language": lambda row: row.language,

@@ -23,35 +23,35 @@ from weft.store.errors import UnreadableData
 from weft.store.export.cdxj import CdxjPieces
 from weft.store.export.columns import COLUMNS
 from weft.store.export.facts import ExportColumns
-from weft.store.export.lines import CsvLines, JsonArray, JsonLines, LineFile, Lines, LineStream
+from weft.store.export.lines import CsvLines, JsonArray, JsonLines, LineFile, LineFormat, LineStream
 from weft.store.export.markdown import MarkdownFolder
-from weft.store.export.pages_ahead import ExportPages, Reader
-from weft.store.export.parquet import ParquetPieces, schema
-from weft.store.export.part import ExportPart, PartState, Unread
+from weft.store.export.pages_ahead import ExportPages, StartRead
+from weft.store.export.parquet import ParquetPieces, parquet_schema
+from weft.store.export.part import ExportPart, PartState, UnreadPages
 from weft.store.export.pieces import PieceFolder
 from weft.store.export.request import (
-    CONTENTS,
-    DESCRIBED,
+    CONTENT_COLUMNS,
+    DEFAULT_COLUMNS,
+    DESCRIBED_COLUMNS,
     FIELD_PREFIX,
-    FIELDS,
     RULE_COLUMNS,
     ExportRequest,
-    Selection,
-    moment,
+    RowSelection,
+    parse_since,
 )  # fmt: skip
 from weft.store.export.source import CrawlSource, ExportSource
 from weft.store.export.warc import RecordLocator, WarcFiles, WarcStream
 
 CHECKPOINT_ROWS = 5000
 CHECKPOINT_S = 1.0
-TOGETHER = 1000  # rows whose URLs' other visits are looked up at a time
-STREAMS = ("jsonl", "json", "csv", "cdxj", "warc")
+ROWS_TOGETHER = 1000  # rows whose URLs' other visits are looked up at a time
+STREAM_FORMATS = ("jsonl", "json", "csv", "cdxj", "warc")
 
 Watch = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ExportResult:
     """The result of an export. `rows` are those written, in all runs; `resumed` are those of earlier runs.
 
     `unread` pages could not be read; `unread_pages` are the first of them, each with the reason. `unparsed` of them are
@@ -66,7 +66,7 @@ class Done:
     unparsed: int = 0
 
 
-class Sink(Protocol):
+class ExportSink(Protocol):
     """An output. `save` makes added rows durable, and returns whether a checkpoint may be written."""
 
     def save(self, state: PartState) -> bool: ...
@@ -74,7 +74,7 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
-class RowSink(Sink, Protocol):
+class ExportRowSink(ExportSink, Protocol):
     """An output that receives rows in the order of their items."""
 
     def add(self, row: Row) -> bool: ...
@@ -87,7 +87,7 @@ class Export:
         self,
         order: ExportRequest,
         data_dirs: Sequence[Path],
-        reader: Reader,
+        reader: StartRead,
         *,
         crawl_id: str = "",
         info: Mapping[str, str] | None = None,
@@ -100,11 +100,11 @@ class Export:
         """`crawl`: export only this crawl of an engine. `crawls`: the names of several, by number, for an additional
         column. `rules`: the fields that are extracted from pages.
         """
-        known = COLUMNS if order.format == "parquet" else ("crawl", *FIELDS) if crawls else FIELDS
-        order.check(known + CONTENTS + DESCRIBED + RULE_COLUMNS)
+        known = COLUMNS if order.format == "parquet" else ("crawl", *DEFAULT_COLUMNS) if crawls else DEFAULT_COLUMNS
+        order.check(known + CONTENT_COLUMNS + DESCRIBED_COLUMNS + RULE_COLUMNS)
         if order.format == "parquet":
-            schema(())  # raises now if pyarrow is missing
-        self._order = order
+            parquet_schema(())  # raises now if pyarrow is missing
+        self._request = order
         self._data_dirs = list(data_dirs)
         self._reader = reader
         self._crawl_id = crawl_id
@@ -115,96 +115,96 @@ class Export:
         self._crawls = crawls
         self._rules = rules
 
-    def to_path(self, path: Path) -> Done:
+    def to_path(self, path: Path) -> ExportResult:
         """Writes to a path, continuing an interrupted export with the same request."""
-        pieces = self._order.format in ("cdxj", "parquet")
-        folder = self._order.format == "markdown" or self._order.max_bytes is not None
+        pieces = self._request.format in ("cdxj", "parquet")
+        folder = self._request.format == "markdown" or self._request.max_bytes is not None
         with ExitStack() as stack:
             part = ExportPart(path, folder=folder, pieces=pieces)
             stack.callback(part.close)
-            source = self._source()
+            source = self._open_source()
             stack.callback(source.close)
-            state = self._state(part, source)
-            return self._run(source, state, part, None, stack)
+            state = self._resumed_state(part, source)
+            return self._write_output(source, state, part, None, stack)
 
-    def to_stream(self, out: BinaryIO) -> Done:
+    def to_stream(self, out: BinaryIO) -> ExportResult:
         """Writes to a stream."""
-        if self._order.format not in STREAMS or self._order.max_bytes is not None:
-            raise BadInput(f"{self._order.format} of this kind is made of files: give `out` a path")
+        if self._request.format not in STREAM_FORMATS or self._request.max_bytes is not None:
+            raise BadInput(f"{self._request.format} of this kind is made of files: give `out` a path")
         with ExitStack() as stack:
-            source = self._source()
+            source = self._open_source()
             stack.callback(source.close)
             part = None
-            if self._order.format == "cdxj":  # sorting needs a temporary folder
+            if self._request.format == "cdxj":  # sorting needs a temporary folder
                 folder = Path(stack.enter_context(TemporaryDirectory(prefix="weft-export-")))
                 part = ExportPart(folder / "cdxj", pieces=True)
                 stack.callback(part.close)
-            state = self._fresh(source)
+            state = self._new_state(source)
             if part is not None:
                 part.begin(state)
-            return self._run(source, state, part, out, stack)
+            return self._write_output(source, state, part, out, stack)
 
-    def _source(self) -> ExportSource:
+    def _open_source(self) -> ExportSource:
         return CrawlSource(self._data_dirs, self._crawl) if self._crawl else ExportSource(self._data_dirs)
 
-    def _usual(self) -> tuple[str, ...]:
+    def _default_columns(self) -> tuple[str, ...]:
         """The default columns: those of all rows, and of the fields if there are rules."""
-        if self._order.format == "parquet":
+        if self._request.format == "parquet":
             return COLUMNS + RULE_COLUMNS if self._rules else COLUMNS
-        usual = ("crawl", *FIELDS) if self._crawls else FIELDS
-        if self._order.format == "csv" and self._rules:
+        usual = ("crawl", *DEFAULT_COLUMNS) if self._crawls else DEFAULT_COLUMNS
+        if self._request.format == "csv" and self._rules:
             return (*usual, *(f"{FIELD_PREFIX}{name}" for name in self._rules), "field_errors")
         return usual + RULE_COLUMNS if self._rules else usual
 
-    def _state(self, part: ExportPart, source: ExportSource) -> PartState:
-        state = part.state(self._order.plain())
+    def _resumed_state(self, part: ExportPart, source: ExportSource) -> PartState:
+        state = part.state(self._request.plain())
         if state is None or not source.go_back(state.snapshot):
-            state = self._fresh(source)
+            state = self._new_state(source)
         part.begin(state)
         return state
 
-    def _fresh(self, source: ExportSource) -> PartState:
-        return PartState(self._order.plain(), source.snapshot, moment(self._order.since))
+    def _new_state(self, source: ExportSource) -> PartState:
+        return PartState(self._request.plain(), source.snapshot, parse_since(self._request.since))
 
-    def _run(
+    def _write_output(
         self, source: ExportSource, state: PartState, part: ExportPart | None, out: BinaryIO | None, stack: ExitStack
-    ) -> Done:
-        selection = Selection(self._order, state.since)
-        source.select(selection.hosts, state.since)
+    ) -> ExportResult:
+        selection = RowSelection(self._request, state.since)
+        source.select_rows(selection.hosts, state.since)
         resumed = state.rows
         kept = part if out is None else None
-        pages = ExportPages(source, self._reader, _wanted(self._order), self._order.markdown)
-        every = self._order.all_visits
-        run = _Run(source, pages, selection, state, kept, self._watch, self._checkpoint_rows, every)
-        sink: Sink
-        if self._order.format == "warc":
-            sink = warc = self._warc(state, part, out)
+        pages = ExportPages(source, self._reader, _wanted_properties(self._request), self._request.markdown)
+        every = self._request.all_visits
+        run = _ExportRun(source, pages, selection, state, kept, self._watch, self._checkpoint_rows, every)
+        sink: ExportSink
+        if self._request.format == "warc":
+            sink = warc = self._warc_output(state, part, out)
             stack.callback(sink.close)
-            run.by_place(warc)
+            run.export_by_offset(warc)
         else:
-            sink = rows = self._rows(source, pages, state, part, out)
+            sink = rows = self._row_output(source, pages, state, part, out)
             stack.callback(sink.close)
-            run.by_item(rows)
-        return Done(state.rows, resumed, sink.finish(), state.unread, tuple(state.unread_pages), state.unparsed)
+            run.export_by_item(rows)
+        return ExportResult(state.rows, resumed, sink.finish(), state.unread, tuple(state.unread_pages), state.unparsed)
 
-    def _warc(self, state: PartState, part: ExportPart | None, out: BinaryIO | None) -> WarcFiles | WarcStream:
+    def _warc_output(self, state: PartState, part: ExportPart | None, out: BinaryIO | None) -> WarcFiles | WarcStream:
         if out is not None:
             return WarcStream(out, self._info)
         assert part is not None
-        return WarcFiles(part, state, self._info, self._order.max_bytes)
+        return WarcFiles(part, state, self._info, self._request.max_bytes)
 
-    def _rows(
+    def _row_output(
         self, source: ExportSource, pages: ExportPages, state: PartState, part: ExportPart | None, out: BinaryIO | None
-    ) -> RowSink:
-        order, unread = self._order, Unread(state)
+    ) -> ExportRowSink:
+        order, unread = self._request, UnreadPages(state)
         if order.format == "cdxj":
             assert part is not None
             return PieceFolder(part, state, CdxjPieces(source), out)
         if order.format == "parquet":
             assert part is not None
-            names = order.columns(self._usual())
-            wanted = _wanted(order)
-            described = tuple(name for name in order.fields if name in DESCRIBED)
+            names = order.columns(self._default_columns())
+            wanted = _wanted_properties(order)
+            described = tuple(name for name in order.fields if name in DESCRIBED_COLUMNS)
             read = (*(name for name in wanted if name != "described"), *described)
             facts = ExportColumns(source, pages, unread, read, ("language",))
             pieces = ParquetPieces(facts, names, self._crawl_id, bool(wanted), part.path, self._crawls)
@@ -212,8 +212,12 @@ class Export:
         if order.format == "markdown":
             assert part is not None
             return MarkdownFolder(part, pages)
-        facts = ExportColumns(source, pages, unread, order.columns(self._usual()), order.fields, self._crawls)
-        kinds: dict[str, Callable[[ExportColumns], Lines]] = {"jsonl": JsonLines, "json": JsonArray, "csv": CsvLines}
+        facts = ExportColumns(source, pages, unread, order.columns(self._default_columns()), order.fields, self._crawls)
+        kinds: dict[str, Callable[[ExportColumns], LineFormat]] = {
+            "jsonl": JsonLines,
+            "json": JsonArray,
+            "csv": CsvLines,
+        }
         lines = kinds[order.format](facts)
         if out is not None:
             return LineStream(out, lines)
@@ -221,14 +225,14 @@ class Export:
         return LineFile(part, state, lines)
 
 
-class _Run:
+class _ExportRun:
     """Iterates over the rows, and writes checkpoints."""
 
     def __init__(
         self,
         source: ExportSource,
         pages: ExportPages,
-        selection: Selection,
+        selection: RowSelection,
         state: PartState,
         part: ExportPart | None,
         watch: Watch,
@@ -240,28 +244,28 @@ class _Run:
         self._source, self._selection, self._state, self._part = source, selection, state, part
         self._watch = watch
         self._checkpoint_rows = checkpoint_rows
-        self._unread = Unread(state)
-        self._read = 0
+        self._unread = UnreadPages(state)
+        self._read_rows = 0
         self._next_s = time.monotonic() + CHECKPOINT_S
 
-    def by_item(self, sink: RowSink) -> None:
+    def export_by_item(self, sink: ExportRowSink) -> None:
         """Exports every wanted row, in the order of the commits."""
         rows = self._source.rows(self._state.cursor)
-        while placed := list(islice(rows, TOGETHER)):
+        while placed := list(islice(rows, ROWS_TOGETHER)):
             some, cursors = [row for _, row in placed], {row.item: cursor for cursor, row in placed}
-            current = self._current(some)
+            current = self._wanted_items(some)
             taken = {row.item for row in some if row.item in current and self._selection.matches(row)}
             for row in self._pages.in_advance(some, taken):
-                if row.item in taken and self._add(sink, row):
+                if row.item in taken and self._add_row(sink, row):
                     self._state.rows += 1
-                if self._due():
-                    self._save(sink, cursors[row.item])
+                if self._is_checkpoint_due():
+                    self._save_checkpoint(sink, cursors[row.item])
 
-    def _current(self, rows: Sequence[Row]) -> Container[int]:
+    def _wanted_items(self, rows: Sequence[Row]) -> Container[int]:
         """The wanted items of these rows: all with every visit, otherwise those that are their URL's current visit."""
         return {row.item for row in rows} if self._every_visit else self._source.current(rows)
 
-    def _add(self, sink: RowSink, row: Row) -> bool:
+    def _add_row(self, sink: ExportRowSink, row: Row) -> bool:
         """Writes a row; an unreadable page is counted, and the export continues."""
         try:
             return sink.add(row)
@@ -269,7 +273,7 @@ class _Run:
             self._unread.add(row, error)
             return False
 
-    def by_place(self, sink: WarcFiles | WarcStream) -> None:
+    def export_by_offset(self, sink: WarcFiles | WarcStream) -> None:
         """Exports every wanted record, in the order of the files. The cursor: index, batch, and the offset in
         the file.
         """
@@ -279,49 +283,49 @@ class _Run:
                 continue
             places = RecordLocator(self._source.warc_path, (file, end) if name == name_reached else ("", 0))
             try:
-                for rows, reached in self._source.by_place(name, batch if name == name_reached else 0):
-                    current = self._current(rows)
+                for rows, reached in self._source.rows_by_offset(name, batch if name == name_reached else 0):
+                    current = self._wanted_items(rows)
                     for row in rows:
-                        self._copy(row, places, sink, is_wanted=row.item in current)
-                    if self._due(len(rows)):
-                        self._save(sink, (name, reached, *places.at))
+                        self._copy_record(row, places, sink, is_wanted=row.item in current)
+                    if self._is_checkpoint_due(len(rows)):
+                        self._save_checkpoint(sink, (name, reached, *places.at))
             finally:
                 places.close()
 
-    def _copy(self, row: Row, places: RecordLocator, sink: WarcFiles | WarcStream, *, is_wanted: bool) -> None:
+    def _copy_record(self, row: Row, places: RecordLocator, sink: WarcFiles | WarcStream, *, is_wanted: bool) -> None:
         if not is_wanted or not self._selection.matches(row):
             places.skip(row)
             return
         try:
-            members = places.members(row)
+            members = places.members_of(row)
         except UnreadableData as error:
             self._unread.add(row, error)
             return
         sink.write(members)
         self._state.rows += 1
 
-    def _due(self, rows: int = 1) -> bool:
-        before, self._read = self._read, self._read + rows
-        if self._read // self._checkpoint_rows > before // self._checkpoint_rows:
+    def _is_checkpoint_due(self, rows: int = 1) -> bool:
+        before, self._read_rows = self._read_rows, self._read_rows + rows
+        if self._read_rows // self._checkpoint_rows > before // self._checkpoint_rows:
             return True
         return time.monotonic() >= self._next_s
 
-    def _save(self, sink: Sink, cursor: object) -> None:
+    def _save_checkpoint(self, sink: ExportSink, cursor: object) -> None:
         self._next_s = time.monotonic() + CHECKPOINT_S
-        self._watch(self._read, self._source.total)
+        self._watch(self._read_rows, self._source.total)
         if sink.save(self._state) and self._part is not None:
             self._state.cursor = cursor
             self._part.save(self._state)
 
 
-def _wanted(order: ExportRequest) -> tuple[str, ...]:
+def _wanted_properties(order: ExportRequest) -> tuple[str, ...]:
     """The properties of pages that this request needs; none if rows are enough."""
     if order.format in ("warc", "cdxj"):
         return ()
     if order.format == "markdown":
         return ("markdown", "language", "mime")
-    contents = tuple(name for name in order.columns(()) if name in CONTENTS)
-    if not set(DESCRIBED).isdisjoint(order.fields):
+    contents = tuple(name for name in order.columns(()) if name in CONTENT_COLUMNS)
+    if not set(DESCRIBED_COLUMNS).isdisjoint(order.fields):
         contents = (*contents, "described")
     languages = {"language", "content_languages"}
     if not contents and languages.isdisjoint(order.fields) and "content_mime_detected" not in order.fields:

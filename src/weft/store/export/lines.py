@@ -15,14 +15,14 @@ from typing import BinaryIO, Protocol
 import msgspec
 
 from weft.records import Row
-from weft.store.errors import writing
+from weft.store.errors import convert_write_errors
 from weft.store.export.facts import ExportColumns
 from weft.store.export.part import ExportPart, PartState, StreamOutput
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
-class Lines(Protocol):
+class LineFormat(Protocol):
     """The line format of an output."""
 
     footer: bytes
@@ -38,7 +38,7 @@ class JsonLines:
     footer = between = b""
 
     def __init__(self, facts: ExportColumns) -> None:
-        self._facts = facts
+        self._columns = facts
 
     def header(self) -> bytes:
         """No header."""
@@ -46,11 +46,11 @@ class JsonLines:
 
     def line(self, row: Row) -> bytes:
         """The row as an object."""
-        facts = self._facts.of(row)
+        facts = self._columns.values_of(row)
         try:
             return msgspec.json.encode(facts) + b"\n"
         except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 cannot hold
-            return msgspec.json.encode({name: _clean(value) for name, value in facts.items()}) + b"\n"
+            return msgspec.json.encode({name: _storable_value(value) for name, value in facts.items()}) + b"\n"
 
 
 class JsonArray(JsonLines):
@@ -69,19 +69,19 @@ class CsvLines:
     footer = between = b""
 
     def __init__(self, facts: ExportColumns) -> None:
-        self._facts = facts
+        self._columns = facts
         self._out = io.StringIO(newline="")
         self._writer = csv.writer(self._out, lineterminator="\r\n")
 
     def header(self) -> bytes:
         """The names of the columns."""
-        return self._record(list(self._facts.columns))
+        return self._format_record(list(self._columns.columns))
 
     def line(self, row: Row) -> bytes:
         """The row as a record."""
-        return self._record([_cell(value) for value in self._facts.of(row).values()])
+        return self._format_record([_csv_cell(value) for value in self._columns.values_of(row).values()])
 
-    def _record(self, cells: list[object]) -> bytes:
+    def _format_record(self, cells: list[object]) -> bytes:
         self._writer.writerow(cells)
         made = self._out.getvalue().encode("utf-8", "replace")
         self._out.seek(0)
@@ -92,10 +92,10 @@ class CsvLines:
 class LineFile:
     """Writes lines into PATH.part."""
 
-    def __init__(self, part: ExportPart, state: PartState, lines: Lines) -> None:
+    def __init__(self, part: ExportPart, state: PartState, lines: LineFormat) -> None:
         self._part, self._lines = part, lines
         self._has_lines = state.rows > 0
-        with writing(part.path):
+        with convert_write_errors(part.path):
             self._file = part.path.open("r+b", buffering=1 << 18)
         self._file.seek(state.length)
         if state.length == 0:
@@ -104,14 +104,14 @@ class LineFile:
     def add(self, row: Row) -> bool:
         """Writes a row."""
         line = self._lines.line(row)
-        with writing(self._part.path):
+        with convert_write_errors(self._part.path):
             self._file.write(self._lines.between + line if self._has_lines else line)
         self._has_lines = True
         return True
 
     def save(self, state: PartState) -> bool:
         """Makes added rows durable."""
-        with writing(self._part.path):
+        with convert_write_errors(self._part.path):
             self._file.flush()
             os.fdatasync(self._file.fileno())
         state.length = self._file.tell()
@@ -119,7 +119,7 @@ class LineFile:
 
     def finish(self) -> Path | None:
         """Renames the file to its final name."""
-        with writing(self._part.path):
+        with convert_write_errors(self._part.path):
             self._file.write(self._lines.footer)
         self.close()
         self._part.finish()
@@ -127,14 +127,14 @@ class LineFile:
 
     def close(self) -> None:
         """Closes the file."""
-        with writing(self._part.path):
+        with convert_write_errors(self._part.path):
             self._file.close()
 
 
 class LineStream(StreamOutput):
     """Writes lines to a stream."""
 
-    def __init__(self, out: BinaryIO, lines: Lines) -> None:
+    def __init__(self, out: BinaryIO, lines: LineFormat) -> None:
         super().__init__(out)
         self._lines = lines
         self._has_lines = False
@@ -153,13 +153,13 @@ class LineStream(StreamOutput):
         return super().finish()
 
 
-def _cell(value: object) -> object:
+def _csv_cell(value: object) -> object:
     if value is None:
         return ""
     if isinstance(value, list | dict):
         return msgspec.json.encode(value).decode()
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
 
 
-def _clean(value: object) -> object:
+def _storable_value(value: object) -> object:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

@@ -14,16 +14,16 @@ from urllib.parse import unquote
 
 from weft import urls
 from weft.records import Row
-from weft.store.errors import writing
-from weft.store.export.facts import iso, read_fields
-from weft.store.export.pages_ahead import ExportPages, Readable
+from weft.store.errors import convert_write_errors
+from weft.store.export.facts import extracted_fields, iso_time
+from weft.store.export.pages_ahead import ExportPages, ReadablePage
 from weft.store.export.part import ExportPart, PartState
 from weft.store.export.request import RULE_COLUMNS
 from weft.store.text import sync_file_system
 
-WORDS_CHARS = 60
-_UNFIT = re.compile(r"[^a-z0-9]+").sub
-_UNFIT_HOST = re.compile(r"[^a-z0-9.-]+").sub
+READABLE_NAME_CHARS = 60
+_replace_unfit = re.compile(r"[^a-z0-9]+").sub
+_replace_unfit_in_host = re.compile(r"[^a-z0-9.-]+").sub
 
 
 class MarkdownFolder:
@@ -38,10 +38,12 @@ class MarkdownFolder:
         if page is None or page.mime is None:
             return False
         path = self._part.path / file_name(row.url)
-        with writing(path):
+        with convert_write_errors(path):
             path.parent.mkdir(exist_ok=True)
             temporary = path.with_suffix(".half")
-            temporary.write_bytes(document(row, page, self._pages.content(page, "markdown")).encode("utf-8", "replace"))
+            temporary.write_bytes(
+                markdown_document(row, page, self._pages.content(page, "markdown")).encode("utf-8", "replace")
+            )
             temporary.rename(path)
         return True
 
@@ -64,20 +66,20 @@ class MarkdownFolder:
 def file_name(url: str) -> str:
     """A page's file within the folder: a readable part, and a hash that makes it unique."""
     mark = sha256(url.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-    host = _UNFIT_HOST("_", urls.host_of(url)).strip(".") or "_"
-    words = _UNFIT("-", unquote(url[url.index("/", 8) :]).lower())[:WORDS_CHARS].strip("-")
+    host = _replace_unfit_in_host("_", urls.host_of(url)).strip(".") or "_"
+    words = _replace_unfit("-", unquote(url[url.index("/", 8) :]).lower())[:READABLE_NAME_CHARS].strip("-")
     return f"{host}/{words}-{mark}.md" if words else f"{host}/{mark}.md"
 
 
-def document(row: Row, page: Readable, markdown: str) -> str:
+def markdown_document(row: Row, page: ReadablePage, markdown: str) -> str:
     """Front matter (YAML, whose texts are written as JSON) and the page."""
     facts: dict[str, object] = {
         "url": row.url,
         "title": row.title,
-        "fetched_at": iso(row.fetched_at),
+        "fetched_at": iso_time(row.fetched_at),
         "language": row.language or page.language or "",
     }
     if row.fields:
-        facts |= read_fields(row, RULE_COLUMNS)
+        facts |= extracted_fields(row, RULE_COLUMNS)
     lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in facts.items()]
     return "\n".join(["---", *lines, "---", "", markdown.strip(), ""])

@@ -15,12 +15,12 @@ from weft.store.contract import StoredPage
 from weft.store.errors import UnreadableData
 from weft.store.export.source import ExportSource
 
-UNPARSED = ("parse_crash", "parse_timeout")  # errors of pages that the crawl knows to be unparsable
+UNPARSED_ERRORS = ("parse_crash", "parse_timeout")  # errors of pages that the crawl knows to be unparsable
 AHEAD_ROWS = 64
 AHEAD_BYTES = 4 << 20  # total size of their compressed records
 
 
-class Readable(Protocol):
+class ReadablePage(Protocol):
     """A page that was read, with the requested properties."""
 
     @property
@@ -47,8 +47,8 @@ class Readable(Protocol):
 
 # Begins to read a page, of which these properties are wanted. The result waits for the page: it returns None if no
 # response is stored, and may raise Unparsed.
-Reading = Callable[[], Readable | None]
-Reader = Callable[[StoredPage, tuple[str, ...]], Reading]
+PendingRead = Callable[[], ReadablePage | None]
+StartRead = Callable[[StoredPage, tuple[str, ...]], PendingRead]
 
 
 class ExportPages:
@@ -57,13 +57,13 @@ class ExportPages:
     """
 
     def __init__(
-        self, source: ExportSource, reader: Reader, wanted: tuple[str, ...], markdown: str = "markdown"
+        self, source: ExportSource, reader: StartRead, wanted: tuple[str, ...], markdown: str = "markdown"
     ) -> None:
         self._source, self._reader = source, reader
         self._markdown = markdown
-        self._wanted = wanted = tuple(map(self._property, wanted))
+        self._wanted = wanted = tuple(map(self._property_name, wanted))
         self._without_language = tuple(name for name in wanted if name != "language")
-        self._begun: dict[int, Reading] = {}  # by item
+        self._pending_reads: dict[int, PendingRead] = {}  # by item
 
     def in_advance(self, rows: Iterable[Row], taken: Container[int]) -> Iterator[Row]:
         """The rows in order; the pages of accepted items are requested in advance."""
@@ -74,46 +74,46 @@ class ExportPages:
         ahead_bytes = 0
         for row in rows:
             if row.item in taken and _has_page(row):
-                self._begun[row.item] = self._begin(row)
+                self._pending_reads[row.item] = self._start_read(row)
             ahead.append(row)
             ahead_bytes += row.warc_length
             while len(ahead) > AHEAD_ROWS or ahead_bytes > AHEAD_BYTES:
                 first = ahead.popleft()
                 ahead_bytes -= first.warc_length
                 yield first
-                self._begun.pop(first.item, None)
+                self._pending_reads.pop(first.item, None)
         for row in ahead:
             yield row
-            self._begun.pop(row.item, None)
+            self._pending_reads.pop(row.item, None)
 
-    def get(self, row: Row) -> Readable | None:
+    def get(self, row: Row) -> ReadablePage | None:
         """The row's page, if it has a readable one; raises Unreadable or Unparsed."""
         if not _has_page(row):
             return None
-        return (self._begun.pop(row.item, None) or self._begin(row))()
+        return (self._pending_reads.pop(row.item, None) or self._start_read(row))()
 
-    def content(self, page: Readable, name: str) -> str:
+    def content(self, page: ReadablePage, name: str) -> str:
         """A page's value for a column of content."""
-        found: str = getattr(page, self._property(name))
-        return found
+        content: str = getattr(page, self._property_name(name))
+        return content
 
-    def _property(self, name: str) -> str:
+    def _property_name(self, name: str) -> str:
         return self._markdown if name == "markdown" else name
 
-    def _begin(self, row: Row) -> Reading:
+    def _start_read(self, row: Row) -> PendingRead:
         try:
-            stored = self._source.read(row)
+            stored = self._source.read_page(row)
         except UnreadableData as error:
-            return _raising(error)
+            return _failed_read(error)
         # A crawl does not detect languages; if one is known nevertheless, detecting it again would be wasted.
         return self._reader(stored, self._without_language if row.language else self._wanted)
 
 
 def _has_page(row: Row) -> bool:
-    return 200 <= row.status < 300 and bool(row.warc_file) and row.error not in UNPARSED
+    return 200 <= row.status < 300 and bool(row.warc_file) and row.error not in UNPARSED_ERRORS
 
 
-def _raising(error: UnreadableData) -> Reading:
+def _failed_read(error: UnreadableData) -> PendingRead:
     def fail() -> None:
         raise error
 

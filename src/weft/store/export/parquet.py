@@ -15,9 +15,9 @@ import msgspec
 
 from weft.errors import Missing
 from weft.records import Row
-from weft.store.export.columns import TYPES, columns
-from weft.store.export.facts import ExportColumns, read_fields
-from weft.store.export.request import CERTAINTY, CONTENTS, RULE_COLUMNS
+from weft.store.export.columns import COLUMN_TYPES, common_crawl_columns
+from weft.store.export.facts import ExportColumns, extracted_fields
+from weft.store.export.request import CERTAINTY_COLUMN, CONTENT_COLUMNS, RULE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,10 +26,10 @@ BATCH_ROWS = 500  # rows kept as Python objects; then as Arrow's, which need a t
 GROUP_ROWS = 10_000
 GROUP_BYTES = 4 << 20
 PIECE_BYTES = 64 << 20
-UNIQUE = frozenset(("url_surtkey", "url", "url_path", "url_query", "content_digest", "fetch_redirect"))
+MOSTLY_UNIQUE_COLUMNS = frozenset(("url_surtkey", "url", "url_path", "url_query", "content_digest", "fetch_redirect"))
 
 
-def schema(names: tuple[str, ...]) -> pa.Schema:
+def parquet_schema(names: tuple[str, ...]) -> pa.Schema:
     """The schema of these columns; Missing if pyarrow is not installed."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own allocator retains 50 MB more
     try:
@@ -40,7 +40,9 @@ def schema(names: tuple[str, ...]) -> pa.Schema:
         "string": pa.string(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(),
         "timestamp": pa.timestamp("ms", tz="UTC"), "double": pa.float64(),
     }  # fmt: skip
-    return pa.schema([(name, types["double" if name == CERTAINTY else TYPES.get(name, "string")]) for name in names])
+    return pa.schema(
+        [(name, types["double" if name == CERTAINTY_COLUMN else COLUMN_TYPES.get(name, "string")]) for name in names]
+    )
 
 
 class ParquetPieces:
@@ -57,11 +59,13 @@ class ParquetPieces:
     ) -> None:
         self._crawls = crawls
         self._facts, self._names, self._crawl_id, self._reads = facts, names, crawl_id, reads
-        self._contents = [name for name in names if name in CONTENTS]
+        self._contents = [name for name in names if name in CONTENT_COLUMNS]
         self._reads_fields = not set(RULE_COLUMNS).isdisjoint(names)
-        self._schema = schema(names)
+        self._schema = parquet_schema(names)
         # A dictionary of values that do not repeat costs memory and saves nothing.
-        self._repeated = [name for name in names if name not in UNIQUE and name not in CONTENTS + RULE_COLUMNS]
+        self._repeated = [
+            name for name in names if name not in MOSTLY_UNIQUE_COLUMNS and name not in CONTENT_COLUMNS + RULE_COLUMNS
+        ]
         self._rows: list[dict[str, object]] = []
         self._group: list[pa.RecordBatch] = []
         self._piece = folder / "growing"
@@ -73,13 +77,13 @@ class ParquetPieces:
         """Adds a row, if it had a response."""
         if not row.status:
             return False
-        content = self._facts.of(row) if self._reads else {}
+        content = self._facts.values_of(row) if self._reads else {}
         language, detected = content.pop("language", None), content.pop("mime", None)
         crawl = self._crawls.get(row.crawl, self._crawl_id)
-        values = columns(row, crawl, _text(language), _text(detected)) | content
+        values = common_crawl_columns(row, crawl, _storable_text(language), _storable_text(detected)) | content
         if self._reads_fields:
-            read = read_fields(row, RULE_COLUMNS) if row.fields else {}
-            values |= {name: _json(read.get(name)) for name in RULE_COLUMNS}
+            read = extracted_fields(row, RULE_COLUMNS) if row.fields else {}
+            values |= {name: _checked_json(read.get(name)) for name in RULE_COLUMNS}
         self._rows.append({name: values[name] for name in self._names})
         self._bytes += 500 + len(row.fields) + sum(len(str(values[name] or "")) for name in self._contents)
         if len(self._rows) >= BATCH_ROWS or self._bytes >= GROUP_BYTES // 4:
@@ -105,7 +109,7 @@ class ParquetPieces:
         """Writes one file of all row groups."""
         import pyarrow.parquet as pq
 
-        with self._writer(out) as writer:
+        with self._make_writer(out) as writer:
             for path in pieces:
                 with pq.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False) as piece:
                     for group in range(piece.num_row_groups):
@@ -128,14 +132,14 @@ class ParquetPieces:
 
         if self._out is None:
             self._out = self._piece.open("wb")
-            self._parquet = self._writer(self._out)
+            self._parquet = self._make_writer(self._out)
         if self._group:
             self._parquet.write_table(pa.Table.from_batches(self._group))
         self._group.clear()
         self._piece_bytes += self._group_bytes
         self._group_bytes = 0
 
-    def _writer(self, out: BinaryIO) -> Any:
+    def _make_writer(self, out: BinaryIO) -> Any:
         import pyarrow.parquet as pq
 
         return pq.ParquetWriter(
@@ -148,10 +152,10 @@ class ParquetPieces:
         )
 
 
-def _json(value: object) -> str | None:
+def _checked_json(value: object) -> str | None:
     """JSON text: fields differ from crawl to crawl, so no column type fits them."""
     return msgspec.json.encode(value).decode() if value else None
 
 
-def _text(value: object) -> str | None:
+def _storable_text(value: object) -> str | None:
     return value if isinstance(value, str) else None

@@ -21,7 +21,7 @@ import msgspec
 from weft.errors import BadInput, Busy, Unparsed
 from weft.files import open_locked, sync_folder
 from weft.records import Row
-from weft.store.errors import UnreadableData, writing
+from weft.store.errors import UnreadableData, convert_write_errors
 
 
 class PartState(msgspec.Struct):
@@ -42,7 +42,7 @@ class PartState(msgspec.Struct):
 MOST_UNREAD = 1000  # listed by name
 
 
-class Unread:
+class UnreadPages:
     """Counts unreadable pages in the checkpoint, so that a resumed export includes the earlier ones."""
 
     def __init__(self, state: PartState) -> None:
@@ -91,7 +91,7 @@ class ExportPart:
             raise BadInput(f"{path} is a folder: name a file")
         if not path.parent.is_dir():
             raise BadInput(f"{path.parent} is not a folder: create it first")
-        self._lock = _held(self._state_path, path)
+        self._lock = _open_locked(self._state_path, path)
 
     def state(self, order: Mapping[str, Any]) -> PartState | None:
         """The checkpoint of an interrupted export with this order, if its output exists as well."""
@@ -109,12 +109,12 @@ class ExportPart:
         """Cuts off everything that the checkpoint does not cover; with an empty one, everything."""
         if self._is_folder:
             if state.cursor is None:
-                self._clear()
+                self._delete_output()
             self.path.mkdir(exist_ok=True)
         else:
             if self.path.is_dir():
-                self._clear()
-            with writing(self.path):
+                self._delete_output()
+            with convert_write_errors(self.path):
                 fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
                 os.ftruncate(fd, state.length)
                 os.close(fd)
@@ -123,25 +123,25 @@ class ExportPart:
     def save(self, state: PartState) -> None:
         """Writes the checkpoint, after the output that it covers. In place, so that the lock remains on the file."""
         data = msgspec.json.encode(state)
-        with writing(self._state_path):
+        with convert_write_errors(self._state_path):
             os.pwrite(self._lock, data.ljust(os.fstat(self._lock).st_size), 0)
 
     def finish(self) -> None:
         """Renames the complete output to its final name."""
-        with writing(self.final):
+        with convert_write_errors(self.final):
             if not self._is_folder:
-                _sync(self.path)
+                _sync_path(self.path)
             self.path.rename(self.final)
             sync_folder(self.final.parent)
         self.drop_state()
 
     def finish_with(self, made: Path) -> None:
         """Renames a file that was joined from the pieces to the final name, and deletes the pieces."""
-        with writing(self.final):
-            _sync(made)
+        with convert_write_errors(self.final):
+            _sync_path(made)
             made.rename(self.final)
             sync_folder(self.final.parent)
-        self._clear()
+        self._delete_output()
         self.drop_state()
 
     def drop_state(self) -> None:
@@ -152,14 +152,14 @@ class ExportPart:
         """Releases the lock; unfinished output is kept for the next run."""
         os.close(self._lock)
 
-    def _clear(self) -> None:
+    def _delete_output(self) -> None:
         if self.path.is_dir() and not self.path.is_symlink():
             shutil.rmtree(self.path)
         else:
             self.path.unlink(missing_ok=True)
 
 
-def _held(path: Path, final: Path) -> int:
+def _open_locked(path: Path, final: Path) -> int:
     try:
         # An export that ends deletes the file.
         return open_locked(path, os.O_RDWR | os.O_CREAT, 0o644, wait=False)
@@ -169,7 +169,7 @@ def _held(path: Path, final: Path) -> int:
         raise BadInput(f"{final} cannot be written: {error.strerror}") from None
 
 
-def _sync(path: Path) -> None:
+def _sync_path(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from weft.records import Row
-from weft.store.errors import writing
+from weft.store.errors import convert_write_errors
 from weft.store.export.part import ExportPart, PartState
 
 
-class Pieces(Protocol):
+class PieceFormat(Protocol):
     """The part of a format that writes pieces and joins them."""
 
     def add(self, row: Row) -> bool:
@@ -33,10 +33,10 @@ class Pieces(Protocol):
 class PieceFolder:
     """Writes pieces into PATH.part/."""
 
-    def __init__(self, part: ExportPart, state: PartState, pieces: Pieces, stream: BinaryIO | None = None) -> None:
+    def __init__(self, part: ExportPart, state: PartState, pieces: PieceFormat, stream: BinaryIO | None = None) -> None:
         self._part, self._pieces, self._stream = part, pieces, stream
         self._count = state.pieces
-        counted = {self._name(number).name for number in range(state.pieces)}
+        counted = {self._piece_path(number).name for number in range(state.pieces)}
         for path in part.path.iterdir():
             if path.name not in counted:
                 path.unlink()
@@ -49,14 +49,14 @@ class PieceFolder:
         """Writes a piece, if there are enough rows for one."""
         if not self._pieces.is_full():
             return False
-        self._dump()
+        self._write_piece()
         state.pieces = self._count
         return True
 
     def finish(self) -> Path | None:
         """Joins the pieces; the output appears complete."""
-        self._dump()
-        paths = [self._name(number) for number in range(self._count)]
+        self._write_piece()
+        paths = [self._piece_path(number) for number in range(self._count)]
         if len(paths) == 1 and self._stream is None:
             self._part.finish_with(paths[0])
             return self._part.final
@@ -65,7 +65,7 @@ class PieceFolder:
             self._stream.flush()
             return None
         whole = self._part.path / "whole"
-        with writing(whole), whole.open("wb", buffering=1 << 18) as out:
+        with convert_write_errors(whole), whole.open("wb", buffering=1 << 18) as out:
             self._pieces.join(paths, out)
         self._part.finish_with(whole)
         return self._part.final
@@ -73,13 +73,13 @@ class PieceFolder:
     def close(self) -> None:
         """Closes nothing: the pieces are kept for the next run."""
 
-    def _dump(self) -> None:
-        path = self._name(self._count)
+    def _write_piece(self) -> None:
+        path = self._piece_path(self._count)
         temporary = path.with_suffix(".half")
-        with writing(path):
+        with convert_write_errors(path):
             self._pieces.dump(temporary)
             temporary.rename(path)
         self._count += 1
 
-    def _name(self, number: int) -> Path:
+    def _piece_path(self, number: int) -> Path:
         return self._part.path / f"{number:06d}"

@@ -13,25 +13,25 @@ from weft.names import nearest
 from weft.records import Row
 
 FORMATS = ("jsonl", "json", "csv", "markdown", "parquet", "warc", "cdxj")
-LINKS = ("keep", "text", "drop")
-CONTENTS = ("text", "markdown", "main_text", "comments", "html")
+LINK_FORMS = ("keep", "text", "drop")
+CONTENT_COLUMNS = ("text", "markdown", "main_text", "comments", "html")
 # Columns that are extracted from pages, which are read only if `fields` names one of them.
-CERTAINTY = "page_kind_certainty"
-DESCRIBED = (
-    "page_kind", CERTAINTY, "withheld", "page_title", "author", "published", "modified", "site_name",
+CERTAINTY_COLUMN = "page_kind_certainty"
+DESCRIBED_COLUMNS = (
+    "page_kind", CERTAINTY_COLUMN, "withheld", "page_title", "author", "published", "modified", "site_name",
     "canonical",
 )  # fmt: skip
 # The columns of JSONL and CSV (docs/export.md).
-FIELDS = (
+DEFAULT_COLUMNS = (
     "url", "final_url", "status", "fetched_at", "content_type", "charset", "language", "title", "depth", "parent",
     "digest", "length", "content_path", "warc_file", "warc_offset", "error",
 )  # fmt: skip
 RULE_COLUMNS = ("fields", "field_errors")  # fields extracted by rules; columns of every format that has columns
 FIELD_PREFIX = "fields."  # in front of the name of a field: the column of that field alone
 
-_STATUS = re.compile(r"[1-5]xx|[0-9]{1,3}").fullmatch
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])").fullmatch
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_match_status = re.compile(r"[1-5]xx|[0-9]{1,3}").fullmatch
+_match_duration = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])").fullmatch
+_SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +48,19 @@ class ExportRequest:
     all_visits: bool = False  # every visit of a URL, not only its current one; gone pages, too
     links: str = "keep"  # in Markdown: keep, only their text (text), or neither (drop)
 
-    def check(self, known: tuple[str, ...] = FIELDS + CONTENTS + DESCRIBED) -> None:
+    def check(self, known: tuple[str, ...] = DEFAULT_COLUMNS + CONTENT_COLUMNS + DESCRIBED_COLUMNS) -> None:
         """BadInput for invalid values; `known` are the columns of the format."""
-        _one_of("format", self.format, FORMATS)
-        _one_of("content", self.content, (*CONTENTS, "none"))
-        _one_of("kind of links", self.links, LINKS)
+        _check_known("format", self.format, FORMATS)
+        _check_known("content", self.content, (*CONTENT_COLUMNS, "none"))
+        _check_known("kind of links", self.links, LINK_FORMS)
         for name in self.fields:
-            _one_of(
+            _check_known(
                 "field", name, known + ((name,) if self.format != "parquet" and name.startswith(FIELD_PREFIX) else ())
             )
         for status in self.statuses:
-            if not _STATUS(status):
+            if not _match_status(status):
                 raise BadInput(f"status {status!r}: write a number like 404, or 2xx for all of a kind")
-        moment(self.since)
+        parse_since(self.since)
         if self.max_bytes is not None and self.format != "warc":
             raise BadInput("only WARC files are split by size: leave `max_bytes` out")
         if self.content != "none" and self.format in ("warc", "cdxj"):
@@ -89,7 +89,7 @@ class ExportRequest:
         return tuple(wanted)
 
 
-class Selection:
+class RowSelection:
     """The rows that a request selects; `since` is a time, so that a resumed export uses the same one."""
 
     def __init__(self, order: ExportRequest, since: float) -> None:
@@ -110,21 +110,21 @@ class Selection:
         """Whether a row is wanted."""
         if not (self._any_status or row.status in self._codes or row.status // 100 in self._classes):
             return False
-        return row.fetched_at >= self._since and (self._any_host or self._host(row.url))
+        return row.fetched_at >= self._since and (self._any_host or self._is_wanted_host(row.url))
 
-    def _host(self, url: str) -> bool:
+    def _is_wanted_host(self, url: str) -> bool:
         host = url.split("/", 3)[2]
         host = host if host.endswith("]") else host.partition(":")[0] if "[" not in host else host.rpartition(":")[0]
         return host in self._hosts or ("." + host).endswith(self._under or ("\n",))
 
 
-def moment(since: str, name: str = "since") -> float:
+def parse_since(since: str, name: str = "since") -> float:
     """The time that a date, a time or a duration until now means; 0 for none."""
     text = since.strip()
     if not text:
         return 0.0
-    if match := _DURATION(text):
-        return time.time() - float(match[1]) * _SECONDS[match[2]]
+    if match := _match_duration(text):
+        return time.time() - float(match[1]) * _SECONDS_PER_UNIT[match[2]]
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -134,7 +134,7 @@ def moment(since: str, name: str = "since") -> float:
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
 
 
-def _one_of(what: str, given: str, known: tuple[str, ...]) -> None:
+def _check_known(what: str, given: str, known: tuple[str, ...]) -> None:
     if given not in known:
         near = nearest(given, known)
         raise BadInput(

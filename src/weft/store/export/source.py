@@ -22,13 +22,13 @@ from weft.store import text
 from weft.store.contract import StoredPage
 from weft.store.corpus import Corpus
 from weft.store.errors import UnreadableData
-from weft.store.index.query import IndexReader, Placed
+from weft.store.index.query import IndexReader, PlacedRow
 from weft.store.index.schema import row_hash
 from weft.store.index.visits import Visit, current_visit
-from weft.store.repair.damage import BROKEN
-from weft.store.warc.warc_read import WarcRecord, parse, read_record
+from weft.store.repair.damage import DECODING_ERRORS
+from weft.store.warc.warc_read import WarcRecord, parse_record, read_record
 
-HEAD_BYTES = 4096
+RECORD_HEAD_BYTES = 4096
 PARENTS_KEPT = 20_000
 MOST_POSITIONS = 4_000_000  # of the rows of hosts, in memory: for more, all rows are read
 
@@ -44,8 +44,8 @@ class ExportSource:
     def __init__(self, data_dirs: Sequence[Path]) -> None:
         self.data_dirs = list(data_dirs)
         self._corpus = Corpus(self.data_dirs)
-        self._corpus.check()
-        self._indexes = {self._name(index): index for index in self._corpus.indexes()}
+        self._corpus.check_is_whole()
+        self._indexes = {self._index_name(index): index for index in self._corpus.indexes()}
         if not self._indexes:
             raise BadInput(f"{self.data_dirs[0]} holds no pages: there is no index in it")
         self.snapshot: Snapshot = {
@@ -65,7 +65,7 @@ class ExportSource:
         self.snapshot = dict(snapshot)
         return True
 
-    def select(self, hosts: Sequence[str], since: float) -> None:
+    def select_rows(self, hosts: Sequence[str], since: float) -> None:
         """Limits the rows to these hosts (none: all) and to visits since then. Other rows may still come with them, so
         the caller must filter.
         """
@@ -75,24 +75,24 @@ class ExportSource:
         """The rows of one index after the other, in the order of their commits, each with the cursor behind it."""
         begin = tuple(cursor) if cursor else ("", 0)
         for name in sorted(name for name in self.snapshot if name >= begin[0]):
-            for some in self._ordered(name, begin[1] if name == begin[0] else 0):
+            for some in self._rows_in_order(name, begin[1] if name == begin[0] else 0):
                 yield from (((name, position), row) for position, _, row in some)
 
-    def _ordered(self, name: str, after: int) -> Iterator[list[Placed]]:
+    def _rows_in_order(self, name: str, after: int) -> Iterator[list[PlacedRow]]:
         index, upto = self._indexes[name], self.snapshot[name][1]
-        return index.in_order(after, upto, self._since, self._positions(name))
+        return index.rows_in_order(after, upto, self._since, self._row_positions(name))
 
-    def _positions(self, name: str) -> Sequence[int] | None:
+    def _row_positions(self, name: str) -> Sequence[int] | None:
         """The positions of the rows of the wanted hosts; None if all rows are read."""
         if not self._hosts:
             return None
-        return self._indexes[name].of_hosts(self._hosts, self.snapshot[name][1], MOST_POSITIONS)
+        return self._indexes[name].positions_of_hosts(self._hosts, self.snapshot[name][1], MOST_POSITIONS)
 
     def current(self, rows: Sequence[Row]) -> set[int]:
         """The items of those rows that were their URL's current visit in their crawl at the snapshot."""
-        return self._current(rows)
+        return self._current_items(rows)
 
-    def _current(self, rows: Sequence[Row], crawl: int = 0) -> set[int]:
+    def _current_items(self, rows: Sequence[Row], crawl: int = 0) -> set[int]:
         by_place: dict[int, list[int]] = {}
         for row in rows:
             by_place.setdefault(urls.data_dir_of(row.url, len(self.data_dirs)), []).append(row_hash(row))
@@ -103,28 +103,28 @@ class ExportSource:
                 visits.setdefault((visit.crawl, visit.url, visit.request), []).append(visit)
         return {chosen.item for of_url in visits.values() if (chosen := current_visit(of_url)) is not None}
 
-    def by_place(self, name: str, after_batch: int) -> Iterator[tuple[list[Row], int]]:
+    def rows_by_offset(self, name: str, after_batch: int) -> Iterator[tuple[list[Row], int]]:
         """One index's rows in the order of its WARC files, in groups, each with its last batch.
 
         Batches are committed in the order in which their bytes were appended, so sorting some whole ones is enough.
         """
         waiting = list[tuple[int, Row]]()
-        for some in self._ordered(name, self._after(name, after_batch)):
+        for some in self._rows_in_order(name, self._position_behind(name, after_batch)):
             last = some[-1][1]
             waiting += [(batch, row) for _, batch, row in some]
             if whole := [row for batch, row in waiting if batch < last]:
-                yield _in_place(whole), last - 1
+                yield _rows_by_offset(whole), last - 1
                 waiting = [one for one in waiting if one[0] == last]
         if waiting:
-            yield _in_place([row for _, row in waiting]), waiting[-1][0]
+            yield _rows_by_offset([row for _, row in waiting]), waiting[-1][0]
 
-    def _after(self, name: str, batch: int) -> int:
+    def _position_behind(self, name: str, batch: int) -> int:
         """The position behind a batch."""
-        return self._indexes[name].end_of(batch)
+        return self._indexes[name].end_of_batch(batch)
 
-    def read(self, row: Row) -> StoredPage:
+    def read_page(self, row: Row) -> StoredPage:
         """The page of a row."""
-        return self._corpus.read(row)
+        return self._corpus.read_page(row)
 
     def warc_path(self, row: Row) -> Path:
         """The WARC file of a row's record."""
@@ -136,21 +136,21 @@ class ExportSource:
 
     def text(self, row: Row) -> str | None:
         """The page's text if it is stored as a file."""
-        return text.read(self.data_dir(row.url), row.url, row.crawl)
+        return text.read_text(self.data_dir(row.url), row.url, row.crawl)
 
     def content_path(self, row: Row) -> str | None:
         """The path of that file, through its data dir as the caller named it."""
-        path = self.data_dir(row.url) / text.path_of(row.url, row.crawl)
+        path = self.data_dir(row.url) / text.text_path(row.url, row.crawl)
         return str(path) if 200 <= row.status < 300 and path.exists() else None
 
-    def head(self, row: Row) -> WarcRecord:
+    def read_head(self, row: Row) -> WarcRecord:
         """A row's record without its body: only the first few KB are read."""
         path = self.warc_path(row)
         try:
             with path.open("rb", buffering=0) as file:
-                start = os.pread(file.fileno(), min(HEAD_BYTES, row.warc_length), row.warc_offset)
+                start = os.pread(file.fileno(), min(RECORD_HEAD_BYTES, row.warc_length), row.warc_offset)
             return parse_head(isal_zlib.decompressobj(wbits=31).decompress(start))
-        except BROKEN:
+        except DECODING_ERRORS:
             return read_record(path, row.warc_offset, row.warc_length)  # a head of more than a few KB, or a broken one
         except OSError as error:
             raise UnreadableData(path, f"cannot be read: {error.strerror}") from error
@@ -160,10 +160,10 @@ class ExportSource:
         self._corpus.close()
 
     def _url_of(self, item: int) -> str | None:
-        rows = (index.for_item(item) for index in self._indexes.values())
+        rows = (index.row_of_item(item) for index in self._indexes.values())
         return next((row.url for row in rows if row), None)
 
-    def _name(self, index: IndexReader) -> str:
+    def _index_name(self, index: IndexReader) -> str:
         return f"{self.data_dirs.index(index.path.parent)}/{index.path.name}"
 
 
@@ -177,23 +177,25 @@ class CrawlSource(ExportSource):
         self._crawl = crawl
         self.total = self._corpus.stats(top=0, crawl=crawl).rows
 
-    def _ordered(self, name: str, after: int) -> Iterator[list[Placed]]:
-        if (positions := self._positions(name)) is None:
-            yield from self._indexes[name].of_crawl(self._crawl, after, self.snapshot[name][1])
+    def _rows_in_order(self, name: str, after: int) -> Iterator[list[PlacedRow]]:
+        if (positions := self._row_positions(name)) is None:
+            yield from self._indexes[name].rows_of_crawl(self._crawl, after, self.snapshot[name][1])
             return
-        for some in self._indexes[name].in_order(after, self.snapshot[name][1], self._since, positions):
+        for some in self._indexes[name].rows_in_order(after, self.snapshot[name][1], self._since, positions):
             if own := [one for one in some if one[2].crawl == self._crawl]:
                 yield own
 
-    def _after(self, name: str, batch: int) -> int:
-        return super()._after(name, batch) if self._hosts else self._indexes[name].number_at(self._crawl, batch)
+    def _position_behind(self, name: str, batch: int) -> int:
+        return (
+            super()._position_behind(name, batch) if self._hosts else self._indexes[name].number_at(self._crawl, batch)
+        )
 
     def current(self, rows: Sequence[Row]) -> set[int]:
         """The items of those rows that are their URL's current visit in this crawl."""
-        return self._current(rows, self._crawl)
+        return self._current_items(rows, self._crawl)
 
 
-def _in_place(rows: list[Row]) -> list[Row]:
+def _rows_by_offset(rows: list[Row]) -> list[Row]:
     """The rows that have a record, in the order of the files."""
     return sorted((row for row in rows if row.warc_file), key=attrgetter("warc_file", "warc_offset"))
 
@@ -207,4 +209,4 @@ def parse_head(data: bytes) -> WarcRecord:
     head = data[: warc_end + 4]
     lines = [line for line in head[:-4].split(b"\r\n") if not line.lower().startswith(b"content-length:")]
     block = data[warc_end + 4 : http_end + 4]
-    return parse(b"\r\n".join([*lines, b"Content-Length: %d" % len(block)]) + b"\r\n\r\n" + block)
+    return parse_record(b"\r\n".join([*lines, b"Content-Length: %d" % len(block)]) + b"\r\n\r\n" + block)

@@ -15,14 +15,14 @@ from typing import BinaryIO
 from isal import isal_zlib
 
 from weft.records import Row
-from weft.store.errors import UnreadableData, writing
+from weft.store.errors import UnreadableData, convert_write_errors
 from weft.store.export.part import ExportPart, PartState, StreamOutput
-from weft.store.repair.damage import BROKEN, GZIP
-from weft.store.warc.warc_read import parse
+from weft.store.repair.damage import DECODING_ERRORS, GZIP_WBITS
+from weft.store.warc.warc_read import parse_record
 from weft.store.warc.warc_records import RecordMaker
 
-MOST_REQUEST = 1 << 20  # bytes of a request's record
-_MAGIC = b"\x1f\x8b\x08"
+MOST_REQUEST_BYTES = 1 << 20  # bytes of a request's record
+_GZIP_MAGIC = b"\x1f\x8b\x08"
 
 
 class RecordLocator:
@@ -42,20 +42,20 @@ class RecordLocator:
         """Skips a row without reading it."""
         self.at = (row.warc_file, row.warc_offset + row.warc_length + row.rendered)
 
-    def members(self, row: Row) -> bytes:
+    def members_of(self, row: Row) -> bytes:
         """The row's request, if there is one, its response, and the records of its rendering."""
         file, end = self.at
         begin = min(end if file == row.warc_file else 0, row.warc_offset)
-        begin = max(begin, row.warc_offset - MOST_REQUEST)
+        begin = max(begin, row.warc_offset - MOST_REQUEST_BYTES)
         self.skip(row)
-        page = self._read(row, row.warc_offset, row.warc_length)
+        page = self._read_at(row, row.warc_offset, row.warc_length)
         try:
-            parse(isal_zlib.decompress(page, GZIP))
-        except BROKEN as error:
+            parse_record(isal_zlib.decompress(page, GZIP_WBITS))
+        except DECODING_ERRORS as error:
             path = self._warc_path(row)
             raise UnreadableData(path, f"no WARC record at {row.warc_offset}: {error}") from error
-        before = self._read(row, begin, row.warc_offset - begin)
-        rendered = self._read(row, row.warc_offset + row.warc_length, row.rendered) if row.rendered else b""
+        before = self._read_at(row, begin, row.warc_offset - begin)
+        rendered = self._read_at(row, row.warc_offset + row.warc_length, row.rendered) if row.rendered else b""
         return _last_request(before) + page + rendered
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class RecordLocator:
             os.close(self._fd)
             self._fd, self._path = -1, None
 
-    def _read(self, row: Row, offset: int, length: int) -> bytes:
+    def _read_at(self, row: Row, offset: int, length: int) -> bytes:
         path = self._warc_path(row)
         if path != self._path:
             self.close()
@@ -88,34 +88,34 @@ class WarcFiles:
         self._length, self._has_pages = 0, False
         if max_bytes is not None:
             for path in part.path.iterdir():
-                if path.name > self._path().name:
+                if path.name > self._file_path().name:
                     path.unlink()
-        self._open(state.length)
+        self._open_file(state.length)
 
     def write(self, members: bytes) -> None:
         """Appends a page's records."""
         too_long = self._max_bytes is not None and self._length + len(members) > self._max_bytes
-        with writing(self._part.path):
+        with convert_write_errors(self._part.path):
             if too_long and self._has_pages:
-                self._sync()
+                self._sync_file()
                 self._file.close()
                 self._serial += 1
-                self._open(0)
+                self._open_file(0)
             self._file.write(members)
         self._length += len(members)
         self._has_pages = True
 
     def save(self, state: PartState) -> bool:
         """Makes what was written durable."""
-        with writing(self._part.path):
-            self._sync()
+        with convert_write_errors(self._part.path):
+            self._sync_file()
         state.length, state.pieces = self._length, self._serial
         return True
 
     def finish(self) -> Path | None:
         """Renames the output to its final name."""
-        with writing(self._part.path):
-            self._sync()
+        with convert_write_errors(self._part.path):
+            self._sync_file()
         self.close()
         self._part.finish()
         return self._part.final
@@ -124,8 +124,8 @@ class WarcFiles:
         """Closes the file."""
         self._file.close()
 
-    def _open(self, length: int) -> None:
-        path = self._path()
+    def _open_file(self, length: int) -> None:
+        path = self._file_path()
         path.touch()
         self._file = path.open("r+b", buffering=1 << 18)
         self._file.truncate(length)
@@ -135,12 +135,12 @@ class WarcFiles:
             name = self._part.final.name if self._max_bytes is None else path.name
             self._length = self._file.write(self._maker.info(name, self._info))
 
-    def _path(self) -> Path:
+    def _file_path(self) -> Path:
         if self._max_bytes is None:
             return self._part.path
         return self._part.path / f"{self._part.final.name}-{self._serial:05d}.warc.gz"
 
-    def _sync(self) -> None:
+    def _sync_file(self) -> None:
         self._file.flush()
         os.fdatasync(self._file.fileno())
 
@@ -161,16 +161,16 @@ def _last_request(before: bytes) -> bytes:
     """The last member of the bytes before a response, if it is a request. It is searched from the end, since earlier
     bytes may be damaged.
     """
-    at = before.rfind(_MAGIC)
+    at = before.rfind(_GZIP_MAGIC)
     while at >= 0:
-        inflate = isal_zlib.decompressobj(wbits=GZIP)
+        inflate = isal_zlib.decompressobj(wbits=GZIP_WBITS)
         try:
             content = inflate.decompress(before[at:])
-            if inflate.eof and not inflate.unused_data and parse(content).kind == "request":
+            if inflate.eof and not inflate.unused_data and parse_record(content).kind == "request":
                 return before[at:]
-        except BROKEN:
+        except DECODING_ERRORS:
             pass
-        if len(before) - at > MOST_REQUEST:
+        if len(before) - at > MOST_REQUEST_BYTES:
             return b""
-        at = before.rfind(_MAGIC, 0, at)
+        at = before.rfind(_GZIP_MAGIC, 0, at)
     return b""

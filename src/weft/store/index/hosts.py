@@ -10,38 +10,40 @@ from __future__ import annotations
 import sqlite3
 from heapq import heapify, heapreplace
 
-from weft.store.index.keys import FOLDED
+from weft.store.index.keys import LAST_KEYED
 
-MOST = 2000
+MOST_HOSTS = 2000
 IS_PAGE = "status BETWEEN 200 AND 299"
-_NEW = f"SELECT crawl, host_of(url), count(*) FROM pages WHERE seq > {FOLDED} AND seq <= ? AND {IS_PAGE} GROUP BY 1, 2"  # noqa: S608
+_COUNT_NEW = (
+    f"SELECT crawl, host_of(url), count(*) FROM pages WHERE seq > {LAST_KEYED} AND seq <= ? AND {IS_PAGE} GROUP BY 1, 2"  # noqa: S608
+)
 
-_ALL = f"""INSERT INTO hosts SELECT crawl, host, pages FROM (SELECT *, row_number() OVER
+_COUNT_ALL = f"""INSERT INTO hosts SELECT crawl, host, pages FROM (SELECT *, row_number() OVER
     (PARTITION BY crawl ORDER BY pages DESC) AS place FROM (SELECT crawl, host_of(url) AS host, count(*) AS pages
-    FROM pages WHERE seq <= {FOLDED} AND {IS_PAGE} GROUP BY 1, 2)) WHERE place <= ?"""  # noqa: S608
+    FROM pages WHERE seq <= {LAST_KEYED} AND {IS_PAGE} GROUP BY 1, 2)) WHERE place <= ?"""  # noqa: S608
 
 
-def count_new(db: sqlite3.Connection, last: int) -> None:
+def count_new_rows(db: sqlite3.Connection, last: int) -> None:
     """Counts the rows up to a position that have no keys yet; in the transaction that gives them their keys."""
     by_crawl: dict[int, dict[str, int]] = {}
-    for crawl, host, pages in db.execute(_NEW, (last,)):
+    for crawl, host, pages in db.execute(_COUNT_NEW, (last,)):
         by_crawl.setdefault(crawl, {})[host] = pages
     for crawl, new in by_crawl.items():
-        _add(db, crawl, new)
+        _add_counts(db, crawl, new)
 
 
-def recount(db: sqlite3.Connection) -> None:
+def recount_hosts(db: sqlite3.Connection) -> None:
     """Counts again after rows were deleted."""
     db.execute("DELETE FROM hosts")
-    db.execute(_ALL, (MOST,))
+    db.execute(_COUNT_ALL, (MOST_HOSTS,))
 
 
-def _add(db: sqlite3.Connection, crawl: int, new: dict[str, int]) -> None:
+def _add_counts(db: sqlite3.Connection, crawl: int, new: dict[str, int]) -> None:
     counts = dict(db.execute("SELECT host, pages FROM hosts WHERE crawl = ?", (crawl,)))
     changed = {host: counts[host] + pages for host, pages in new.items() if host in counts}
     late = [(host, pages) for host, pages in new.items() if host not in counts]
     counts |= changed
-    free = max(0, MOST - len(counts))
+    free = max(0, MOST_HOSTS - len(counts))
     changed |= dict(late[:free])
     counts |= dict(late[:free])
     smallest = [(pages, host) for host, pages in counts.items()]

@@ -23,7 +23,7 @@ from weft.alive import Alive, silent, watch
 from weft.errors import DiskFull
 from weft.files import use_write_ahead_log
 from weft.records import PastVisit, Row, RowOutput
-from weft.store.errors import DamagedIndex, StoreError, reading, writing
+from weft.store.errors import DamagedIndex, StoreError, convert_read_errors, convert_write_errors
 from weft.store.index import hosts, keys, replaced, runs, schema
 from weft.store.index.items import StoredItems
 
@@ -32,21 +32,22 @@ RESTART_FRAMES = 12_000  # of 4 KB
 FOLD_ROWS = 5_000
 MERGE_S = 0.05  # of merging in a call of `sync`, unless it falls behind
 VERIFIED_ROWS = 20_000  # rows that are checked between two notes of the progress
-GIVEN_BACK = 1000  # pages of the file, at a time
+FREED_PAGES = 1000  # pages of the file, at a time
 
-_ROWS_IN = f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.file = ?"  # noqa: S608
-_RECORDS_SINCE = (
-    f"SELECT file, warc_offset, warc_length, rendered FROM pages WHERE seq >= {schema.AFTER} AND file IS NOT NULL"  # noqa: S608
+_ROWS_IN_FILE = f"SELECT {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES} WHERE p.file = ?"  # noqa: S608
+_RECORDS_SINCE = f"""SELECT file, warc_offset, warc_length, rendered FROM pages
+    WHERE seq >= {schema.FIRST_AFTER_BATCH} AND file IS NOT NULL"""  # noqa: S608
+_ROWS_AFTER = (
+    f"SELECT p.seq, {schema.SELECTED_COLUMNS} FROM {schema.PAGES_WITH_FILES} WHERE p.seq > ? ORDER BY p.seq LIMIT 500"  # noqa: S608
 )
-_ROWS_AFTER = f"SELECT p.seq, {schema.ROW} FROM {schema.PAGES} WHERE p.seq > ? ORDER BY p.seq LIMIT 500"  # noqa: S608
-_OF_ITEMS = f"SELECT seq, item, url_hash FROM pages WHERE seq IN ({keys.OF_ITEMS})"  # noqa: S608
+_POSITIONS_OF_ITEMS = f"SELECT seq, item, url_hash FROM pages WHERE seq IN ({keys.POSITIONS_OF_ITEMS})"  # noqa: S608
 _KEEP_OUTPUTS = f"""INSERT OR REPLACE INTO lost_outputs SELECT p.item, o.count, o.record FROM pages p
-  JOIN outputs o ON o.seq = p.seq WHERE p.seq IN ({keys.OF_ITEMS})"""  # noqa: S608
-_CRAWL, _URL, _REQUEST = (schema.place_of(name) for name in ("crawl", "url", "request"))
-_NO_OUTPUTS: Mapping[int, RowOutput] = {}
-_BATCH = """INSERT INTO batches VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET last = excluded.last,
+  JOIN outputs o ON o.seq = p.seq WHERE p.seq IN ({keys.POSITIONS_OF_ITEMS})"""  # noqa: S608
+_CRAWL, _URL, _REQUEST = (schema.column_index(name) for name in ("crawl", "url", "request"))
+_WITHOUT_OUTPUTS: Mapping[int, RowOutput] = {}
+_ADD_BATCH = """INSERT INTO batches VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET last = excluded.last,
   latest = max(latest, excluded.latest)"""
-_EMPTY_BATCHES = """DELETE FROM batches WHERE batch IN (SELECT value FROM json_each(?)) AND NOT EXISTS
+_DELETE_EMPTY_BATCHES = """DELETE FROM batches WHERE batch IN (SELECT value FROM json_each(?)) AND NOT EXISTS
   (SELECT 1 FROM pages WHERE seq BETWEEN batches.first AND batches.last)"""
 # Jumps from crawl to crawl instead of reading all rows.
 _LAST_NUMBERS = """WITH RECURSIVE found(crawl) AS (SELECT min(crawl) FROM pages UNION ALL
@@ -66,7 +67,7 @@ class FileState:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CrawlChange:
     """A change of an engine's crawl: its new record, and its new state if that has changed."""
 
     crawl: int
@@ -88,11 +89,11 @@ class RowNumbers:
         for crawl, number in last.items():
             self._last[crawl] = max(number, self._last.get(crawl, 0))
 
-    def last(self, crawl: int) -> int:
+    def last_number(self, crawl: int) -> int:
         """The last number that was used."""
         return self._last.get(crawl, 0)
 
-    def after(self, taken: dict[int, int], crawl: int) -> int:
+    def next_number(self, taken: dict[int, int], crawl: int) -> int:
         """The next number of a crawl, after those in `taken`, where it is added."""
         taken[crawl] = taken.get(crawl, self._last.get(crawl, 0)) + 1
         return taken[crawl]
@@ -121,55 +122,55 @@ class SlotIndex:
         self._deletions = 0
         self._numbers = numbers or RowNumbers()
         self._sync_db: sqlite3.Connection | None = None
-        with writing(path):
-            self._db = _connect(path, timeout=30)
+        with convert_write_errors(path):
+            self._db = _open_connection(path, timeout=30)
         watch(self._db, alive)
         try:
-            with writing(path):
-                self._prepare(facts)
+            with convert_write_errors(path):
+                self._prepare_tables(facts)
             schema.check_facts(self._db, path, facts)
             # The committing thread changes one, the folding thread the other; rows between them have no keys yet.
-            self._folded = self.number("folded")
-            ((self._seq,),) = self._all("SELECT coalesce(max(seq), 0) FROM pages")
+            self._folded = self.meta_number("folded")
+            ((self._seq,),) = self._query("SELECT coalesce(max(seq), 0) FROM pages")
             self._seq = max(self._seq, self._folded)
-            latest = self._all("SELECT latest FROM batches ORDER BY batch DESC LIMIT 1")
-            self._latest: float = latest[0][0] if latest else 0.0
-            self._items = self._stored_items()
-            self._numbers.raise_to(dict(self._all(_LAST_NUMBERS)))
-            self._numbers.raise_to(dict(self._all("SELECT crawl, max(number) FROM changes GROUP BY crawl")))
+            latest = self._query("SELECT latest FROM batches ORDER BY batch DESC LIMIT 1")
+            self._latest_fetched_at: float = latest[0][0] if latest else 0.0
+            self._stored_items_cache = self._stored_items()
+            self._numbers.raise_to(dict(self._query(_LAST_NUMBERS)))
+            self._numbers.raise_to(dict(self._query("SELECT crawl, max(number) FROM changes GROUP BY crawl")))
         except BaseException:
             self._db.close()
             raise
 
-    def number(self, key: str) -> int:
+    def meta_number(self, key: str) -> int:
         """One of the numbers in `meta`."""
-        found = self._all("SELECT value FROM meta WHERE key = ?", key)
-        if not found or not isinstance(found[0][0], int):
+        values = self._query("SELECT value FROM meta WHERE key = ?", key)
+        if not values or not isinstance(values[0][0], int):
             raise DamagedIndex(self.path, f"it has no number {key!r}")
-        return int(found[0][0])
+        return int(values[0][0])
 
     def files(self) -> list[FileState]:
         """The slot's WARC files, oldest first."""
-        return [FileState(*row) for row in self._all("SELECT id, name, length, last, crawl FROM files ORDER BY id")]
+        return [FileState(*row) for row in self._query("SELECT id, name, length, last, crawl FROM files ORDER BY id")]
 
     def register(self, name: str, crawl: int = 0) -> FileState:
         """Registers a WARC file before it exists: an unregistered file on the disk is then never ours."""
-        with writing(self.path):
+        with convert_write_errors(self.path):
             cursor = self._db.execute(
                 "INSERT INTO files (name, length, last, crawl) VALUES (?, 0, 0, ?)", (name, crawl)
             )
         return FileState(int(cursor.lastrowid or 0), name, 0, 0, crawl)
 
-    def known(self, items: Sequence[int]) -> set[int]:
+    def items_with_rows(self, items: Sequence[int]) -> set[int]:
         """Those of the items that have a row."""
-        return self._items.among(items)
+        return self._stored_items_cache.items_among(items)
 
     def _stored_items(self) -> StoredItems:
-        late = self._all(f"SELECT item FROM pages WHERE seq > {keys.FOLDED}")  # noqa: S608
+        late = self._query(f"SELECT item FROM pages WHERE seq > {keys.LAST_KEYED}")  # noqa: S608
         return StoredItems(self._items_between, [item for (item,) in late])
 
     def _items_between(self, first: int, end: int) -> list[int]:
-        return [item for (item,) in self._all(keys.ITEMS_IN_RUNS, first, end)]
+        return [item for (item,) in self._query(keys.ITEMS_IN_RUNS, first, end)]
 
     def commit(
         self,
@@ -177,19 +178,19 @@ class SlotIndex:
         durable: int,
         rows: Sequence[tuple[Any, ...]],
         files: Iterable[FileState],
-        changes: Sequence[Change] = (),
-        outputs: Mapping[int, RowOutput] = _NO_OUTPUTS,
+        changes: Sequence[CrawlChange] = (),
+        outputs: Mapping[int, RowOutput] = _WITHOUT_OUTPUTS,
     ) -> None:
         """Commits in one transaction: the rows (as `values_of` returns them), the committed lengths, changes of crawls,
         the batch's number. A row of an item that has one is left out. `outputs` of some of the rows, by item.
         """
         taken: dict[int, int] = {}
-        after = self._numbers.after
-        new = self._new(rows)
-        with writing(self.path), _transaction(self._db):
+        after = self._numbers.next_number
+        new = self._rows_without_known(rows)
+        with convert_write_errors(self.path), _transaction(self._db):
             first, last = self._seq + 1, self._seq + len(new)
             self._db.executemany(
-                schema.INSERT,
+                schema.INSERT_ROW,
                 [
                     (seq, batch, *row, after(taken, row[2]), place)
                     for place, (seq, row) in enumerate(zip(range(first, last + 1), new, strict=True), 1)
@@ -197,11 +198,11 @@ class SlotIndex:
             )
             self._add_outputs(first, new, outputs)
             for place, change in enumerate(changes, len(rows) + 1):
-                self._change(change, batch, after(taken, change.crawl) if change.state else 0, place)
+                self._write_change(change, batch, after(taken, change.crawl) if change.state else 0, place)
             if new:
-                self._db.execute(schema.TALLY, (first, last))
-                latest = max(self._latest, max(row[schema.FETCHED_AT] for row in new))
-                self._db.execute(_BATCH, (batch, first, last, latest))
+                self._db.execute(schema.ADD_TO_TALLY, (first, last))
+                latest = max(self._latest_fetched_at, max(row[schema.FETCHED_AT_INDEX] for row in new))
+                self._db.execute(_ADD_BATCH, (batch, first, last, latest))
             for file in files:
                 self._db.execute(
                     "UPDATE files SET length = ?, last = ? WHERE id = ?", (file.length, file.last, file.id)
@@ -210,25 +211,25 @@ class SlotIndex:
             self._db.executemany("UPDATE meta SET value = ? WHERE key = ?", numbers)
         self._numbers.raise_to(taken)
         if new:
-            self._seq, self._latest = last, latest
-            self._items.add(row[0] for row in new)
+            self._seq, self._latest_fetched_at = last, latest
+            self._stored_items_cache.add_items(row[0] for row in new)
 
-    def _new(self, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    def _rows_without_known(self, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """One row for each item that has none yet."""
         first = {row[0]: row for row in reversed(rows)}
-        stored = self._items.among(first)
+        stored = self._stored_items_cache.items_among(first)
         return [row for row in rows if first[row[0]] is row and row[0] not in stored]
 
     def _add_outputs(self, first: int, new: Sequence[tuple[Any, ...]], outputs: Mapping[int, RowOutput]) -> None:
         """Adds the outputs of new rows, which are numbered from `first` on; in the rows' transaction."""
         if outputs:
             made = ((seq, row[_CRAWL], outputs.get(row[0])) for seq, row in enumerate(new, first))
-            kept = [(seq, crawl, one.count, schema.packed_output(one)) for seq, crawl, one in made if one is not None]
+            kept = [(seq, crawl, one.count, schema.pack_output(one)) for seq, crawl, one in made if one is not None]
             self._db.executemany("INSERT INTO outputs VALUES (?, ?, ?, ?)", kept)
         if asked := [(schema.url_hash(row[_URL]), seq) for seq, row in enumerate(new, first) if row[_REQUEST]]:
             self._db.executemany("INSERT INTO asked VALUES (?, ?)", asked)
 
-    def _change(self, change: Change, batch: int, number: int, place: int) -> None:
+    def _write_change(self, change: CrawlChange, batch: int, number: int, place: int) -> None:
         if change.record is not None:
             values = (change.crawl, change.name, change.record)
             self._db.execute("INSERT OR REPLACE INTO crawls VALUES (?, ?, ?)", values)
@@ -242,52 +243,52 @@ class SlotIndex:
         """
         noted = replaced.notes(self._db)
         if min(noted.get(crawl, after + 1), noted.get(0, after + 1)) > after:
-            with writing(self.path):
+            with convert_write_errors(self.path):
                 replaced.may_come_again(self._db, crawl, after)
                 self.flush()
 
     def copy_notes(self, notes: Mapping[int, int]) -> None:
         """Copies the notes of another index made by `may_come_again`, and nothing else."""
-        with writing(self.path), _transaction(self._db):
+        with convert_write_errors(self.path), _transaction(self._db):
             self._db.execute("DELETE FROM again")
             for crawl, after in notes.items():
                 replaced.may_come_again(self._db, crawl, after)
 
     def crawls(self) -> list[tuple[int, str, bytes]]:
         """The crawls of an engine: number, name and record."""
-        return [(number, name, bytes(record)) for number, name, record in self._all("SELECT * FROM crawls")]
+        return [(number, name, bytes(record)) for number, name, record in self._query("SELECT * FROM crawls")]
 
     def crawls_with_rows(self) -> list[int]:
         """The crawls that have rows."""
-        return [crawl for (crawl,) in self._all("SELECT DISTINCT crawl FROM tally")]
+        return [crawl for (crawl,) in self._query("SELECT DISTINCT crawl FROM tally")]
 
     def forget(self, crawls: Sequence[int], at_most: int) -> bool:
         """Deletes some rows of these crawls; True when none is left."""
-        self._give_back()
+        self._shrink_file()
         of_crawls = f"SELECT seq FROM pages WHERE crawl IN ({','.join(map(str, crawls))}) LIMIT ?"  # noqa: S608
-        with writing(self.path), _transaction(self._db):
-            rows = self._all(f"SELECT seq, item, url_hash FROM pages WHERE seq IN ({of_crawls})", at_most)  # noqa: S608
-            self._delete(rows)
+        with convert_write_errors(self.path), _transaction(self._db):
+            rows = self._query(f"SELECT seq, item, url_hash FROM pages WHERE seq IN ({of_crawls})", at_most)  # noqa: S608
+            self._delete_rows(rows)
             visited = sum(self._forget_visited(crawl, at_most) for crawl in crawls)
             if rows or visited:
                 return False
-            for table in ("tally", "hosts", "changes", *replaced.TABLES):
+            for table in ("tally", "hosts", "changes", *replaced.COUNT_TABLES):
                 self._db.executemany(f"DELETE FROM {table} WHERE crawl = ?", [(crawl,) for crawl in crawls])  # noqa: S608
             return True
 
-    def _delete(self, rows: Sequence[tuple[int, int, int]]) -> None:
+    def _delete_rows(self, rows: Sequence[tuple[int, int, int]]) -> None:
         """Deletes rows (`seq`, item, hash) with their keys; in a transaction."""
         self._deletions += 1
-        listed = keys.as_list(seq for seq, _, _ in rows)
+        listed = keys.as_json_list(seq for seq, _, _ in rows)
         seqs = "(SELECT value FROM json_each(?))"
-        batches = [batch for (batch,) in self._all(f"SELECT DISTINCT batch FROM pages WHERE seq IN {seqs}", listed)]  # noqa: S608
-        runs.delete(self._db, ((key, seq) for seq, *both in rows for key in both))
-        asked = self._all(f"SELECT url, seq FROM pages WHERE request NOT NULL AND seq IN {seqs}", listed)  # noqa: S608
+        batches = [batch for (batch,) in self._query(f"SELECT DISTINCT batch FROM pages WHERE seq IN {seqs}", listed)]  # noqa: S608
+        runs.delete_entries(self._db, ((key, seq) for seq, *both in rows for key in both))
+        asked = self._query(f"SELECT url, seq FROM pages WHERE request NOT NULL AND seq IN {seqs}", listed)  # noqa: S608
         gone = [(schema.url_hash(url), seq) for url, seq in asked]
         self._db.executemany("DELETE FROM asked WHERE url_hash = ? AND seq = ?", gone)
         self._db.execute(f"DELETE FROM outputs WHERE seq IN {seqs}", (listed,))  # noqa: S608
         self._db.execute(f"DELETE FROM pages WHERE seq IN {seqs}", (listed,))  # noqa: S608
-        self._db.execute(_EMPTY_BATCHES, (keys.as_list(batches),))
+        self._db.execute(_DELETE_EMPTY_BATCHES, (keys.as_json_list(batches),))
 
     def _forget_visited(self, crawl: int, at_most: int) -> bool:
         some = "SELECT url_hash FROM visited WHERE crawl = ? LIMIT ?"
@@ -299,7 +300,7 @@ class SlotIndex:
         commit.
         """
         values = [(crawl, schema.url_hash(visit.url), msgspec.msgpack.encode(visit)) for visit in visits]
-        with writing(self.path), _transaction(self._db):
+        with convert_write_errors(self.path), _transaction(self._db):
             self._db.executemany("INSERT OR REPLACE INTO visited VALUES (?, ?, ?)", values)
 
     def visited(self, crawl: int, urls: Sequence[str]) -> dict[str, PastVisit]:
@@ -307,16 +308,16 @@ class SlotIndex:
         hashes = {schema.url_hash(url): url for url in urls}
         marks = ",".join("?" * len(hashes))
         sql = f"SELECT record FROM visited WHERE crawl = ? AND url_hash IN ({marks})"  # noqa: S608
-        found: dict[str, PastVisit] = {}
-        for (record,) in self._all(sql, crawl, *hashes):
+        visits: dict[str, PastVisit] = {}
+        for (record,) in self._query(sql, crawl, *hashes):
             with suppress(msgspec.MsgspecError):
                 visit = msgspec.msgpack.decode(record, type=PastVisit)
-                found[visit.url] = visit
-        return {url: found[url] for url in hashes.values() if url in found}
+                visits[visit.url] = visit
+        return {url: visits[url] for url in hashes.values() if url in visits}
 
     def forget_files(self, crawls: Sequence[int]) -> None:
         """Deletes the crawls whose files are deleted; returns their disk space."""
-        with writing(self.path), _transaction(self._db):
+        with convert_write_errors(self.path), _transaction(self._db):
             # The files of a crawl lie in the folder of its number; `0` is the character after the slash. There is an
             # index on names, and none on crawls.
             folders = [(f"{crawl}/", f"{crawl}0") for crawl in crawls]
@@ -324,38 +325,38 @@ class SlotIndex:
             self._db.executemany("DELETE FROM crawls WHERE number = ?", [(crawl,) for crawl in crawls])
             for crawl in crawls:
                 self._numbers.forget(crawl)
-        self._give_back()
+        self._shrink_file()
 
-    def _give_back(self) -> None:
+    def _shrink_file(self) -> None:
         """Returns some free pages to the file system: more than one piece of a deletion frees, and few enough not to
         delay others.
         """
-        with writing(self.path):
+        with convert_write_errors(self.path):
             # `execute` would free only one page, a single step of the statement.
-            self._db.executescript(f"PRAGMA incremental_vacuum({GIVEN_BACK})")
+            self._db.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")
 
     def rows_in(self, file: int) -> list[Row]:
         """The rows that point into a WARC file."""
-        return schema.rows(self._all(_ROWS_IN, file), self.path)
+        return schema.decode_rows(self._query(_ROWS_IN_FILE, file), self.path)
 
     def records_since(self, batch: int) -> dict[int, set[tuple[int, int]]]:
         """Offset and length of the records that were committed after a batch, by file; a rendered page has two: its
         own, and the one with the records behind it.
         """
-        found: dict[int, set[tuple[int, int]]] = {}
-        for file, offset, length, rendered in self._all(_RECORDS_SINCE, batch):
-            found.setdefault(file, set()).add((offset, length))
+        records_by_file: dict[int, set[tuple[int, int]]] = {}
+        for file, offset, length, rendered in self._query(_RECORDS_SINCE, batch):
+            records_by_file.setdefault(file, set()).add((offset, length))
             if rendered:
-                found[file].add((offset + length, rendered))
-        return found
+                records_by_file[file].add((offset + length, rendered))
+        return records_by_file
 
     def verify(self) -> Iterator[int]:
         """Checks all rows in pieces, and yields the size of each; DamagedIndex for a row that differs from what was
         written: most rows are never read while a crawl runs. It continues an earlier, interrupted check.
         """
-        noted = self._all("SELECT value FROM meta WHERE key = 'verified'")
+        noted = self._query("SELECT value FROM meta WHERE key = 'verified'")
         after, count = noted[0][0] if noted and isinstance(noted[0][0], int) else -1, 0
-        while rows := self._all(_ROWS_AFTER, after):
+        while rows := self._query(_ROWS_AFTER, after):
             for _, *row in rows:
                 schema.check_row(tuple(row), self.path)
             after, count = rows[-1][0], count + len(rows)
@@ -368,84 +369,84 @@ class SlotIndex:
 
     def _verify_keys(self) -> Iterator[int]:
         """Checks each run of keys; the merge checks a run that is merged meanwhile."""
-        for run, *_ in self._all(keys.READABLE):
+        for run, *_ in self._query(keys.READABLE_RUNS):
             after, totals = keys.BEFORE_ALL_HASHES, (0, 0)
-            while (found := self._check_keys(run, after, totals)) is not None:
-                after, totals = found
+            while (progress := self._check_keys(run, after, totals)) is not None:
+                after, totals = progress
                 yield 1
 
     def _check_keys(
         self, run: int, after: tuple[int, int], totals: tuple[int, int]
     ) -> tuple[tuple[int, int], tuple[int, int]] | None:
-        if (found := runs.check_some(self._all, run, after, totals)) is not None:
-            return found
-        stored = self._all("SELECT entries, checksum FROM runs WHERE run = ? AND level >= 0", run)
+        if (progress := runs.check_piece(self._query, run, after, totals)) is not None:
+            return progress
+        stored = self._query("SELECT entries, checksum FROM runs WHERE run = ? AND level >= 0", run)
         if stored and stored[0] != totals:
             raise DamagedIndex(self.path, f"the keys of run {run} are not what was written")
         return None
 
     def _note_verified(self, seq: int) -> None:
-        with suppress(DiskFull), writing(self.path):  # after a failure some rows are checked twice
+        with suppress(DiskFull), convert_write_errors(self.path):  # after a failure some rows are checked twice
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('verified', ?)", (seq,))
 
-    def since(self, batch: int) -> list[int]:
+    def items_since(self, batch: int) -> list[int]:
         """The items committed after a batch."""
-        return [item for (item,) in self._all(schema.ITEMS_SINCE, batch)]
+        return [item for (item,) in self._query(schema.ITEMS_SINCE, batch)]
 
-    def lose(self, rows: Sequence[Row], file: FileState) -> None:
+    def move_to_lost(self, rows: Sequence[Row], file: FileState) -> None:
         """Moves rows whose bytes are lost to `lost`, and sets the file's committed length. Their outputs contain their
         requests.
         """
-        with writing(self.path), _transaction(self._db):
-            self._keep_lost(rows)
-            self._db.execute(_KEEP_OUTPUTS, (keys.as_list(row.item for row in rows),))
-            found = self._all(_OF_ITEMS, keys.as_list(row.item for row in rows))
-            replaced.subtract(self._db, self.path, [seq for seq, _, _ in found])
-            self._delete(found)
+        with convert_write_errors(self.path), _transaction(self._db):
+            self._keep_lost_rows(rows)
+            self._db.execute(_KEEP_OUTPUTS, (keys.as_json_list(row.item for row in rows),))
+            positions = self._query(_POSITIONS_OF_ITEMS, keys.as_json_list(row.item for row in rows))
+            replaced.subtract_deleted(self._db, self.path, [seq for seq, _, _ in positions])
+            self._delete_rows(positions)
             self._db.execute("UPDATE files SET length = ?, last = ? WHERE id = ?", (file.length, file.last, file.id))
             self._db.execute("DELETE FROM tally")
-            self._db.execute(schema.TALLY, (0, self._seq))
-            hosts.recount(self._db)
-        self._items = self._stored_items()
+            self._db.execute(schema.ADD_TO_TALLY, (0, self._seq))
+            hosts.recount_hosts(self._db)
+        self._stored_items_cache = self._stored_items()
 
-    def lost(self) -> list[Row]:
+    def lost_rows(self) -> list[Row]:
         """The rows that were lost and are not queued again yet, in the order of their items."""
-        found = self._all("SELECT record FROM lost ORDER BY item")
-        return lost_rows((record for (record,) in found), self.path)
+        records = self._query("SELECT record FROM lost ORDER BY item")
+        return lost_rows((record for (record,) in records), self.path)
 
-    def add_lost(self, rows: Sequence[Row]) -> None:
+    def add_lost_rows(self, rows: Sequence[Row]) -> None:
         """Adds rows to the lost ones."""
-        with writing(self.path), _transaction(self._db):
-            self._keep_lost(rows)
+        with convert_write_errors(self.path), _transaction(self._db):
+            self._keep_lost_rows(rows)
 
-    def forget_lost(self) -> None:
+    def delete_lost_rows(self) -> None:
         """Deletes the lost rows: their URLs are queued again, durably."""
-        with writing(self.path):
+        with convert_write_errors(self.path):
             self._db.execute("DELETE FROM lost")
             self._db.execute("DELETE FROM lost_outputs")
 
-    def _keep_lost(self, rows: Sequence[Row]) -> None:
+    def _keep_lost_rows(self, rows: Sequence[Row]) -> None:
         values = ((row.item, msgspec.msgpack.encode(row)) for row in rows)
         self._db.executemany("INSERT OR REPLACE INTO lost VALUES (?, ?)", values)
 
-    def begin(self, batch: int) -> None:
+    def begin_at_batch(self, batch: int) -> None:
         """Starts writing at this batch. An index with an earlier one has lost rows from here on."""
-        with writing(self.path), _transaction(self._db):
+        with convert_write_errors(self.path), _transaction(self._db):
             self._db.execute("UPDATE meta SET value = ? WHERE key = 'batch' AND value < ?", (batch, batch))
             self._db.execute("DELETE FROM meta WHERE key = 'rebuilt'")
 
     def note_rebuilt(self) -> None:
         """Marks the index as rebuilt: its last batch does not show what the crawl had committed before."""
-        with writing(self.path):
+        with convert_write_errors(self.path):
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('rebuilt', 1)")
 
     def is_rebuilt(self) -> bool:
         """Whether it was rebuilt and not written to since."""
-        return bool(self._all("SELECT 1 FROM meta WHERE key = 'rebuilt'"))
+        return bool(self._query("SELECT 1 FROM meta WHERE key = 'rebuilt'"))
 
     def sync(self, last: bool = False) -> None:
         """Makes committed rows durable, and does the housekeeping. The WARC files must be synced first."""
-        with writing(self.path):
+        with convert_write_errors(self.path):
             size = self.flush()
         try:
             self._housekeep(size, last)
@@ -456,7 +457,7 @@ class SlotIndex:
 
     def note_durable(self, batch: int) -> None:
         """Records the last durable batch, so that the next opening need not check earlier ones."""
-        with writing(self.path):
+        with convert_write_errors(self.path):
             self._db.execute("UPDATE meta SET value = ? WHERE key = 'durable'", (batch,))
 
     def flush(self) -> int:
@@ -476,54 +477,54 @@ class SlotIndex:
             self._sync_db.close()
         self._db.close()
 
-    def _prepare(self, facts: Mapping[str, object]) -> None:
+    def _prepare_tables(self, facts: Mapping[str, object]) -> None:
         empty = schema.is_empty(self._db, self.path)
         if not empty:
-            schema.check(self._db, self.path)
-            schema.check_whole(self._db, self.path)
+            schema.check_layout(self._db, self.path)
+            schema.check_is_whole(self._db, self.path)
         else:
             self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that deleted crawls free disk space
-        _tune(self._db)
+        _set_pragmas(self._db)
         with _transaction(self._db):  # one transaction: other processes refuse an index with half of the facts
-            for statement in filter(str.strip, schema.TABLES.split(";\n") if empty else ()):
+            for statement in filter(str.strip, schema.CREATE_TABLES.split(";\n") if empty else ()):
                 self._db.execute(statement)
             self._db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
 
     def _housekeep(self, log_bytes: int, last: bool) -> None:
         if self._sync_db is None:
-            self._sync_db = _connect(self.path, timeout=0.25)
-            _tune(self._sync_db)
+            self._sync_db = _open_connection(self.path, timeout=0.25)
+            _set_pragmas(self._sync_db)
         # Only the last call runs in the process's main thread: from another thread, a heartbeat would hide that the
         # main thread is stuck.
         watch(self._sync_db, self._alive if last else None)
         if self._seq - self._folded >= (1 if last else FOLD_ROWS):
-            self._fold(self._sync_db)
-        self._merge(self._sync_db)
+            self._key_new_rows(self._sync_db)
+        self._merge_runs(self._sync_db)
         if log_bytes > CHECKPOINT_BYTES:
-            _checkpoint(self._sync_db)
+            _checkpoint_log(self._sync_db)
 
-    def _fold(self, db: sqlite3.Connection) -> None:
+    def _key_new_rows(self, db: sqlite3.Connection) -> None:
         """Gives rows their keys. The rows that they replace are read before the transaction, and again if rows were
         deleted meanwhile.
         """
         deletions = self._deletions
         with _transaction(db, "DEFERRED"):
-            new = replaced.read_new(db, self.path)
+            new = replaced.read_new_rows(db, self.path)
         with _transaction(db):
             if self._deletions != deletions:
-                new = replaced.read_new(db, self.path)
-            self._folded = runs.fold(db, new)
+                new = replaced.read_new_rows(db, self.path)
+            self._folded = runs.make_run(db, new)
 
-    def _merge(self, db: sqlite3.Connection) -> None:
+    def _merge_runs(self, db: sqlite3.Connection) -> None:
         """Merges runs for a moment; for longer if merging would fall behind the rows."""
         until = time.monotonic() + MERGE_S
-        while time.monotonic() < until or runs.behind(db) >= 2 * runs.FAN_IN:
+        while time.monotonic() < until or runs.runs_in_fullest_level(db) >= 2 * runs.RUNS_PER_MERGE:
             with _transaction(db):
-                if not runs.step(db, self.path):
+                if not runs.merge_piece(db, self.path):
                     return
 
-    def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        with reading(self.path):
+    def _query(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        with convert_read_errors(self.path):
             return self._db.execute(sql, values).fetchall()
 
 
@@ -535,7 +536,7 @@ def lost_rows(records: Iterable[bytes], path: Path) -> list[Row]:
         raise DamagedIndex(path, f"a lost row of it: {error}") from error
 
 
-def _connect(path: Path, timeout: float) -> sqlite3.Connection:
+def _open_connection(path: Path, timeout: float) -> sqlite3.Connection:
     # SQLite would create it readable for all users; its log inherits the file's mode.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
@@ -543,7 +544,7 @@ def _connect(path: Path, timeout: float) -> sqlite3.Connection:
     return db
 
 
-def _tune(db: sqlite3.Connection) -> None:
+def _set_pragmas(db: sqlite3.Connection) -> None:
     use_write_ahead_log(db)
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute("PRAGMA wal_autocheckpoint = 0")  # done by `sync`, after the WARC files are on the disk
@@ -551,7 +552,7 @@ def _tune(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA cache_size = -8000")
 
 
-def _checkpoint(db: sqlite3.Connection) -> None:
+def _checkpoint_log(db: sqlite3.Connection) -> None:
     """Moves the log into the database; if the writer appends so fast that this never completes, makes it wait."""
     (_, frames, _) = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     if frames > RESTART_FRAMES:

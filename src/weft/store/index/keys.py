@@ -12,31 +12,36 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-FOLDED = "(SELECT value FROM meta WHERE key = 'folded')"
+LAST_KEYED = "(SELECT value FROM meta WHERE key = 'folded')"
 # Looks up a JSON list of keys in the runs.
-_IN_RUNS = """SELECT k.seq FROM json_each(?1) j CROSS JOIN runs r CROSS JOIN keys k ON k.run = r.run AND k.key = j.value
+_POSITIONS_IN_RUNS = """SELECT k.seq FROM json_each(?1) j CROSS JOIN runs r CROSS JOIN keys k
+    ON k.run = r.run AND k.key = j.value
     WHERE r.level >= 0"""
 _HASHES = "SELECT value FROM json_each(?1)"
 # The `seq` of the rows of URLs with these hashes, and of these items.
-OF_HASHES = f"{_IN_RUNS} UNION ALL SELECT seq FROM pages WHERE seq > {FOLDED} AND url_hash IN ({_HASHES})"  # noqa: S608
-OF_ITEMS = f"{_IN_RUNS} UNION ALL SELECT seq FROM pages WHERE seq > {FOLDED} AND item IN ({_HASHES})"  # noqa: S608
-# Like `OF_HASHES`, but for rows that have their keys, and others by their `seq`.
-OF_KEYED = f"{_IN_RUNS} UNION SELECT value FROM json_each(?2)"  # noqa: S608
+POSITIONS_OF_HASHES = (
+    f"{_POSITIONS_IN_RUNS} UNION ALL SELECT seq FROM pages WHERE seq > {LAST_KEYED} AND url_hash IN ({_HASHES})"  # noqa: S608
+)
+POSITIONS_OF_ITEMS = (
+    f"{_POSITIONS_IN_RUNS} UNION ALL SELECT seq FROM pages WHERE seq > {LAST_KEYED} AND item IN ({_HASHES})"  # noqa: S608
+)
+# Like `POSITIONS_OF_HASHES`, but for rows that have their keys, and others by their `seq`.
+KEYED_POSITIONS = f"{_POSITIONS_IN_RUNS} UNION SELECT value FROM json_each(?2)"  # noqa: S608
 ITEMS_IN_RUNS = """SELECT k.key FROM runs r CROSS JOIN keys k ON k.run = r.run AND k.key >= ? AND k.key < ?
     WHERE r.level >= 0"""
-READABLE = "SELECT run FROM runs WHERE level >= 0 ORDER BY run"
+READABLE_RUNS = "SELECT run FROM runs WHERE level >= 0 ORDER BY run"
 BEFORE_ALL_HASHES = (-(1 << 63), -1)
-END = 1 << 62  # beyond every item
+LAST_KEY = 1 << 62  # beyond every item
 
-All = Callable[..., list[tuple[Any, ...]]]
+RunQuery = Callable[..., list[tuple[Any, ...]]]
 
 
-def as_list(numbers: Iterable[int]) -> str:
+def as_json_list(numbers: Iterable[int]) -> str:
     """A list of numbers for a statement, in the order that reads the fewest pages."""
     return json.dumps(sorted(numbers))
 
 
-def slice_of(runs: Sequence[int], late: str = "") -> str:
+def entries_query(runs: Sequence[int], late: str = "") -> str:
     """The next entries (key, seq) of these runs in their order: after ?1, ?2, with keys below ?3, at most ?4. `late`:
     the column of `pages` that is the key of rows without keys, if they are wanted, too."""
     parts = [
@@ -45,24 +50,26 @@ def slice_of(runs: Sequence[int], late: str = "") -> str:
     ]
     if late:
         parts.append(
-            f"SELECT {late}, seq FROM pages WHERE seq > {FOLDED} AND ({late}, seq) > (?1, ?2) AND {late} < ?3"  # noqa: S608
+            f"SELECT {late}, seq FROM pages WHERE seq > {LAST_KEYED} AND ({late}, seq) > (?1, ?2) AND {late} < ?3"  # noqa: S608
         )
     return " UNION ALL ".join(parts) + " ORDER BY 1, 2 LIMIT ?4" if parts else "SELECT 0, 0 WHERE 0 = ?4"
 
 
-def walk(query: All, late: str, after: tuple[int, int], below: int, at_once: int) -> Iterator[list[tuple[int, int]]]:
+def walk_entries(
+    query: RunQuery, late: str, after: tuple[int, int], below: int, at_once: int
+) -> Iterator[list[tuple[int, int]]]:
     """All entries between two positions in order, in pieces, each consistent in itself; `late` is `item` or `url_hash`.
     `query` runs an SQL statement.
     """
     while True:
         query("BEGIN")  # a run may be merged into another between two statements
         try:
-            runs = [run for (run,) in query(READABLE)]
-            found = [(key, seq) for key, seq in query(slice_of(runs, late), *after, below, at_once)]
+            runs = [run for (run,) in query(READABLE_RUNS)]
+            entries = [(key, seq) for key, seq in query(entries_query(runs, late), *after, below, at_once)]
         finally:
             query("COMMIT")
-        if found:
-            yield found
-        if len(found) < at_once:
+        if entries:
+            yield entries
+        if len(entries) < at_once:
             return
-        after = found[-1]
+        after = entries[-1]

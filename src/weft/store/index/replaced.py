@@ -26,85 +26,91 @@ from typing import Any, NamedTuple
 import msgspec
 
 from weft.store.errors import DamagedIndex
-from weft.store.index.keys import FOLDED
+from weft.store.index.keys import LAST_KEYED
 from weft.store.index.visits import Visit, current_visit
 
-TOGETHER = 1000  # URLs whose visits are read at a time
-COLUMNS = (
+HASHES_TOGETHER = 1000  # URLs whose visits are read at a time
+VISIT_COLUMNS = (
     "p.url, p.item, p.status, p.fetched_at, p.error, p.file IS NOT NULL, p.content_type, p.depth, p.length, "
     "p.crawl, p.request"
 )
-VISIT = tuple[str, int, int, float, str, int, str, int, int, int, str | None]
+VISIT_TYPES = tuple[str, int, int, float, str, int, str, int, int, int, str | None]
 
-_MAY_REPLACE = f"""SELECT DISTINCT crawl, url_hash FROM pages p NOT INDEXED WHERE seq > {FOLDED} AND ?1 IN (crawl, 0)
+_MAY_REPLACE_QUERY = f"""SELECT DISTINCT crawl, url_hash FROM pages p NOT INDEXED
+    WHERE seq > {LAST_KEYED} AND ?1 IN (crawl, 0)
     AND (hops > 0 OR EXISTS (SELECT 1 FROM again a WHERE a.crawl IN (p.crawl, 0) AND p.item > a.after))"""  # noqa: S608
-_OF_ROWS = "SELECT DISTINCT crawl, url_hash FROM pages WHERE seq IN (SELECT value FROM json_each(?))"
+_HASHES_OF_ROWS = "SELECT DISTINCT crawl, url_hash FROM pages WHERE seq IN (SELECT value FROM json_each(?))"
 # A crawl's first row: the rows of earlier crawls are not read.
-_FIRST = "SELECT seq FROM pages WHERE crawl = ? ORDER BY number LIMIT 1"
-_WANTED = """WITH wanted(crawl, hash, first) AS MATERIALIZED (SELECT json_extract(value, '$[0]'),
+_FIRST_OF_CRAWL = "SELECT seq FROM pages WHERE crawl = ? ORDER BY number LIMIT 1"
+_WITH_WANTED = """WITH wanted(crawl, hash, first) AS MATERIALIZED (SELECT json_extract(value, '$[0]'),
     json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?1))"""
-_VISITS = f"""{_WANTED} SELECT p.seq, {COLUMNS} FROM wanted w CROSS JOIN runs r
+_SELECT_VISITS = f"""{_WITH_WANTED} SELECT p.seq, {VISIT_COLUMNS} FROM wanted w CROSS JOIN runs r
     CROSS JOIN keys k ON k.run = r.run AND k.key = w.hash AND k.seq >= w.first
     CROSS JOIN pages p ON p.seq = k.seq AND p.crawl = w.crawl WHERE r.level >= 0
-    UNION ALL SELECT p.seq, {COLUMNS} FROM pages p
-    WHERE p.seq > {FOLDED} AND (p.crawl, p.url_hash) IN (SELECT crawl, hash FROM wanted)"""  # noqa: S608
-_ADD = """INSERT INTO replaced VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET rows = rows + excluded.rows,
+    UNION ALL SELECT p.seq, {VISIT_COLUMNS} FROM pages p
+    WHERE p.seq > {LAST_KEYED} AND (p.crawl, p.url_hash) IN (SELECT crawl, hash FROM wanted)"""  # noqa: S608
+_ADD_COUNTS = """INSERT INTO replaced VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET rows = rows + excluded.rows,
     pages = pages + excluded.pages, bytes = bytes + excluded.bytes, gone = gone + excluded.gone"""
 _ADD_HOST = "INSERT INTO replaced_hosts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET pages = pages + excluded.pages"
-_KINDS = (
+_SELECT_KINDS = (
     "SELECT crawl, status, error, content_type, depth, rows, pages, bytes, gone FROM replaced WHERE ?1 IN (crawl, 0)"
 )
-_HOSTS = "SELECT crawl, host, pages FROM replaced_hosts WHERE ?1 IN (crawl, 0)"
+_SELECT_HOSTS = "SELECT crawl, host, pages FROM replaced_hosts WHERE ?1 IN (crawl, 0)"
 # Only the hosts that `hosts` counts.
-_TOP_HOSTS = "SELECT crawl, host, r.pages FROM hosts JOIN replaced_hosts r USING (crawl, host) WHERE ?1 IN (crawl, 0)"
-_NOTE = "INSERT INTO again VALUES (?, ?) ON CONFLICT DO UPDATE SET after = min(after, excluded.after)"
-TABLES = ("replaced", "replaced_hosts", "again")
+_SELECT_TOP_HOSTS = (
+    "SELECT crawl, host, r.pages FROM hosts JOIN replaced_hosts r USING (crawl, host) WHERE ?1 IN (crawl, 0)"
+)
+_ADD_NOTE = "INSERT INTO again VALUES (?, ?) ON CONFLICT DO UPDATE SET after = min(after, excluded.after)"
+COUNT_TABLES = ("replaced", "replaced_hosts", "again")
 
-Kind = tuple[int, int, str, str, int]  # crawl, status, error, content type, depth
-Counts = tuple[int, int, int, int]  # rows, pages, bytes, last visits of pages that are gone
-_Asked = tuple[int, str, str | None]  # crawl, URL and request
-_NONE: Counts = (0, 0, 0, 0)
+RowKind = tuple[int, int, str, str, int]  # crawl, status, error, content type, depth
+KindCounts = tuple[int, int, int, int]  # rows, pages, bytes, last visits of pages that are gone
+_VisitKey = tuple[int, str, str | None]  # crawl, URL and request
+_NO_COUNTS: KindCounts = (0, 0, 0, 0)
 
 
-class Replaced:
+class ReplacedCounts:
     """Counts of rows that are not their URL's current visit in their crawl."""
 
     def __init__(self) -> None:
-        self.kinds: dict[Kind, Counts] = {}
+        self.kinds: dict[RowKind, KindCounts] = {}
         self.hosts: Counter[tuple[int, str]] = Counter()
 
-    def add(self, visits: Sequence[Visit], times: int = 1) -> None:
+    def add_visits(self, visits: Sequence[Visit], times: int = 1) -> None:
         """Adds the counts of all visits of one URL in one crawl; -1 subtracts them."""
         if len(visits) < 2:
             return
         chosen, last = current_visit(visits), max(visits, key=attrgetter("fetched_at", "item"))
         for visit in visits:
             if visit is not chosen:
-                self._add(visit, times, is_last_of_gone=chosen is None and visit is last)
+                self._add_visit(visit, times, is_last_of_gone=chosen is None and visit is last)
 
-    def _add(self, visit: Visit, times: int, *, is_last_of_gone: bool) -> None:
+    def _add_visit(self, visit: Visit, times: int, *, is_last_of_gone: bool) -> None:
         counts = (1, visit.is_page, visit.length if visit.is_page else 0, is_last_of_gone)
         rows, pages, size, gone = (times * int(count) for count in counts)
-        self.count((visit.crawl, visit.status, visit.error, visit.content_type, visit.depth), (rows, pages, size, gone))
+        self.add_kind(
+            (visit.crawl, visit.status, visit.error, visit.content_type, visit.depth), (rows, pages, size, gone)
+        )
         if 200 <= visit.status < 300:
             self.hosts[visit.crawl, visit.host] += times
 
-    def count(self, kind: Kind, more: Counts) -> None:
+    def add_kind(self, kind: RowKind, more: KindCounts) -> None:
         """Adds counts of one kind."""
-        rows, pages, size, gone = self.kinds.get(kind, _NONE)
+        rows, pages, size, gone = self.kinds.get(kind, _NO_COUNTS)
         self.kinds[kind] = rows + more[0], pages + more[1], size + more[2], gone + more[3]
 
-    def join(self, other: Replaced) -> None:
+    def add_counts(self, other: ReplacedCounts) -> None:
         """Adds the counts of other rows."""
         for kind, counts in other.kinds.items():
-            self.count(kind, counts)
+            self.add_kind(kind, counts)
         for host, pages in other.hosts.items():  # `Counter.update` would read a Counter's keys one by one, too
             self.hosts[host] += pages
 
 
 def may_come_again(db: sqlite3.Connection, crawl: int, after: int) -> None:
     """Rows of items beyond this one may be visits of URLs that have a row."""
-    db.execute(_NOTE, (crawl, after))
+    db.execute(_ADD_NOTE, (crawl, after))
 
 
 def notes(db: sqlite3.Connection) -> dict[int, int]:
@@ -112,93 +118,93 @@ def notes(db: sqlite3.Connection) -> dict[int, int]:
     return dict(db.execute("SELECT crawl, after FROM again"))
 
 
-class New(NamedTuple):
+class NewRows(NamedTuple):
     """The rows that have no keys yet: the position of the last one, and what they change."""
 
     last: int
-    changes: Replaced
+    changes: ReplacedCounts
 
 
-def read_new(db: sqlite3.Connection, path: Path) -> New:
+def read_new_rows(db: sqlite3.Connection, path: Path) -> NewRows:
     """Reads them in one consistent read: it takes half a second if all are further visits, so no commit waits
     for it.
     """
-    (last,) = db.execute(f"SELECT max(coalesce(max(seq), 0), {FOLDED}) FROM pages").fetchone()  # noqa: S608
-    return New(int(last), late(db, path))
+    (last,) = db.execute(f"SELECT max(coalesce(max(seq), 0), {LAST_KEYED}) FROM pages").fetchone()  # noqa: S608
+    return NewRows(int(last), count_by_late_rows(db, path))
 
 
-def count_new(db: sqlite3.Connection, new: New) -> None:
+def count_replaced_by(db: sqlite3.Connection, new: NewRows) -> None:
     """Counts the rows that new rows replace; called before they get their keys, in that transaction."""
-    _change(db, new.changes)
+    _change_counts(db, new.changes)
 
 
-def late(db: sqlite3.Connection, path: Path, crawl: int = 0) -> Replaced:
+def count_by_late_rows(db: sqlite3.Connection, path: Path, crawl: int = 0) -> ReplacedCounts:
     """What rows without keys replace; those of one crawl, or of all (0)."""
-    found = Replaced()
-    (folded,) = db.execute(f"SELECT {FOLDED}").fetchone()
-    for visits in _several(db, path, db.execute(_MAY_REPLACE, (crawl,)).fetchall()):
-        found.add([visit for _, visit in visits])
-        found.add([visit for seq, visit in visits if seq <= folded], -1)
-    return found
+    counts = ReplacedCounts()
+    (folded,) = db.execute(f"SELECT {LAST_KEYED}").fetchone()
+    for visits in _several_visits(db, path, db.execute(_MAY_REPLACE_QUERY, (crawl,)).fetchall()):
+        counts.add_visits([visit for _, visit in visits])
+        counts.add_visits([visit for seq, visit in visits if seq <= folded], -1)
+    return counts
 
 
-def subtract(db: sqlite3.Connection, path: Path, seqs: Sequence[int]) -> None:
+def subtract_deleted(db: sqlite3.Connection, path: Path, seqs: Sequence[int]) -> None:
     """Subtracts the counts of these rows before they are deleted, in that transaction."""
-    found, gone = Replaced(), frozenset(seqs)
-    (folded,) = db.execute(f"SELECT {FOLDED}").fetchone()
-    for visits in _several(db, path, db.execute(_OF_ROWS, (json.dumps([*seqs]),)).fetchall()):
+    counts, gone = ReplacedCounts(), frozenset(seqs)
+    (folded,) = db.execute(f"SELECT {LAST_KEYED}").fetchone()
+    for visits in _several_visits(db, path, db.execute(_HASHES_OF_ROWS, (json.dumps([*seqs]),)).fetchall()):
         keyed = [(seq, visit) for seq, visit in visits if seq <= folded]
-        found.add([visit for _, visit in keyed], -1)
-        found.add([visit for seq, visit in keyed if seq not in gone])
-    _change(db, found)
+        counts.add_visits([visit for _, visit in keyed], -1)
+        counts.add_visits([visit for seq, visit in keyed if seq not in gone])
+    _change_counts(db, counts)
 
 
-def stored(db: sqlite3.Connection, path: Path, crawl: int, top: int, most: int) -> Replaced:
+def read_counts(db: sqlite3.Connection, path: Path, crawl: int, top: int, most: int) -> ReplacedCounts:
     """The counts of the rows with keys, of one crawl or all (0); with the requested hosts: none, those of the table
     `hosts`, or all if more than `most` are wanted.
     """
-    found = Replaced()
-    for *kind, rows, pages, size, gone in db.execute(_KINDS, (crawl,)):
-        found.count(_typed(kind, Kind, path), _typed((rows, pages, size, gone), Counts, path))
-    for of, host, pages in db.execute(_HOSTS if top > most else _TOP_HOSTS, (crawl,)) if top else ():
-        found.hosts[of, host] += _typed(pages, int, path)
-    return found
+    counts = ReplacedCounts()
+    for *kind, rows, pages, size, gone in db.execute(_SELECT_KINDS, (crawl,)):
+        counts.add_kind(_checked_type(kind, RowKind, path), _checked_type((rows, pages, size, gone), KindCounts, path))
+    for of, host, pages in db.execute(_SELECT_HOSTS if top > most else _SELECT_TOP_HOSTS, (crawl,)) if top else ():
+        counts.hosts[of, host] += _checked_type(pages, int, path)
+    return counts
 
 
-def by_url(visits: Iterable[Visit]) -> Iterator[list[Visit]]:
+def group_by_url(visits: Iterable[Visit]) -> Iterator[list[Visit]]:
     """The visits of each URL in each crawl, by the same request."""
-    found: dict[_Asked, list[Visit]] = defaultdict(list)
+    visits_by_url: dict[_VisitKey, list[Visit]] = defaultdict(list)
     for visit in visits:
-        found[visit.crawl, visit.url, visit.request].append(visit)
-    yield from found.values()
+        visits_by_url[visit.crawl, visit.url, visit.request].append(visit)
+    yield from visits_by_url.values()
 
 
-def less(counts: Mapping[tuple[int, str], int]) -> Counter[str]:
+def host_counts(counts: Mapping[tuple[int, str], int]) -> Counter[str]:
     """The counts of hosts, over all crawls."""
-    found: Counter[str] = Counter()
+    hosts: Counter[str] = Counter()
     for (_, host), pages in counts.items():
-        found[host] += pages
-    return found
+        hosts[host] += pages
+    return hosts
 
 
-def _several(
+def _several_visits(
     db: sqlite3.Connection, path: Path, wanted: Sequence[tuple[int, int]]
 ) -> Iterator[list[tuple[int, Visit]]]:
     """The visits of URLs with these hashes in their crawls, each with its position, if there are several."""
     first: dict[int, int] = {}
-    for start in range(0, len(wanted), TOGETHER):
-        some = wanted[start : start + TOGETHER]
+    for start in range(0, len(wanted), HASHES_TOGETHER):
+        some = wanted[start : start + HASHES_TOGETHER]
         for crawl in {crawl for crawl, _ in some} - first.keys():
-            first[crawl] = db.execute(_FIRST, (crawl,)).fetchone()[0]
+            first[crawl] = db.execute(_FIRST_OF_CRAWL, (crawl,)).fetchone()[0]
         asked = json.dumps(sorted((crawl, hash_, first[crawl]) for crawl, hash_ in some))
-        found: dict[_Asked, list[tuple[int, Visit]]] = defaultdict(list)
-        for seq, *values in db.execute(_VISITS, (asked,)):
-            visit = Visit(*_typed(values, VISIT, path))
-            found[visit.crawl, visit.url, visit.request].append((seq, visit))
-        yield from (visits for visits in found.values() if len(visits) > 1)
+        visits_by_url: dict[_VisitKey, list[tuple[int, Visit]]] = defaultdict(list)
+        for seq, *values in db.execute(_SELECT_VISITS, (asked,)):
+            visit = Visit(*_checked_type(values, VISIT_TYPES, path))
+            visits_by_url[visit.crawl, visit.url, visit.request].append((seq, visit))
+        yield from (visits for visits in visits_by_url.values() if len(visits) > 1)
 
 
-def _typed(values: Any, kind: Any, path: Path) -> Any:
+def _checked_type(values: Any, kind: Any, path: Path) -> Any:
     """The values, if they are of this type: SQLite keeps no checksums."""
     try:
         return msgspec.convert(values, kind)
@@ -206,6 +212,6 @@ def _typed(values: Any, kind: Any, path: Path) -> Any:
         raise DamagedIndex(path, f"a count of it: {error}") from error
 
 
-def _change(db: sqlite3.Connection, more: Replaced) -> None:
-    db.executemany(_ADD, [(*kind, *counts) for kind, counts in more.kinds.items() if any(counts)])
+def _change_counts(db: sqlite3.Connection, more: ReplacedCounts) -> None:
+    db.executemany(_ADD_COUNTS, [(*kind, *counts) for kind, counts in more.kinds.items() if any(counts)])
     db.executemany(_ADD_HOST, [(*host, pages) for host, pages in more.hosts.items() if pages])

@@ -46,26 +46,26 @@ from isal import isal_zlib
 from weft import urls
 from weft.errors import BadInput
 from weft.records import MAY_SUCCEED, Reason, Row, RowOutput
-from weft.store.errors import DamagedIndex, reading, remedy
+from weft.store.errors import DamagedIndex, convert_read_errors, rebuild_advice
 
 _INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its stub wrongly declares an instance
-VERSION = 9
-APPLICATION = 0x57656674  # "Weft"
+SCHEMA_VERSION = 9
+APPLICATION_ID = 0x57656674  # "Weft"
 CHECKED_BYTES = 32 * 1024 * 1024  # this much is read in a twentieth of a second
 
 # The kind of an error; rows that another visit may change are selected by kinds and statuses.
-KIND = "CASE instr(error, ':') WHEN 0 THEN error ELSE substr(error, 1, instr(error, ':') - 1) END"
+ERROR_KIND = "CASE instr(error, ':') WHEN 0 THEN error ELSE substr(error, 1, instr(error, ':') - 1) END"
 _KINDS = ", ".join(f"'{kind}'" for kind in sorted({*MAY_SUCCEED, Reason.ADDRESS}))
-MAY_CHANGE = f"(status IN (408, 429) OR status >= 500 OR {KIND} IN ({_KINDS}))"
+MAY_CHANGE = f"(status IN (408, 429) OR status >= 500 OR {ERROR_KIND} IN ({_KINDS}))"
 
-TALLY = """INSERT INTO tally SELECT crawl, status, error, content_type, depth, count(*),
+ADD_TO_TALLY = """INSERT INTO tally SELECT crawl, status, error, content_type, depth, count(*),
   sum(status BETWEEN 200 AND 299 AND file IS NOT NULL), sum(length), min(fetched_at), max(fetched_at)
   FROM pages WHERE seq BETWEEN ? AND ? GROUP BY crawl, status, error, content_type, depth
   ON CONFLICT DO UPDATE SET rows = rows + excluded.rows, pages = pages + excluded.pages, bytes = bytes + excluded.bytes,
   first = min(first, excluded.first), last = max(last, excluded.last)"""
 
-TABLES = f"""
-PRAGMA application_id = {APPLICATION};
+CREATE_TABLES = f"""
+PRAGMA application_id = {APPLICATION_ID};
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE files (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, length INTEGER NOT NULL, last INTEGER NOT NULL,
   crawl INTEGER NOT NULL DEFAULT 0);
@@ -107,42 +107,42 @@ CREATE TABLE replaced (
 CREATE TABLE replaced_hosts (crawl INTEGER, host TEXT, pages INTEGER NOT NULL, PRIMARY KEY (crawl, host))
   WITHOUT ROWID;
 CREATE TABLE batches (batch INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL, latest REAL NOT NULL);
-INSERT INTO meta VALUES ('schema_version', {VERSION}), ('batch', 0), ('durable', 0), ('folded', 0);
+INSERT INTO meta VALUES ('schema_version', {SCHEMA_VERSION}), ('batch', 0), ('durable', 0), ('folded', 0);
 """  # noqa: S608 - no value in it
 
 # The values of `values_of` and their checksum, then the name of the file.
-_COLUMNS = (
+_ROW_COLUMNS = (
     "item", "url_hash", "crawl", "url", "final_url", "status", "fetched_at", "content_type", "charset",
     "language", "title", "depth", "parent", "digest", "length", "error", "hops", "file", "warc_offset", "warc_length",
     "rendered", "fields", "request", "crc",
 )  # fmt: skip
-_FILE = _COLUMNS.index("file")
-ROW = ", ".join([*(f"p.{name}" for name in _COLUMNS), "coalesce(f.name, '')"])
-PAGES = "pages p LEFT JOIN files f ON f.id = p.file"
-PAGES_MAY_CHANGE = PAGES.replace("pages p", "pages p INDEXED BY pages_may_change")
-_TYPES = tuple[
+_FILE_INDEX = _ROW_COLUMNS.index("file")
+SELECTED_COLUMNS = ", ".join([*(f"p.{name}" for name in _ROW_COLUMNS), "coalesce(f.name, '')"])
+PAGES_WITH_FILES = "pages p LEFT JOIN files f ON f.id = p.file"
+PAGES_MAY_CHANGE = PAGES_WITH_FILES.replace("pages p", "pages p INDEXED BY pages_may_change")
+_ROW_TYPES = tuple[
     int, int, int, str, str | None, int, float, str, str, str, str, int, int, str, int, str, int, int | None, int,
     int, int, str | None, str | None, int, str,
 ]  # fmt: skip
 # The values of `values_of`, between those that the commit adds.
-_STORED = ("seq", "batch", *_COLUMNS, "number", "place")
-INSERT = f"INSERT INTO pages ({','.join(_STORED)}) VALUES ({','.join('?' * len(_STORED))})"  # noqa: S608
+_STORED_COLUMNS = ("seq", "batch", *_ROW_COLUMNS, "number", "place")
+INSERT_ROW = f"INSERT INTO pages ({','.join(_STORED_COLUMNS)}) VALUES ({','.join('?' * len(_STORED_COLUMNS))})"  # noqa: S608
 # The first `seq` of the batches after one; NULL if there is none.
-AFTER = "(SELECT first FROM batches WHERE batch > ? ORDER BY batch LIMIT 1)"
-ITEMS_SINCE = f"SELECT item FROM pages WHERE seq >= {AFTER}"  # noqa: S608
-FETCHED_AT = _COLUMNS.index("fetched_at")
-_encode = msgspec.msgpack.Encoder().encode
+FIRST_AFTER_BATCH = "(SELECT first FROM batches WHERE batch > ? ORDER BY batch LIMIT 1)"
+ITEMS_SINCE = f"SELECT item FROM pages WHERE seq >= {FIRST_AFTER_BATCH}"  # noqa: S608
+FETCHED_AT_INDEX = _ROW_COLUMNS.index("fetched_at")
+_encode_values = msgspec.msgpack.Encoder().encode
 
 
-def place_of(column: str) -> int:
+def column_index(column: str) -> int:
     """The index of a column among the values of a row."""
-    return _COLUMNS.index(column)
+    return _ROW_COLUMNS.index(column)
 
 
-def rows(found: Iterable[tuple[Any, ...]], path: Path) -> list[Row]:
+def decode_rows(selected: Iterable[tuple[Any, ...]], path: Path) -> list[Row]:
     """Decodes rows; DamagedIndex if one differs from what was written."""
     try:
-        return [_row(msgspec.convert(values, _TYPES), path) for values in found]
+        return [_decode_row(msgspec.convert(values, _ROW_TYPES), path) for values in selected]
     except msgspec.ValidationError as error:
         raise DamagedIndex(path, f"a row of it: {error}") from error
 
@@ -152,11 +152,11 @@ def check_row(values: tuple[Any, ...], path: Path) -> None:
     *written, crc, name = values
     if crc != checksum(written):
         raise DamagedIndex(path, f"the row of item {values[0]} is not what was written")
-    if values[_FILE] and not name:
+    if values[_FILE_INDEX] and not name:
         raise DamagedIndex(path, f"it does not know the file of item {values[0]}")
 
 
-def _row(values: tuple[Any, ...], path: Path) -> Row:
+def _decode_row(values: tuple[Any, ...], path: Path) -> Row:
     check_row(values, path)
     item, _, crawl, url, final_url, *facts, _, offset, length, rendered, read, request, _, name = values
     fields: list[Any] = [
@@ -183,18 +183,18 @@ def values_of(row: Row, digest: str, file: int | None, offset: int, length: int)
         row_hash(row),
         row.crawl,
         url,
-        None if final_url == url else _storable(final_url),
+        None if final_url == url else _storable_text(final_url),
         row.status,
         row.fetched_at,
-        _storable(row.content_type),
+        _storable_text(row.content_type),
         row.charset,
         row.language,
-        _storable(row.title),
+        _storable_text(row.title),
         row.depth,
         row.parent,
         digest,
         row.length,
-        _storable(row.error),
+        _storable_text(row.error),
         row.hops,
         file,
         offset,
@@ -208,10 +208,10 @@ def values_of(row: Row, digest: str, file: int | None, offset: int, length: int)
 
 def checksum(values: Sequence[Any]) -> int:
     """The checksum of a row's values."""
-    return crc32(_encode(values))
+    return crc32(_encode_values(values))
 
 
-def _storable(text: str) -> str:
+def _storable_text(text: str) -> str:
     """Text that SQLite can store: half a surrogate pair, which a broken page may contain, would make every
     commit fail.
     """
@@ -222,19 +222,19 @@ def url_hash(url: str) -> int:
     """A number for a URL that is the same in every process and run, adjacent to those of its host; always below
     zero.
     """
-    return _hash_of(url, url)
+    return _hash_with_host(url, url)
 
 
 def row_hash(row: Row) -> int:
     """The number under which a row is found: a request other than a plain GET is no visit of the URL's page. Those of a
     URL are listed in `asked`.
     """
-    return _hash_of(row.url, f"{row.request} {row.url}" if row.request else row.url)
+    return _hash_with_host(row.url, f"{row.request} {row.url}" if row.request else row.url)
 
 
-def _hash_of(url: str, text: str) -> int:
+def _hash_with_host(url: str, text: str) -> int:
     low = sha256(text.encode("utf-8", "surrogatepass")).digest()[:4]
-    return _host_hash(urls.host_of(url)) + int.from_bytes(low, "big")
+    return _origin_hash(url[: url.index("/", 8) + 1]) + int.from_bytes(low, "big")
 
 
 def hashes_of(host: str) -> range:
@@ -244,17 +244,21 @@ def hashes_of(host: str) -> range:
 
 
 @lru_cache(maxsize=4096)
+def _origin_hash(origin: str) -> int:
+    return _host_hash(urls.host_of(origin))
+
+
 def _host_hash(host: str) -> int:
     high = int.from_bytes(sha256(host.encode("utf-8", "surrogatepass")).digest()[:4], "big") >> 1
     return (high << 32) - (1 << 63)
 
 
-def packed_output(output: RowOutput) -> bytes:
+def pack_output(output: RowOutput) -> bytes:
     """An output's data in the stored form."""
     return crc32(output.data).to_bytes(4, "little") + isal_zlib.compress(output.data, 1)
 
 
-def output_of(count: int, record: bytes, path: Path) -> RowOutput:
+def unpack_output(count: int, record: bytes, path: Path) -> RowOutput:
     """Decodes an output; DamagedIndex if it differs from what was written."""
     try:
         data = isal_zlib.decompress(record[4:])
@@ -265,12 +269,12 @@ def output_of(count: int, record: bytes, path: Path) -> RowOutput:
     return RowOutput(count, data)
 
 
-def path_of(data_dir: Path, slot: str) -> Path:
+def index_path(data_dir: Path, slot: str) -> Path:
     """The path of a slot's index in a data dir."""
     return data_dir / f"index-{slot}.db"
 
 
-def slot_in(path: Path) -> str:
+def slot_of_index(path: Path) -> str:
     """The slot of an index file."""
     return path.name.removeprefix("index-").removesuffix(".db")
 
@@ -282,23 +286,23 @@ def is_empty(db: sqlite3.Connection, path: Path) -> bool:
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorname == "SQLITE_NOTADB":
             raise BadInput(
-                f"{path} is not an index of Weft ({error}): if it was one, {remedy(path.parent)}; "
+                f"{path} is not an index of Weft ({error}): if it was one, {rebuild_advice(path.parent)}; "
                 "else choose another data dir"
             ) from error
         raise
 
 
-def check_whole(db: sqlite3.Connection, path: Path) -> None:
+def check_is_whole(db: sqlite3.Connection, path: Path) -> None:
     """Refuses an index that was cut inside a page: SQLite reads the missing bytes as zeros, without an error.
 
     A small index is also read completely: a flipped bit in SQLite's own structure can hide rows.
     """
-    with reading(path):
+    with convert_read_errors(path):
         size = path.stat().st_size
         if size % db.execute("PRAGMA page_size").fetchone()[0] == 0:
-            found = db.execute("PRAGMA quick_check(1)").fetchone()[0] if size <= CHECKED_BYTES else "ok"
-            if found != "ok":
-                raise DamagedIndex(path, " ".join(str(found).split()))
+            problem = db.execute("PRAGMA quick_check(1)").fetchone()[0] if size <= CHECKED_BYTES else "ok"
+            if problem != "ok":
+                raise DamagedIndex(path, " ".join(str(problem).split()))
             return
         log = Path(f"{path}-wal")
         # A full disk can leave half a page, too, but then SQLite's write-ahead log has the whole page.
@@ -307,18 +311,20 @@ def check_whole(db: sqlite3.Connection, path: Path) -> None:
     raise DamagedIndex(path, "it ends in the middle of a page")
 
 
-def check(db: sqlite3.Connection, path: Path) -> None:
+def check_layout(db: sqlite3.Connection, path: Path) -> None:
     """Refuses a file of another program or another layout."""
-    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         raise BadInput(
-            f"{path} is not an index of Weft, but another SQLite file: if it was one, {remedy(path.parent)}; "
+            f"{path} is not an index of Weft, but another SQLite file: if it was one, {rebuild_advice(path.parent)}; "
             "else choose another data dir"
         )
-    version = fact(db, "schema_version")
+    version = read_fact(db, "schema_version")
     if not isinstance(version, int):
         raise DamagedIndex(path, f"its layout is {version!r}")
-    if version != VERSION:
-        raise BadInput(f"{path} has layout {version}, this Weft reads layout {VERSION}: use the Weft that made it")
+    if version != SCHEMA_VERSION:
+        raise BadInput(
+            f"{path} has layout {version}, this Weft reads layout {SCHEMA_VERSION}: use the Weft that made it"
+        )
 
 
 def check_facts(db: sqlite3.Connection, path: Path, facts: Mapping[str, object]) -> None:
@@ -326,12 +332,12 @@ def check_facts(db: sqlite3.Connection, path: Path, facts: Mapping[str, object])
     folder.
     """
     for key in ("data_dirs", "data_dir"):
-        if key in facts and fact(db, key) != facts[key]:
-            where = f"number {fact(db, 'data_dir')} of {fact(db, 'data_dirs')} data dirs (counted from 0)"
+        if key in facts and read_fact(db, key) != facts[key]:
+            where = f"number {read_fact(db, 'data_dir')} of {read_fact(db, 'data_dirs')} data dirs (counted from 0)"
             raise BadInput(f"{path.parent} was made as {where}: name the same ones in the same order")
 
 
-def fact(db: sqlite3.Connection, key: str) -> object:
+def read_fact(db: sqlite3.Connection, key: str) -> object:
     """A value in `meta`."""
-    found = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-    return found[0] if found else None
+    value_row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return value_row[0] if value_row else None

@@ -17,7 +17,7 @@ from msgspec import Struct
 from weft import urls
 from weft.records import BROKEN_OFF
 
-GONE = frozenset({404, 410})
+GONE_STATUSES = frozenset({404, 410})
 
 
 class Visit(Struct, frozen=True, gc=False):
@@ -46,7 +46,7 @@ class Visit(Struct, frozen=True, gc=False):
         return bool(self.stored) and 200 <= self.status < 300
 
 
-class Hashed(Protocol):
+class HashedIndex(Protocol):
     """The interface of an index for `repeated`."""
 
     def hashes(self) -> Iterator[int]: ...
@@ -63,7 +63,7 @@ def current_visit(visits: Iterable[Visit]) -> Visit | None:
     last, pages = ordered[-1], [visit for visit in ordered if visit.is_page]
     if not pages:
         return last
-    if last.status in GONE:
+    if last.status in GONE_STATUSES:
         return None
     if last.error == "noindex" or (300 <= last.status < 400 and last.status != 304):
         return last
@@ -71,7 +71,7 @@ def current_visit(visits: Iterable[Visit]) -> Visit | None:
     return (whole or pages)[-1]
 
 
-def repeated(indexes: Sequence[Hashed]) -> Iterator[int]:
+def repeated_hashes(indexes: Sequence[HashedIndex]) -> Iterator[int]:
     """The hashes of the URLs that have several rows in these indexes, in order."""
     last: int | None = None
     for before, after in pairwise(heapq.merge(*(index.hashes() for index in indexes))):

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from weft.alive import Alive, silent
 from weft.records import RowOutput
-from weft.store.errors import StoreError, writing
+from weft.store.errors import StoreError, convert_write_errors
 from weft.store.index import schema
 from weft.store.index.index_writer import FileState, SlotIndex
 from weft.store.warc import row_field
@@ -30,7 +30,7 @@ from weft.store.warc.warc_read import WarcScan, read_records
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class UnindexedTail:
     """Which rows may be restored from beyond the committed length: those of finished items, each file as a new
     batch.
     """
@@ -39,7 +39,9 @@ class Tail:
     next_batch: Callable[[], int]
 
 
-def repair(index: SlotIndex, folder: Path, durable: int, tail: Tail | None = None, alive: Alive = silent) -> int:
+def repair_files(
+    index: SlotIndex, folder: Path, durable: int, tail: UnindexedTail | None = None, alive: Alive = silent
+) -> int:
     """Removes rows whose bytes are gone, and cuts bytes without a row; returns how many rows were restored.
 
     `alive` is called for each record that is read.
@@ -48,17 +50,17 @@ def repair(index: SlotIndex, folder: Path, durable: int, tail: Tail | None = Non
     for file in index.files():
         alive()
         path = folder / file.name
-        whole = _is_whole(path, file, late.get(file.id, set()), alive)
+        whole = _are_last_records_whole(path, file, late.get(file.id, set()), alive)
         if not whole:
-            file = _mend(index, path, file, alive)
-        if tail is not None and _size(path) > file.length:
-            file, rows = _read_back(index, path, file, tail, alive)
+            file = _remove_incomplete(index, path, file, alive)
+        if tail is not None and _file_size(path) > file.length:
+            file, rows = _restore_tail(index, path, file, tail, alive)
             back += rows
-        _cut(path, file.length)
+        _truncate_file(path, file.length)
     return back
 
 
-def _is_whole(path: Path, file: FileState, late: set[tuple[int, int]], alive: Alive) -> bool:
+def _are_last_records_whole(path: Path, file: FileState, late: set[tuple[int, int]], alive: Alive) -> bool:
     """Whether the last record exists, and those that may not have reached the disk (`late`)."""
     if file.length == 0:
         return True
@@ -71,49 +73,55 @@ def _is_whole(path: Path, file: FileState, late: set[tuple[int, int]], alive: Al
     return True
 
 
-def _mend(index: SlotIndex, path: Path, file: FileState, alive: Alive) -> FileState:
+def _remove_incomplete(index: SlotIndex, path: Path, file: FileState, alive: Alive) -> FileState:
     """Removes the rows whose records are incomplete; returns the file's state up to its last complete record."""
     lost = {(row.warc_offset, row.warc_length): row for row in index.rows_in(file.id)}
     offsets = {offset for offset, _ in lost}
     last = length = 0
-    for found in WarcScan(path, known=offsets.__contains__) if _size(path) else ():
+    for located in WarcScan(path, known=offsets.__contains__) if _file_size(path) else ():
         alive()
-        end = found.offset + found.length
+        end = located.offset + located.length
         if end > file.length:
             break
-        row = lost.get((found.offset, found.length))
-        if row is not None and end + row.rendered <= min(file.length, _size(path)):
-            del lost[found.offset, found.length]
-        if not row_field.needs_next(found.record):
-            last, length = found.offset, end
+        row = lost.get((located.offset, located.length))
+        if row is not None and end + row.rendered <= min(file.length, _file_size(path)):
+            del lost[located.offset, located.length]
+        if not row_field.needs_next_record(located.record):
+            last, length = located.offset, end
     mended = FileState(file.id, file.name, length, last, file.crawl)
-    index.lose(list(lost.values()), mended)
+    index.move_to_lost(list(lost.values()), mended)
     return mended
 
 
-def _read_back(index: SlotIndex, path: Path, file: FileState, tail: Tail, alive: Alive) -> tuple[FileState, int]:
+def _restore_tail(
+    index: SlotIndex, path: Path, file: FileState, tail: UnindexedTail, alive: Alive
+) -> tuple[FileState, int]:
     rows, outputs = [], dict[int, RowOutput]()
-    for found in WarcScan(path, file.length):
+    for located in WarcScan(path, file.length):
         alive()
-        if (output := row_field.output_in(found.record)) is not None:
+        if (output := row_field.output_in_record(located.record)) is not None:
             outputs[output[0]] = output[1]
-        row = row_field.row_of(found.record, file.name, found.offset, found.length)
-        if row is not None and tail.is_done(row.item) and found.offset + found.length + row.rendered <= _size(path):
+        row = row_field.row_in_record(located.record, file.name, located.offset, located.length)
+        if (
+            row is not None
+            and tail.is_done(row.item)
+            and located.offset + located.length + row.rendered <= _file_size(path)
+        ):
             number = file.id if row.warc_file else None
             rows.append(schema.values_of(row, row.digest, number, row.warc_offset, row.warc_length))
-            end = found.offset + found.length + row.rendered
-            file = FileState(file.id, file.name, end, found.offset, file.crawl)
+            end = located.offset + located.length + row.rendered
+            file = FileState(file.id, file.name, end, located.offset, file.crawl)
     if rows:
         batch = tail.next_batch()
-        index.commit(batch, index.number("durable"), rows, [file], outputs=outputs)
+        index.commit(batch, index.meta_number("durable"), rows, [file], outputs=outputs)
     return file, len(rows)
 
 
-def _size(path: Path) -> int:
+def _file_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _cut(path: Path, length: int) -> None:
-    if _size(path) > length:
-        with writing(path):
+def _truncate_file(path: Path, length: int) -> None:
+    if _file_size(path) > length:
+        with convert_write_errors(path):
             os.truncate(path, length)

@@ -20,21 +20,21 @@ from typing import BinaryIO, cast
 
 from isal import isal_zlib
 
-GZIP = 31
+GZIP_WBITS = 31
 # isal's stubs wrongly declare its exception class as an instance.
-BROKEN = (cast(type[Exception], isal_zlib.error), EOFError, ValueError)
+DECODING_ERRORS = (cast(type[Exception], isal_zlib.error), EOFError, ValueError)
 
-MAGIC = b"\x1f\x8b\x08"
-_WARC = b"WARC/1."
-_CHUNK = 1 << 18
+GZIP_MAGIC = b"\x1f\x8b\x08"
+_WARC_VERSION_START = b"WARC/1."
+_CHUNK_BYTES = 1 << 18
 _FIRST, _STEP = 512, 1 << 14  # bytes read first, and further: most false members fail within the first few
-_MOST_HEAD = 1 << 20
-_RECORD_END = 4  # bytes of the two empty lines after a block
-_SERIAL = 13  # a writer's ids differ in their last twelve digits, which a bracket follows
+_MOST_HEAD_BYTES = 1 << 20
+_RECORD_END_BYTES = 4  # bytes of the two empty lines after a block
+_ID_SERIAL_CHARS = 13  # a writer's ids differ in their last twelve digits, which a bracket follows
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class DamageGap:
     """A stretch of a file without a complete record, with complete ones after it."""
 
     offset: int
@@ -53,7 +53,7 @@ class RecordRun:
 
 def writer_of(record_id: str) -> str:
     """The common prefix of one writer's ids; empty for an id that is too short."""
-    return record_id[:-_SERIAL]
+    return record_id[:-_ID_SERIAL_CHARS]
 
 
 def find_runs(file: BinaryIO, start: int, known: Callable[[int], bool]) -> list[RecordRun]:
@@ -65,7 +65,7 @@ def find_runs(file: BinaryIO, start: int, known: Callable[[int], bool]) -> list[
     return runs
 
 
-def own_runs(runs: list[RecordRun], writers: Set[str], size: int) -> list[RecordRun]:
+def runs_of_file(runs: list[RecordRun], writers: Set[str], size: int) -> list[RecordRun]:
     """The runs that are tied to a file of that size, whose other records are by `writers`."""
     own = set(writers)
     left, tied = runs, list[RecordRun]()
@@ -80,16 +80,16 @@ def own_runs(runs: list[RecordRun], writers: Set[str], size: int) -> list[Record
 
 def _next_run(file: BinaryIO, start: int, known: Callable[[int], bool]) -> RecordRun | None:
     for place in member_starts(file, start):
-        found = measure(file, place)
-        if found is None:
+        member = measure_member(file, place)
+        if member is None:
             continue
         run = RecordRun(place, place)
-        while found is not None:
-            length, writer = found
+        while member is not None:
+            length, writer = member
             run.is_known |= known(run.end)
             run.writers.add(writer)
             run.end += length
-            found = measure(file, run.end)
+            member = measure_member(file, run.end)
         return run
     return None
 
@@ -98,23 +98,23 @@ def member_starts(file: BinaryIO, start: int) -> Iterator[int]:
     """The offsets of the first bytes of a gzip member."""
     while True:
         file.seek(start)
-        chunk = file.read(_CHUNK)
-        found = chunk.find(MAGIC)
-        while found >= 0:
-            yield start + found
-            found = chunk.find(MAGIC, found + 1)
-        if len(chunk) < _CHUNK:
+        chunk = file.read(_CHUNK_BYTES)
+        offset = chunk.find(GZIP_MAGIC)
+        while offset >= 0:
+            yield start + offset
+            offset = chunk.find(GZIP_MAGIC, offset + 1)
+        if len(chunk) < _CHUNK_BYTES:
             return
-        start += len(chunk) - len(MAGIC) + 1  # the bytes may span two chunks
+        start += len(chunk) - len(GZIP_MAGIC) + 1  # the bytes may span two chunks
 
 
-def measure(file: BinaryIO, place: int) -> tuple[int, str] | None:
+def measure_member(file: BinaryIO, place: int) -> tuple[int, str] | None:
     """The size and writer of the member at an offset; None unless it is complete, its checksum right, and a record.
 
     Its content is counted, not kept.
     """
     file.seek(place)
-    inflate = isal_zlib.decompressobj(wbits=GZIP)
+    inflate = isal_zlib.decompressobj(wbits=GZIP_WBITS)
     head, writer, wanted, unpacked, used = b"", "", -1, 0, 0
     while not inflate.eof:
         chunk = file.read(_STEP if used else _FIRST)
@@ -123,24 +123,24 @@ def measure(file: BinaryIO, place: int) -> tuple[int, str] | None:
         used += len(chunk)
         try:
             out = inflate.decompress(chunk)
-        except BROKEN:
+        except DECODING_ERRORS:
             return None
         unpacked += len(out)
         if wanted < 0:
             head += out
-            if head[: len(_WARC)] != _WARC[: len(head)]:
+            if head[: len(_WARC_VERSION_START)] != _WARC_VERSION_START[: len(head)]:
                 return None
-            wanted, writer = _facts(head)
-            if wanted < 0 and len(head) > _MOST_HEAD:
+            wanted, writer = _length_and_writer(head)
+            if wanted < 0 and len(head) > _MOST_HEAD_BYTES:
                 return None
-        if 0 <= wanted < unpacked - _RECORD_END:
+        if 0 <= wanted < unpacked - _RECORD_END_BYTES:
             return None
     if not 0 <= wanted <= unpacked:
         return None
     return used - len(inflate.unused_data), writer
 
 
-def _facts(head: bytes) -> tuple[int, str]:
+def _length_and_writer(head: bytes) -> tuple[int, str]:
     """The length and writer of a record with this head; -1 while its headers are incomplete.
 
     Headers without a length give an impossible length.

@@ -29,19 +29,19 @@ from weft.errors import BadInput, Unparsed
 from weft.files import sync_folder
 from weft.records import POD_SHIFT, Row, RowOutput
 from weft.store.contract import StoredPage
-from weft.store.errors import StoreError, writing
+from weft.store.errors import StoreError, convert_write_errors
 from weft.store.index import schema
-from weft.store.index.index_writer import FOLD_ROWS, Change, FileState, SlotIndex
+from weft.store.index.index_writer import FOLD_ROWS, CrawlChange, FileState, SlotIndex
 from weft.store.index.query import IndexReader
 from weft.store.index.schema import values_of
-from weft.store.shard import TEXT_ALONE, own
+from weft.store.shard import TEXT_WITHOUT_RECORD, lock_slot
 from weft.store.text import TextFiles
 from weft.store.warc import row_field
-from weft.store.warc.warc_file import crawl_of, files_in, files_of, slot_of
-from weft.store.warc.warc_read import Located, WarcScan
+from weft.store.warc.warc_file import crawl_of_file, files_in, files_of, slot_of_file
+from weft.store.warc.warc_read import LocatedRecord, WarcScan
 
 BATCH_ROWS = 1000
-MOST_URLS = 1000  # listed by name
+MOST_URLS_REPORTED = 1000  # listed by name
 TEXTS_AHEAD = 64  # pages whose texts are being extracted, at most
 BYTES_AHEAD = 4 << 20  # total size of their compressed records
 
@@ -57,7 +57,7 @@ class DamagedStretch:
 
 
 @dataclass(slots=True)
-class Rebuilt:
+class RebuildReport:
     """The result of a rebuild."""
 
     files: int = 0
@@ -81,7 +81,7 @@ class Rebuilt:
 # Begins to extract a page's text; the result waits for it, and may raise Unparsed.
 TextOf = Callable[[StoredPage], Callable[[], str | None]]
 Watch = Callable[[int, int], None]
-Known = Callable[[Sequence[int]], set[int]]
+KnownItems = Callable[[Sequence[int]], set[int]]
 T = TypeVar("T")
 
 
@@ -103,9 +103,9 @@ class Rebuild:
         after_batch: int = 0,
         text_of: TextOf | None = None,
         is_done: Callable[[int], bool] | None = None,
-        missing: Callable[[Known], Iterable[Row]] | None = None,
+        missing: Callable[[KnownItems], Iterable[Row]] | None = None,
         slots: Sequence[str] = (),
-        changes: Callable[[Sequence[int]], Sequence[Change]] | None = None,
+        changes: Callable[[Sequence[int]], Sequence[CrawlChange]] | None = None,
         watch: Watch = lambda _done, _all: None,
     ) -> None:
         self._dirs = list(data_dirs)
@@ -115,11 +115,11 @@ class Rebuild:
         self._missing = missing
         self._changes = changes
         self._watch = watch
-        self.report = Rebuilt()
+        self.report = RebuildReport()
         self._places = [
-            _Place(number, folder, slot)
+            _SlotRebuild(number, folder, slot)
             for number, folder in enumerate(self._dirs)
-            for slot in dict.fromkeys([*_slots(folder), *slots])
+            for slot in dict.fromkeys([*_slots_in(folder), *slots])
         ]
         has_files = any(files_of(place.folder / "warc", crawl_id, place.slot) for place in self._places)
         if not has_files and missing is None:
@@ -132,22 +132,22 @@ class Rebuild:
         self._begun: deque[tuple[TextFiles, Row, Callable[[], str | None]]] = deque()
         self._all_bytes = sum(path.stat().st_size for folder in self._dirs for path in (folder / "warc").rglob("*.gz"))
 
-    def run(self) -> Rebuilt:
+    def run(self) -> RebuildReport:
         """Rebuilds everything."""
-        locks = [own(place.folder, place.slot) for place in self._places]
+        locks = [lock_slot(place.folder, place.slot) for place in self._places]
         try:
             for place in self._places:
                 place.open_old()
                 self._batch = max(self._batch, place.last_batch())
             for place in self._places:
-                self._make(place)
+                self._make_index(place)
             for folder in self._dirs if self._text_of else ():
                 TextFiles(folder).sync(always=True)
-            self._find_missing()
+            self._find_missing_files()
             for place in self._places:
-                self._end(place)
+                self._complete_index(place)
             for place in self._places:
-                place.swap()
+                place.replace_old()
         finally:
             for place in self._places:
                 place.close()
@@ -155,22 +155,22 @@ class Rebuild:
                 os.close(lock)
         return self.report
 
-    def _make(self, place: _Place) -> None:
-        place.clear()
+    def _make_index(self, place: _SlotRebuild) -> None:
+        place.delete_leftovers()
         facts = {"crawl_id": self._crawl_id, "data_dirs": len(self._dirs), "data_dir": place.number}
         place.new = index = SlotIndex(place.new_path, facts)
         index.may_come_again(0, -1)  # rows come in another order now
         for name in files_of(place.folder / "warc", self._crawl_id, place.slot):
-            self._read(place, index, index.register(name, crawl_of(name)))
-        self._carry_over(place, index)
+            self._read_file(place, index, index.register(name, crawl_of_file(name)))
+        self._keep_old_rows(place, index)
 
-    def _end(self, place: _Place) -> None:
+    def _complete_index(self, place: _SlotRebuild) -> None:
         """Records the lost items, and completes the index."""
         index = place.new
         assert index is not None
-        known = self._known([*place.lost])
+        known = self._items_with_rows([*place.lost])
         lost = [row for item, row in sorted(place.lost.items()) if item not in known]
-        index.add_lost(lost)
+        index.add_lost_rows(lost)
         if self._changes is not None:
             self._batch += 1
             index.commit(self._batch, self._batch, [], [], self._changes(index.crawls_with_rows()))
@@ -180,21 +180,21 @@ class Rebuild:
             index.copy_notes(notes)
         index.note_durable(self._batch)
         self.report.lost += len(lost)
-        self.report.lost_urls += [row.url for row in lost[: MOST_URLS - len(self.report.lost_urls)]]
+        self.report.lost_urls += [row.url for row in lost[: MOST_URLS_REPORTED - len(self.report.lost_urls)]]
 
-    def _find_missing(self) -> None:
-        for row in self._missing(self._known) if self._missing is not None else ():
+    def _find_missing_files(self) -> None:
+        for row in self._missing(self._items_with_rows) if self._missing is not None else ():
             number = urls.data_dir_of(row.url, len(self._dirs))
             here = [place for place in self._places if place.number == number]
             pod = f"pod{row.item >> POD_SHIFT}-"
             place = next((place for place in here if place.slot.startswith(pod)), here[0])
             place.lost.setdefault(row.item, row)
 
-    def _known(self, items: Sequence[int]) -> set[int]:
+    def _items_with_rows(self, items: Sequence[int]) -> set[int]:
         """Those of the items that have a row."""
-        return set().union(*(place.new.known(items) for place in self._places if place.new is not None))
+        return set().union(*(place.new.items_with_rows(items) for place in self._places if place.new is not None))
 
-    def _read(self, place: _Place, index: SlotIndex, file: FileState) -> None:
+    def _read_file(self, place: _SlotRebuild, index: SlotIndex, file: FileState) -> None:
         """Inserts every row that a file contains."""
         name = file.name
         scan = WarcScan(place.folder / "warc" / name, known=lambda offset: place.old_row(name, offset) is not None)
@@ -202,28 +202,28 @@ class Rebuild:
         texts = TextFiles(place.folder)
         batch: list[Row] = []
         self.report.files += 1
-        for found in scan:
-            end = found.offset + found.length
+        for located in scan:
+            end = located.offset + located.length
             is_committed = limit is not None and end <= limit
             self.report.records += 1
-            row = self._row(place, file, found)
+            row = self._row_of_record(place, file, located)
             if row is None:
-                if (output := row_field.output_in(found.record)) is not None:
+                if (output := row_field.output_in_record(located.record)) is not None:
                     self._outputs[output[0]] = output[1]
-                if not row_field.needs_next(found.record) and (is_committed or limit is None):
-                    file = FileState(file.id, name, end, found.offset, file.crawl)
+                if not row_field.needs_next_record(located.record) and (is_committed or limit is None):
+                    file = FileState(file.id, name, end, located.offset, file.crawl)
                 continue
             if not is_committed and not self._is_finished(place, row, limit):
                 self.report.unfinished += 1
                 continue
-            file = FileState(file.id, name, end, found.offset, file.crawl)
+            file = FileState(file.id, name, end, located.offset, file.crawl)
             batch.append(row)
-            self._keep_text(texts, row, found)
+            self._keep_text(texts, row, located)
             if len(batch) >= BATCH_ROWS:
-                self._commit(place, index, batch, file)
+                self._commit_rows(place, index, batch, file)
                 self._watch(self._bytes + end, self._all_bytes)
         self._write_texts()
-        self._commit(place, index, batch, file)
+        self._commit_rows(place, index, batch, file)
         if scan.torn:
             self.report.torn.append(name)
         self.report.damage += [
@@ -232,7 +232,7 @@ class Rebuild:
         ]
         self._bytes += scan.end
 
-    def _is_finished(self, place: _Place, row: Row, limit: int | None) -> bool:
+    def _is_finished(self, place: _SlotRebuild, row: Row, limit: int | None) -> bool:
         """Whether to keep a page that no old index has as committed."""
         if self._is_done is not None:
             return self._is_done(row.item)
@@ -240,17 +240,17 @@ class Rebuild:
             place.lost.setdefault(row.item, row)
         return limit is None
 
-    def _row(self, place: _Place, file: FileState, found: Located) -> Row | None:
-        row = row_field.row_of(found.record, file.name, found.offset, found.length)
-        if row is None and found.record.kind in ("response", "revisit"):
-            row = place.old_row(file.name, found.offset)
+    def _row_of_record(self, place: _SlotRebuild, file: FileState, located: LocatedRecord) -> Row | None:
+        row = row_field.row_in_record(located.record, file.name, located.offset, located.length)
+        if row is None and located.record.kind in ("response", "revisit"):
+            row = place.old_row(file.name, located.offset)
             self.report.foreign += row is None
         return row
 
-    def _keep_text(self, texts: TextFiles, row: Row, found: Located) -> None:
-        if self._text_of is None or found.record.kind != "response" or not 200 <= row.status < 300:
+    def _keep_text(self, texts: TextFiles, row: Row, located: LocatedRecord) -> None:
+        if self._text_of is None or located.record.kind != "response" or not 200 <= row.status < 300:
             return
-        self._begun.append((texts, row, self._text_of(StoredPage(row, found.record))))
+        self._begun.append((texts, row, self._text_of(StoredPage(row, located.record))))
         self._begun_bytes += row.warc_length
         self._write_texts(leave=TEXTS_AHEAD, leave_bytes=BYTES_AHEAD)
 
@@ -263,25 +263,25 @@ class Rebuild:
                 text = text_of()
             except Unparsed as error:
                 self.report.unparsed += 1
-                if len(self.report.unparsed_pages) < MOST_URLS:
+                if len(self.report.unparsed_pages) < MOST_URLS_REPORTED:
                     self.report.unparsed_pages.append(f"{row.url} ({error})")
                 continue
             if text is not None:
                 texts.write(row.url, text, row.crawl)
                 self.report.texts += 1
 
-    def _commit(self, place: _Place, index: SlotIndex, batch: list[Row], file: FileState) -> None:
+    def _commit_rows(self, place: _SlotRebuild, index: SlotIndex, batch: list[Row], file: FileState) -> None:
         """Inserts rows of one file and its length; an item that has a row, here or in another slot, keeps it."""
         rows = {row.item: row for row in reversed(batch)}
         items = [*rows]
         others = (other.new for other in self._places if other.number == place.number and other.new is not None)
-        for item in set().union(*(other.known(items) for other in others)):
+        for item in set().union(*(other.items_with_rows(items) for other in others)):
             del rows[item]
         self.report.duplicates += len(batch) - len(rows)
-        self._insert(index, [(row, file.id if row.warc_file else None) for row in rows.values()], file)
+        self._insert_rows(index, [(row, file.id if row.warc_file else None) for row in rows.values()], file)
         batch.clear()
 
-    def _insert(self, index: SlotIndex, rows: list[tuple[Row, int | None]], file: FileState | None) -> None:
+    def _insert_rows(self, index: SlotIndex, rows: list[tuple[Row, int | None]], file: FileState | None) -> None:
         self._batch += 1
         made = [values_of(row, row.digest, number, row.warc_offset, row.warc_length) for row, number in rows]
         index.commit(self._batch, self._batch, made, [file] if file else [], outputs=self._outputs)
@@ -294,27 +294,27 @@ class Rebuild:
         self.report.rows += len(rows)
         self.report.pages += sum(200 <= row.status < 300 and number is not None for row, number in rows)
 
-    def _carry_over(self, place: _Place, index: SlotIndex) -> None:
+    def _keep_old_rows(self, place: _SlotRebuild, index: SlotIndex) -> None:
         """Keeps the old index's rows that have no record, and records those whose record is gone as lost."""
         for rows in place.old_rows():
-            known = index.known([row.item for row in rows])
+            known = index.items_with_rows([row.item for row in rows])
             missing = [row for row in rows if row.item not in known]
             place.lost |= {row.item: row for row in missing if row.warc_file}
             self.report.gone += sum(bool(row.warc_file) for row in missing)
-            carried = [(row, place.kind_of(row)) for row in missing if not row.warc_file]
+            carried = [(row, place.text_kind_of(row)) for row in missing if not row.warc_file]
             self._outputs.update(place.old_outputs([row.item for row, _ in carried]))
             if carried:
-                self._insert(index, carried, None)
+                self._insert_rows(index, carried, None)
                 self.report.kept += len(carried)
         place.lost |= {row.item: row for row in place.old_lost()}
 
 
-class _Place:
+class _SlotRebuild:
     """One slot's index in one data dir: the old one, and the new one."""
 
     def __init__(self, number: int, folder: Path, slot: str) -> None:
         self.number, self.folder, self.slot = number, folder, slot
-        self.path = schema.path_of(folder, slot)
+        self.path = schema.index_path(folder, slot)
         self.new_path = folder / f"index-{slot}.rebuilt"
         self.new: SlotIndex | None = None
         self.committed: dict[str, int] = {}
@@ -335,28 +335,28 @@ class _Place:
 
     def last_batch(self) -> int:
         """The last batch of the old index."""
-        return self._from_old(lambda old: old.last_batch(), 0)
+        return self._query_old(lambda old: old.last_batch(), 0)
 
     def old_row(self, name: str, offset: int) -> Row | None:
         """The old index's row for an offset."""
-        return self._in_file(name).get(offset)
+        return self._old_rows_in_file(name).get(offset)
 
     def old_urls(self, name: str, offset: int, length: int) -> list[str]:
         """The pages that the old index has in a stretch of a file."""
-        rows = self._in_file(name)
-        return [rows[at].url for at in sorted(rows) if offset <= at < offset + length][:MOST_URLS]
+        rows = self._old_rows_in_file(name)
+        return [rows[at].url for at in sorted(rows) if offset <= at < offset + length][:MOST_URLS_REPORTED]
 
     def old_lost(self) -> list[Row]:
         """The rows that were lost before, and are not queued again yet."""
-        return self._from_old(lambda old: old.lost(), list[Row]())
+        return self._query_old(lambda old: old.lost_rows(), list[Row]())
 
     def old_outputs(self, items: Sequence[int]) -> dict[int, RowOutput]:
         """The old index's outputs of items."""
-        return self._from_old(lambda old: old.outputs_of(items), dict[int, RowOutput]())
+        return self._query_old(lambda old: old.outputs_of(items), dict[int, RowOutput]())
 
     def old_notes(self) -> dict[int, int] | None:
         """After which items rows may be visits of known URLs; None if that is unknown."""
-        return self._from_old(lambda old: old.notes(), None) if self._old is not None else None
+        return self._query_old(lambda old: old.repeat_notes(), None) if self._old is not None else None
 
     def old_rows(self) -> Iterator[list[Row]]:
         """All rows of the old index, some at a time."""
@@ -373,33 +373,33 @@ class _Place:
         except StoreError:
             yield rows  # damaged in the middle: the rows read so far are kept
 
-    def _in_file(self, name: str) -> dict[int, Row]:
+    def _old_rows_in_file(self, name: str) -> dict[int, Row]:
         if name != self._file_read:
-            rows = self._from_old(lambda old: old.in_file(name), list[Row]())
+            rows = self._query_old(lambda old: old.rows_in_file(name), list[Row]())
             self._file_read, self._by_offset = name, {row.warc_offset: row for row in rows}
         return self._by_offset
 
-    def _from_old(self, query: Callable[[IndexReader], T], otherwise: T) -> T:
+    def _query_old(self, query: Callable[[IndexReader], T], otherwise: T) -> T:
         """The result of a query to the old index; if one part of it is damaged, others may be readable."""
         try:
             return query(self._old) if self._old is not None else otherwise
         except StoreError:
             return otherwise
 
-    def kind_of(self, row: Row) -> int | None:
+    def text_kind_of(self, row: Row) -> int | None:
         """The value of the column `file` for a row without a WARC file: whether its text is stored."""
-        return TEXT_ALONE if row.digest and 200 <= row.status < 300 else None
+        return TEXT_WITHOUT_RECORD if row.digest and 200 <= row.status < 300 else None
 
-    def clear(self) -> None:
+    def delete_leftovers(self) -> None:
         """Deletes the leftovers of an interrupted rebuild."""
         for suffix in ("", "-wal", "-shm"):
             Path(f"{self.new_path}{suffix}").unlink(missing_ok=True)
 
-    def swap(self) -> None:
+    def replace_old(self) -> None:
         """Replaces the old index; its log is deleted first, or SQLite would apply it to the new one."""
         self.close()
-        _fold(self.path)
-        with writing(self.path):
+        _fold_log(self.path)
+        with convert_write_errors(self.path):
             for suffix in ("-wal", "-shm"):
                 Path(f"{self.path}{suffix}").unlink(missing_ok=True)
             self.new_path.rename(self.path)
@@ -418,7 +418,7 @@ class _Place:
             self._old = None
 
 
-def _fold(path: Path) -> None:
+def _fold_log(path: Path) -> None:
     """Moves an index's log into it, so that it is complete without; a damaged one is unchanged."""
     if not path.exists():
         return
@@ -429,12 +429,12 @@ def _fold(path: Path) -> None:
         return
 
 
-def _slots(folder: Path) -> list[str]:
+def _slots_in(folder: Path) -> list[str]:
     """The slots that have written to a data dir."""
-    found: dict[str, None] = defaultdict()
+    slots: dict[str, None] = defaultdict()
     for name in sorted(files_in(folder / "warc")):
-        if slot := slot_of(name):
-            found[slot] = None
+        if slot := slot_of_file(name):
+            slots[slot] = None
     for path in sorted(folder.glob("index-*.db")):
-        found[schema.slot_in(path)] = None
-    return list(found)
+        slots[schema.slot_of_index(path)] = None
+    return list(slots)

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 from weft.store.errors import StoreError, UnreadableData
-from weft.store.repair.damage import measure, member_starts
-from weft.store.warc.warc_content import Content, ContentPosition, GzipContent, Torn, content_of
+from weft.store.repair.damage import measure_member, member_starts
+from weft.store.warc.warc_content import Content, ContentPosition, GzipContent, TornContent, content_of
 from weft.store.warc.warc_read import HEAD_BYTES, WarcRecord, headers_of
 
-START_BYTES = 1024  # of a record's block that a scan keeps
-_HEAD_END = re.compile(rb"\r?\n\r?\n")
+BLOCK_START_BYTES = 1024  # of a record's block that a scan keeps
+_HEAD_END_PATTERN = re.compile(rb"\r?\n\r?\n")
 _RECORD_END = b"\r\n\r\n"
 _VERSION = b"WARC/"
-_NEXT = _RECORD_END + b"WARC/1."
-_CHUNK = 1 << 16
+_NEXT_RECORD = _RECORD_END + b"WARC/1."
+_CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ def find_records(path: Path) -> Iterator[FoundRecord | UnreadableStretch]:
             content: Content | None = content_of(path, file)
             while content is not None:
                 try:
-                    yield from _records(content)
+                    yield from _records_from(content)
                     return
-                except Torn as torn:
+                except TornContent as torn:
                     yield UnreadableStretch(torn.offset, torn.detail)
-                    content = _after(content, file, torn.offset)
+                    content = _content_after_damage(content, file, torn.offset)
     except OSError as error:
         raise StoreError(path, f"cannot be read: {error.strerror}") from error
 
@@ -73,12 +73,12 @@ class RecordReader:
         Unreadable.
         """
         try:
-            content = self._at(path, place)
-            headers, length = _head(content)
-            block = _read(content, min(length, limit))
+            content = self._content_at(path, place)
+            headers, length = _read_head(content)
+            block = _read_bytes(content, min(length, limit))
             if len(block) < min(length, limit):
                 raise UnreadableData(path, f"the record at {place.offset} is cut off")
-        except Torn as torn:
+        except TornContent as torn:
             self.close()
             raise UnreadableData(path, f"no WARC record at {place.offset}: {torn.detail}") from torn
         except OSError as error:
@@ -92,111 +92,111 @@ class RecordReader:
             self._file.close()
         self._file = self._content = None
 
-    def _at(self, path: Path, place: ContentPosition) -> Content:
+    def _content_at(self, path: Path, place: ContentPosition) -> Content:
         content = self._content
         if content is not None and path == self._path and place.inside:
-            now = content.place()
+            now = content.position()
             if now.offset == place.offset and now.inside <= place.inside:
-                _skip(content, place.inside - now.inside)
+                _skip_bytes(content, place.inside - now.inside)
                 return content
         if self._file is None or path != self._path:
             self.close()
             self._file, self._path = path.open("rb"), path
         self._content = content = content_of(path, self._file, place.offset)
-        _skip(content, place.inside)
+        _skip_bytes(content, place.inside)
         return content
 
 
-def _records(content: Content) -> Iterator[FoundRecord]:
-    """The records from the current position to the end; Torn at the first damaged one."""
-    while _next_begins(content):
-        place = content.place()
-        headers, length = _head(content)
-        start = _read(content, min(length, START_BYTES))
-        if len(start) + _skip(content, length - len(start)) < length:
-            raise Torn(content.path, place.offset, "the file ends in the middle of a record")
+def _records_from(content: Content) -> Iterator[FoundRecord]:
+    """The records from the current position to the end; TornContent at the first damaged one."""
+    while _does_record_begin(content):
+        place = content.position()
+        headers, length = _read_head(content)
+        start = _read_bytes(content, min(length, BLOCK_START_BYTES))
+        if len(start) + _skip_bytes(content, length - len(start)) < length:
+            raise TornContent(content.path, place.offset, "the file ends in the middle of a record")
         record = FoundRecord(place, headers, start)
         try:
-            if not _ends_well(content):
-                raise Torn(content.path, place.offset, "a record is longer than its Content-Length")
-        except Torn as torn:
+            if not _is_block_ended(content):
+                raise TornContent(content.path, place.offset, "a record is longer than its Content-Length")
+        except TornContent as torn:
             if torn.offset != place.offset or place.inside:
                 yield record  # damage comes after it
             raise
         yield record
 
 
-def _next_begins(content: Content) -> bool:
+def _does_record_begin(content: Content) -> bool:
     """Whether a record begins after the empty lines here; False at the end of the content."""
-    _to_next(content)
+    _skip_to_next(content)
     if content.buffer and not content.buffer.startswith(_VERSION):
-        raise Torn(content.path, content.place().offset, "no WARC record begins here")
+        raise TornContent(content.path, content.position().offset, "no WARC record begins here")
     return bool(content.buffer)
 
 
-def _to_next(content: Content) -> None:
+def _skip_to_next(content: Content) -> None:
     """Skips empty lines. So a gzip member with one record is read to its end, where its checksum is."""
     while True:
-        content.take(len(content.buffer) - len(content.buffer.lstrip(_RECORD_END)))
+        content.consume(len(content.buffer) - len(content.buffer.lstrip(_RECORD_END)))
         if len(content.buffer) >= len(_VERSION) or not content.fill():
             return
 
 
-def _ends_well(content: Content) -> bool:
+def _is_block_ended(content: Content) -> bool:
     """Whether an empty line, the end of a member or that of the file follows a block."""
-    begins = content.place()
+    begins = content.position()
     while not content.buffer and content.fill():
         pass
-    is_end = content.buffer[:1] in (b"\r", b"\n", b"") or content.place() != begins
-    _to_next(content)
+    is_end = content.buffer[:1] in (b"\r", b"\n", b"") or content.position() != begins
+    _skip_to_next(content)
     return is_end
 
 
-def _head(content: Content) -> tuple[dict[str, str], int]:
-    """The headers of the record that begins here, and the length of its block; Torn if there are none."""
-    place = content.place()
-    while (end := _HEAD_END.search(content.buffer)) is None:
+def _read_head(content: Content) -> tuple[dict[str, str], int]:
+    """The headers of the record that begins here, and the length of its block; TornContent if there are none."""
+    place = content.position()
+    while (end := _HEAD_END_PATTERN.search(content.buffer)) is None:
         if len(content.buffer) > HEAD_BYTES or not content.fill():
-            raise Torn(content.path, place.offset, "no WARC record begins here")
-    head = content.take(end.end())
+            raise TornContent(content.path, place.offset, "no WARC record begins here")
+    head = content.consume(end.end())
     headers = headers_of(head[: end.start()])
     length = headers.get("content-length", "")
     if not head.startswith(_VERSION) or not length.isascii() or not length.isdigit():
-        raise Torn(content.path, place.offset, "a record without a length")
+        raise TornContent(content.path, place.offset, "a record without a length")
     return headers, int(length)
 
 
-def _read(content: Content, count: int) -> bytes:
+def _read_bytes(content: Content, count: int) -> bytes:
     """Reads `count` bytes; fewer at the end of the content."""
     while len(content.buffer) < count and content.fill():
         pass
-    return content.take(count)
+    return content.consume(count)
 
 
-def _skip(content: Content, count: int) -> int:
+def _skip_bytes(content: Content, count: int) -> int:
     """Skips `count` bytes, and returns how many there were."""
     left = count
     while left > 0 and (content.buffer or content.fill()):
-        left -= len(content.take(left))
+        left -= len(content.consume(left))
     return count - left
 
 
-def _after(content: Content, file: BinaryIO, offset: int) -> Content | None:
+def _content_after_damage(content: Content, file: BinaryIO, offset: int) -> Content | None:
     """The content from the next record after damage; None if there is none."""
     if isinstance(content, GzipContent):
-        found = next((start for start in member_starts(file, offset + 1) if measure(file, start)), None)
+        found = next((start for start in member_starts(file, offset + 1) if measure_member(file, start)), None)
     else:
-        found = _next_version(file, offset + 1)
+        found = _next_version_offset(file, offset + 1)
     return None if found is None else type(content)(content.path, file, found)
 
 
-def _next_version(file: BinaryIO, start: int) -> int | None:
+def _next_version_offset(file: BinaryIO, start: int) -> int | None:
     """The offset of the next record of an uncompressed file."""
     file.seek(start)
     window = b""
-    while chunk := file.read(_CHUNK):
-        window = window[-len(_NEXT) :] + chunk
+    while chunk := file.read(_CHUNK_BYTES):
+        window = window[-len(_NEXT_RECORD) :] + chunk
         start += len(chunk)
-        if (found := window.find(_NEXT)) >= 0:
-            return start - len(window) + found + len(_RECORD_END)
+        if (offset := window.find(_NEXT_RECORD)) >= 0:
+            return start - len(window) + offset + len(_RECORD_END)
     return None

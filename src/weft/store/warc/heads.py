@@ -11,10 +11,10 @@ from weft.records import Row
 from weft.store.errors import UnreadableData
 from weft.store.warc.warc_read import http_head
 
-OPEN_FILES = 32
+MOST_OPEN_FILES = 32
 
 
-class Heads:
+class ResponseHeads:
     """Reads heads; `close` closes the files."""
 
     def __init__(self, warc_path: Callable[[Row], Path]) -> None:
@@ -22,11 +22,11 @@ class Heads:
         self._warc_path = warc_path
         self._open: OrderedDict[Path, int] = OrderedDict()
 
-    def get(self, row: Row) -> bytes | None:
+    def head_of(self, row: Row) -> bytes | None:
         """The head of a row's response; None if its record cannot be read to its end."""
         path = self._warc_path(row)
         try:
-            return http_head(path, self._fd(path), row.warc_offset, row.warc_length)
+            return http_head(path, self._descriptor_of(path), row.warc_offset, row.warc_length)
         except UnreadableData:
             return None
 
@@ -35,13 +35,13 @@ class Heads:
         while self._open:
             os.close(self._open.popitem()[1])
 
-    def _fd(self, path: Path) -> int:
+    def _descriptor_of(self, path: Path) -> int:
         fd = self._open.get(path)
         if fd is None:
             try:
                 fd = self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except OSError as error:
                 raise UnreadableData(path, f"cannot be read: {error.strerror}") from error
-            if len(self._open) > OPEN_FILES:
+            if len(self._open) > MOST_OPEN_FILES:
                 os.close(self._open.popitem(last=False)[1])
         return fd

@@ -12,7 +12,7 @@ import re
 from weft.credentials import HARMLESS
 
 MASK = b"[masked]"
-_HEADER = re.compile(
+_SECRET_HEADER = re.compile(
     rb"\n(?!(?:" + b"|".join(re.escape(name.encode()) for name in sorted(HARMLESS)) + rb")[ \t]*:)([^:\r\n]+:)[^\r\n]*",
     re.IGNORECASE,
 )
@@ -23,15 +23,15 @@ _SET_COOKIE = re.compile(rb"(\nset-cookie[ \t]*:[ \t]*)([^;\r\n]*(?:\r?\n[ \t][^
 
 def without_cookie_values(head: bytes) -> bytes:
     """A response's head with the values of its cookies masked; names and attributes are kept."""
-    return _SET_COOKIE.sub(_masked_pair, head)
+    return _SET_COOKIE.sub(_mask_cookie, head)
 
 
-def _masked_pair(match: re.Match[bytes]) -> bytes:
+def _mask_cookie(match: re.Match[bytes]) -> bytes:
     name, equals, _ = match[2].partition(b"=")
     return match[1] + (name + equals if equals else b"") + MASK
 
 
-def masked(request: bytes) -> bytes:
+def mask_request(request: bytes) -> bytes:
     """The request with secret header values masked, in its head only."""
     head, end, body = request.partition(b"\r\n\r\n")
-    return _HEADER.sub(rb"\n\1 " + MASK, head) + end + body
+    return _SECRET_HEADER.sub(rb"\n\1 " + MASK, head) + end + body

@@ -12,19 +12,19 @@ from isal import isal_zlib
 
 from weft.bodies import FileBody
 
-_LEVEL = 1
+_COMPRESSION_LEVEL = 1
 _GZIP, _RAW = 31, -15
-_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
-_BLOCK = 0xFFFF
-_COMPRESSED = (b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd")  # gzip, zstd
+_GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+_BLOCK_BYTES = 0xFFFF
+_COMPRESSED_MAGICS = (b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd")  # gzip, zstd
 
 
-def member(head: bytes, body: bytes, tail: bytes) -> bytes:
+def gzip_member(head: bytes, body: bytes, tail: bytes) -> bytes:
     """Head, body and tail as one gzip member."""
-    if body.startswith(_COMPRESSED):
-        return _stored(head, body + tail)
+    if body.startswith(_COMPRESSED_MAGICS):
+        return _stored_member(head, body + tail)
     # For a small head only, dynamic code tables would cost 5 µs and save 1 % of a page.
-    made: bytes = isal_zlib.compress(b"".join((head, body, tail)), _LEVEL if body else 0, _GZIP)
+    made: bytes = isal_zlib.compress(b"".join((head, body, tail)), _COMPRESSION_LEVEL if body else 0, _GZIP)
     return made
 
 
@@ -48,56 +48,56 @@ class LargeMember:
     def pieces(self) -> Iterator[bytes]:
         """The pieces of the member; may be iterated again, if the written bytes had to be removed."""
         self._length = 0
-        stored = self._body.first(4).startswith(_COMPRESSED)
-        for piece in self._stored() if stored else self._deflated():
+        stored = self._body.first(4).startswith(_COMPRESSED_MAGICS)
+        for piece in self._stored_pieces() if stored else self._deflated_pieces():
             self._length += len(piece)
             yield piece
 
-    def _content(self) -> Iterator[bytes]:
+    def _head_body_tail(self) -> Iterator[bytes]:
         yield self._head
         yield from self._body.chunks()
         yield self._tail
 
-    def _deflated(self) -> Iterator[bytes]:
-        deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP)
-        for part in self._content():
+    def _deflated_pieces(self) -> Iterator[bytes]:
+        deflate = isal_zlib.compressobj(_COMPRESSION_LEVEL, isal_zlib.DEFLATED, _GZIP)
+        for part in self._head_body_tail():
             if made := deflate.compress(part):
                 yield made
         yield deflate.flush()
 
-    def _stored(self) -> Iterator[bytes]:
+    def _stored_pieces(self) -> Iterator[bytes]:
         """The head compressed, the rest in stored blocks; see the function of that name."""
-        deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW)
-        yield b"".join((_HEADER, deflate.compress(self._head), deflate.flush(isal_zlib.Z_SYNC_FLUSH)))
+        deflate = isal_zlib.compressobj(_COMPRESSION_LEVEL, isal_zlib.DEFLATED, _RAW)
+        yield b"".join((_GZIP_HEADER, deflate.compress(self._head), deflate.flush(isal_zlib.Z_SYNC_FLUSH)))
         check = isal_zlib.crc32(self._head)
         for rest in self._body.chunks():
             check = isal_zlib.crc32(rest, check)
-            yield b"".join(_blocks(rest, is_last=False))
+            yield b"".join(_stored_blocks(rest, is_last=False))
         check = isal_zlib.crc32(self._tail, check)
-        yield b"".join(_blocks(self._tail, is_last=True))
+        yield b"".join(_stored_blocks(self._tail, is_last=True))
         size = len(self._head) + len(self._body) + len(self._tail)
-        yield _le(check, 4) + _le(size & 0xFFFFFFFF, 4)
+        yield _little_endian(check, 4) + _little_endian(size & 0xFFFFFFFF, 4)
 
 
-def _stored(head: bytes, rest: bytes) -> bytes:
+def _stored_member(head: bytes, rest: bytes) -> bytes:
     """A member of the compressed head and the rest unchanged (RFC 1951 §3.2.4, RFC 1952 §2.3)."""
-    deflate = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW)
-    parts = [_HEADER, deflate.compress(head), deflate.flush(isal_zlib.Z_SYNC_FLUSH)]  # ends on a byte boundary
-    parts += _blocks(rest, is_last=True)
+    deflate = isal_zlib.compressobj(_COMPRESSION_LEVEL, isal_zlib.DEFLATED, _RAW)
+    parts = [_GZIP_HEADER, deflate.compress(head), deflate.flush(isal_zlib.Z_SYNC_FLUSH)]  # ends on a byte boundary
+    parts += _stored_blocks(rest, is_last=True)
     check = isal_zlib.crc32(rest, isal_zlib.crc32(head))
-    parts += (_le(check, 4), _le((len(head) + len(rest)) & 0xFFFFFFFF, 4))
+    parts += (_little_endian(check, 4), _little_endian((len(head) + len(rest)) & 0xFFFFFFFF, 4))
     return b"".join(parts)
 
 
-def _blocks(rest: bytes, *, is_last: bool) -> list[bytes]:
+def _stored_blocks(rest: bytes, *, is_last: bool) -> list[bytes]:
     """Data as stored deflate blocks; the last of them may end the stream."""
     parts: list[bytes] = []
-    for at in range(0, len(rest), _BLOCK):
-        block = rest[at : at + _BLOCK]
+    for at in range(0, len(rest), _BLOCK_BYTES):
+        block = rest[at : at + _BLOCK_BYTES]
         final = b"\1" if is_last and at + len(block) == len(rest) else b"\0"
-        parts += (final, _le(len(block), 2), _le(len(block) ^ 0xFFFF, 2), block)
+        parts += (final, _little_endian(len(block), 2), _little_endian(len(block) ^ 0xFFFF, 2), block)
     return parts
 
 
-def _le(number: int, size: int) -> bytes:
+def _little_endian(number: int, size: int) -> bytes:
     return number.to_bytes(size, "little")

@@ -12,10 +12,12 @@ import msgspec
 from weft.records import Row, RowOutput
 from weft.store.warc.warc_read import WarcRecord
 
-NAME = "X-Weft-Row"
-OUTPUT = "X-Weft-Output"  # of a record before the page's: the item, and how many items a user's code has made of it
+ROW_HEADER = "X-Weft-Row"
+OUTPUT_HEADER = (
+    "X-Weft-Output"  # of a record before the page's: the item, and how many items a user's code has made of it
+)
 MAX_FIELDS_BYTES = 12_000
-TOO_LONG = (
+FIELDS_TOO_LONG = (
     '{"fields":{},"field_errors":{"*":"the fields were too long for the record of the page, and the index that had '
     'them is gone: fetch the page again"}}'
 )
@@ -44,28 +46,29 @@ class RowFacts(msgspec.Struct, omit_defaults=True, gc=False):
     request: str = ""
 
 
-def field(row: Row) -> str:
+def row_header(row: Row) -> str:
     """The field's line."""
     facts = RowFacts(
         row.item, row.fetched_at, row.crawl, row.status, "" if row.final_url == row.url else row.final_url,
         row.content_type, row.charset, row.language, row.title, row.depth, row.parent, row.length, row.digest,
-        row.error, row.hops, row.fields if _fits(row.fields) else TOO_LONG, row.rendered, row.request,
+        row.error, row.hops, row.fields if _are_fields_short(row.fields) else FIELDS_TOO_LONG, row.rendered,
+        row.request,
     )  # fmt: skip
     try:
-        encoded = _encode(facts)
+        encoded = _encode_facts(facts)
     except UnicodeEncodeError:  # half a surrogate pair, as a broken page's title can hold
-        texts = {name: _whole(getattr(facts, name)) for name in ("final", "type", "title", "error")}
-        encoded = _encode(msgspec.structs.replace(facts, **texts))
-    return f"{NAME}: {encoded.decode()}\r\n"
+        texts = {name: _whole_characters(getattr(facts, name)) for name in ("final", "type", "title", "error")}
+        encoded = _encode_facts(msgspec.structs.replace(facts, **texts))
+    return f"{ROW_HEADER}: {encoded.decode()}\r\n"
 
 
-def row_of(record: WarcRecord, file: str, offset: int, length: int) -> Row | None:
+def row_in_record(record: WarcRecord, file: str, offset: int, length: int) -> Row | None:
     """The row in a record at this position; None if it has none."""
-    encoded = record.headers.get(NAME.lower())
+    encoded = record.headers.get(ROW_HEADER.lower())
     if encoded is None:
         return None
     try:
-        facts = _decode(encoded)
+        facts = _decode_facts(encoded)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     url = record.headers.get("warc-target-uri", "")
@@ -79,27 +82,27 @@ def row_of(record: WarcRecord, file: str, offset: int, length: int) -> Row | Non
     )  # fmt: skip
 
 
-def output_in(record: WarcRecord) -> tuple[int, RowOutput] | None:
+def output_in_record(record: WarcRecord) -> tuple[int, RowOutput] | None:
     """The item and the output in a record; None if it has none."""
-    item, _, count = record.headers.get(OUTPUT.lower(), "").partition(" ")
+    item, _, count = record.headers.get(OUTPUT_HEADER.lower(), "").partition(" ")
     if not item.isdecimal() or not count.isdecimal():
         return None
     return int(item), RowOutput(int(count), record.block)
 
 
-def needs_next(record: WarcRecord) -> bool:
+def needs_next_record(record: WarcRecord) -> bool:
     """Whether a record is useless without the next one: at the end of a file it has lost that."""
-    return record.kind == "request" or OUTPUT.lower() in record.headers
+    return record.kind == "request" or OUTPUT_HEADER.lower() in record.headers
 
 
-def _fits(fields: str) -> bool:
+def _are_fields_short(fields: str) -> bool:
     """Whether the fields are short enough in their quoted form."""
-    return len(fields) <= MAX_FIELDS_BYTES // 6 or len(_encode(fields)) <= MAX_FIELDS_BYTES
+    return len(fields) <= MAX_FIELDS_BYTES // 6 or len(_encode_facts(fields)) <= MAX_FIELDS_BYTES
 
 
-def _whole(text: str) -> str:
+def _whole_characters(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(RowFacts).decode
+_encode_facts = msgspec.json.Encoder().encode
+_decode_facts = msgspec.json.Decoder(RowFacts).decode

@@ -18,14 +18,14 @@ from isal import isal_zlib
 
 from weft.errors import BadInput
 from weft.store.errors import StoreError
-from weft.store.repair.damage import BROKEN, GZIP, MAGIC
+from weft.store.repair.damage import DECODING_ERRORS, GZIP_MAGIC, GZIP_WBITS
 
-_CHUNK = 1 << 16
-_MOST_OUT = 1 << 17  # of the output of one step
-_ZSTD = (b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18")
+_CHUNK_BYTES = 1 << 16
+_MOST_OUT_BYTES = 1 << 17  # of the output of one step
+_ZSTD_MAGICS = (b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18")
 
 
-class Torn(StoreError):
+class TornContent(StoreError):
     """The content cannot be read beyond `offset`: the file ends early, or its bytes are damaged."""
 
     def __init__(self, path: Path, offset: int, detail: str) -> None:
@@ -52,17 +52,17 @@ class PlainContent:
         self._at = offset
         file.seek(offset)
 
-    def place(self) -> ContentPosition:
+    def position(self) -> ContentPosition:
         """The position of the first byte that was not consumed."""
         return ContentPosition(self._at)
 
     def fill(self) -> bool:
         """Adds to the buffer; False at the end of the file."""
-        more = self._file.read(_CHUNK)
+        more = self._file.read(_CHUNK_BYTES)
         self.buffer += more
         return bool(more)
 
-    def take(self, count: int) -> bytes:
+    def consume(self, count: int) -> bytes:
         """Consumes bytes of the buffer."""
         taken, self.buffer = self.buffer[:count], self.buffer[count:]
         self._at += len(taken)
@@ -84,7 +84,7 @@ class GzipContent:
         self._unpacked = 0
         self._members: deque[tuple[int, int]] = deque()  # content positions and offsets of members from there on
 
-    def place(self) -> ContentPosition:
+    def position(self) -> ContentPosition:
         """The position of the first byte that was not consumed."""
         while len(self._members) > 1 and self._members[1][0] <= self._position:
             self._members.popleft()
@@ -94,45 +94,45 @@ class GzipContent:
         return ContentPosition(offset, self._position - start)
 
     def fill(self) -> bool:
-        """Adds to the buffer; False at the end of the file. Raises Torn."""
-        self._input = self._input or self._more()
+        """Adds to the buffer; False at the end of the file. Raises TornContent."""
+        self._input = self._input or self._read_input()
         at_end = not self._input
         if at_end and self._inflate is None:
             return False
         if self._inflate is None:
-            self._begin()
+            self._begin_member()
         # The decoder may hold back output beyond one step, and the last bytes of the file with it.
-        if not self._unpack() and at_end and self._inflate is not None:
-            raise Torn(self.path, self._members[-1][1], "the file ends in the middle of a record")
+        if not self._unpack_some() and at_end and self._inflate is not None:
+            raise TornContent(self.path, self._members[-1][1], "the file ends in the middle of a record")
         return True
 
-    def take(self, count: int) -> bytes:
+    def consume(self, count: int) -> bytes:
         """Consumes bytes of the buffer."""
         taken, self.buffer = self.buffer[:count], self.buffer[count:]
         self._position += len(taken)
         return taken
 
-    def _more(self) -> bytes:
-        data = self._file.read(_CHUNK)
+    def _read_input(self) -> bytes:
+        data = self._file.read(_CHUNK_BYTES)
         self._read += len(data)
         return data
 
-    def _begin(self) -> None:
+    def _begin_member(self) -> None:
         offset = self._read - len(self._input)
-        if len(self._input) < len(MAGIC):
-            self._input += self._more()
-        if not self._input.startswith(MAGIC):
-            raise Torn(self.path, offset, "there is no gzip member")
-        self._inflate = isal_zlib.decompressobj(wbits=GZIP)
+        if len(self._input) < len(GZIP_MAGIC):
+            self._input += self._read_input()
+        if not self._input.startswith(GZIP_MAGIC):
+            raise TornContent(self.path, offset, "there is no gzip member")
+        self._inflate = isal_zlib.decompressobj(wbits=GZIP_WBITS)
         self._members.append((self._unpacked, offset))
 
-    def _unpack(self) -> bool:
+    def _unpack_some(self) -> bool:
         """Unpacks some of the input; False if that gave no output."""
         inflate = self._inflate
         try:
-            out = inflate.decompress(self._input, _MOST_OUT)
-        except BROKEN as error:
-            raise Torn(self.path, self._members[-1][1], f"damaged: {error}") from error
+            out = inflate.decompress(self._input, _MOST_OUT_BYTES)
+        except DECODING_ERRORS as error:
+            raise TornContent(self.path, self._members[-1][1], f"damaged: {error}") from error
         self._unpacked += len(out)
         self.buffer += out
         if inflate.eof:
@@ -148,13 +148,13 @@ Content = PlainContent | GzipContent
 def content_of(path: Path, file: BinaryIO, offset: int = 0) -> Content:
     """The content of a file from a member on, or from any byte of a plain one; BadInput for a file that is not WARC."""
     file.seek(0)
-    first = file.read(len(MAGIC) + 4)
-    if first.startswith(MAGIC):
+    first = file.read(len(GZIP_MAGIC) + 4)
+    if first.startswith(GZIP_MAGIC):
         return GzipContent(path, file, offset)
     if first.startswith(b"WARC/"):
         return PlainContent(path, file, offset)
     if not first:
         raise BadInput(f"{path} is empty")
-    if first.startswith(_ZSTD) or first[1:4] == _ZSTD[1]:
+    if first.startswith(_ZSTD_MAGICS) or first[1:4] == _ZSTD_MAGICS[1]:
         raise BadInput(f"{path} is compressed with zstd, which is not read: unpack it first, with `zstd -d`")
     raise BadInput(f"{path} is no WARC file: it begins with {first[:5]!r}, not with `WARC/` or a gzip member")

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from weft.errors import BadInput
 from weft.files import sync_folder
-from weft.store.errors import StoreError, writing
+from weft.store.errors import StoreError, convert_write_errors
 from weft.store.warc.members import LargeMember
 
 ROTATE_BYTES = 1 << 30
 
-_NAME = re.compile(r"(?:\d+/)?weft-.+-(\d{5,})\.warc\.gz\Z").match
-_SLOT = re.compile(r"(?:\d+/)?weft-[A-Za-z0-9._]*-(.+)-\d{5,}\.warc\.gz\Z").match
-_UNFIT = re.compile(r"[^A-Za-z0-9._]+")
+_FILE_NAME = re.compile(r"(?:\d+/)?weft-.+-(\d{5,})\.warc\.gz\Z").match
+_SLOT_IN_NAME = re.compile(r"(?:\d+/)?weft-[A-Za-z0-9._]*-(.+)-\d{5,}\.warc\.gz\Z").match
+_UNFIT_CHARS = re.compile(r"[^A-Za-z0-9._]+")
 
 
 class WarcFile:
@@ -31,10 +31,10 @@ class WarcFile:
         """Opens the file at its committed length; a file that is new to the index (length 0) must not exist yet."""
         self.path = path
         self.length = length
-        with writing(path):
+        with convert_write_errors(path):
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)  # cookies and logins may be in it
         try:
-            self._check()
+            self._check_length()
         except BaseException:
             os.close(self._fd)
             raise
@@ -43,9 +43,9 @@ class WarcFile:
         """Writes all of the chunks and returns their offset; if that fails, the file is unchanged."""
         begin = at = self.length
         try:
-            with writing(self.path):
-                for data in _together(chunks):
-                    self._write(data, at)
+            with convert_write_errors(self.path):
+                for data in _join_chunks(chunks):
+                    self._write_at(data, at)
                     at += len(data)
         except BaseException:
             os.ftruncate(self._fd, begin)
@@ -55,28 +55,28 @@ class WarcFile:
 
     def sync(self) -> None:
         """Makes appended bytes durable."""
-        with writing(self.path):
+        with convert_write_errors(self.path):
             os.fdatasync(self._fd)
 
     def close(self) -> None:
         """Closes the file; `sync` first."""
         os.close(self._fd)
 
-    def _check(self) -> None:
-        with writing(self.path):
+    def _check_length(self) -> None:
+        with convert_write_errors(self.path):
             size = os.fstat(self._fd).st_size
             if size == 0:
                 sync_folder(self.path.parent)
         if size != self.length:
             raise StoreError(self.path, f"holds {size} bytes, the index has {self.length}")
 
-    def _write(self, data: bytes, at: int) -> None:
+    def _write_at(self, data: bytes, at: int) -> None:
         done = os.pwrite(self._fd, data, at)
         while done < len(data):  # a disk that fills up accepts a part first, then fails
             done += os.pwrite(self._fd, data[done:], at + done)
 
 
-def _together(chunks: Iterable[bytes | LargeMember]) -> Iterator[bytes]:
+def _join_chunks(chunks: Iterable[bytes | LargeMember]) -> Iterator[bytes]:
     """The chunks, joined to be written at once; a large member comes in pieces between them."""
     waiting: list[bytes] = []
     for chunk in chunks:
@@ -89,25 +89,25 @@ def _together(chunks: Iterable[bytes | LargeMember]) -> Iterator[bytes]:
     yield b"".join(waiting)
 
 
-def name_of(crawl_id: str, slot: str, serial: int) -> str:
+def warc_name(crawl_id: str, slot: str, serial: int) -> str:
     """`weft-{crawl}-{pod}-{process}-{serial}.warc.gz`: unique over the data dirs, so that files can be put together."""
-    return f"weft-{_UNFIT.sub('_', crawl_id)}-{slot}-{serial:05d}.warc.gz"
+    return f"weft-{_UNFIT_CHARS.sub('_', crawl_id)}-{slot}-{serial:05d}.warc.gz"
 
 
-def serial_of(name: str) -> int:
+def warc_serial(name: str) -> int:
     """The serial in a file's name; -1 for a foreign name."""
-    match = _NAME(name)
+    match = _FILE_NAME(name)
     return int(match[1]) if match else -1
 
 
-def crawl_of(name: str) -> int:
+def crawl_of_file(name: str) -> int:
     """The crawl of a file, by its folder."""
     return int(name.partition("/")[0])
 
 
-def slot_of(name: str) -> str:
+def slot_of_file(name: str) -> str:
     """The slot in a file's name; empty for a foreign name. A crawl's id has no dash in a name."""
-    match = _SLOT(name)
+    match = _SLOT_IN_NAME(name)
     return match[1] if match else ""
 
 
@@ -118,11 +118,11 @@ def files_in(folder: Path) -> list[str]:
 
 def files_of(folder: Path, crawl_id: str, slot: str) -> list[str]:
     """The names of a slot's files in a folder, oldest first."""
-    ours = ((serial_of(name), name) for name in files_in(folder))
+    ours = ((warc_serial(name), name) for name in files_in(folder))
     return [
         name
         for serial, name in sorted(ours)
-        if serial >= 0 and name.rpartition("/")[2] == name_of(crawl_id, slot, serial)
+        if serial >= 0 and name.rpartition("/")[2] == warc_name(crawl_id, slot, serial)
     ]
 
 

@@ -16,15 +16,15 @@ from typing import BinaryIO
 from isal import isal_zlib
 
 from weft.store.errors import StoreError, UnreadableData
-from weft.store.repair.damage import BROKEN, GZIP, Gap, find_runs, own_runs, writer_of
+from weft.store.repair.damage import DECODING_ERRORS, GZIP_WBITS, DamageGap, find_runs, runs_of_file, writer_of
 
 HEAD_BYTES = 1 << 20  # of a record, in which the heads of the record and of the response lie
-_CHUNK = 1 << 18
-_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_CHUNK_BYTES = 1 << 18
+_HEAD_END_PATTERN = re.compile(rb"\r?\n\r?\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Http:
+class HttpMessage:
     """A response or request as stored: header names and values in order, duplicates kept, the body as received."""
 
     start: str
@@ -58,20 +58,22 @@ class WarcRecord:
     @property
     def head(self) -> bytes:
         """The HTTP head, with the empty line that ends it."""
-        end = _HEAD_END.search(self.block)
+        end = _HEAD_END_PATTERN.search(self.block)
         return self.block[: end.end()] if end else self.block
 
-    def http(self) -> Http:
+    def http(self) -> HttpMessage:
         """The block as an HTTP message."""
-        end = _HEAD_END.search(self.block)
+        end = _HEAD_END_PATTERN.search(self.block)
         head, body = (self.block[: end.start()], self.block[end.end() :]) if end else (self.block, b"")
         start, *lines = head.decode("latin-1").splitlines() or [""]
         pairs = (line.partition(":") for line in lines)
-        return Http(start, _status(start), tuple((name.strip(), value.strip()) for name, _, value in pairs), body)
+        return HttpMessage(
+            start, _status_in(start), tuple((name.strip(), value.strip()) for name, _, value in pairs), body
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class LocatedRecord:
     """A record and the position of its gzip member."""
 
     offset: int
@@ -89,8 +91,8 @@ def read_record(path: Path, offset: int, length: int) -> WarcRecord:
     try:
         if len(member) < length:
             raise ValueError(f"the file ends {length - len(member)} bytes early")
-        return parse(isal_zlib.decompress(member, GZIP))
-    except BROKEN as error:
+        return parse_record(isal_zlib.decompress(member, GZIP_WBITS))
+    except DECODING_ERRORS as error:
         raise UnreadableData(path, f"no WARC record at {offset}: {error}") from error
 
 
@@ -101,48 +103,48 @@ def read_records(path: Path, offset: int, length: int) -> list[WarcRecord]:
             left = os.pread(file.fileno(), length, offset)
     except OSError as error:
         raise UnreadableData(path, f"cannot be read: {error.strerror}") from error
-    found: list[WarcRecord] = []
+    records: list[WarcRecord] = []
     try:
         if len(left) < length:
             raise ValueError(f"the file ends {length - len(left)} bytes early")
         while left:
-            inflate = isal_zlib.decompressobj(wbits=GZIP)
+            inflate = isal_zlib.decompressobj(wbits=GZIP_WBITS)
             data = inflate.decompress(left)
             if not inflate.eof:
                 raise ValueError("a member ends early")
-            found.append(parse(data))
+            records.append(parse_record(data))
             left = inflate.unused_data
-    except BROKEN as error:
+    except DECODING_ERRORS as error:
         raise UnreadableData(path, f"no WARC records at {offset}: {error}") from error
-    return found
+    return records
 
 
 def http_head(path: Path, fd: int, offset: int, length: int) -> bytes:
     """The head of the response in a record, which is read to its end: Unreadable if it is damaged."""
-    inflate, data, at = isal_zlib.decompressobj(wbits=GZIP), b"", 0
+    inflate, data, at = isal_zlib.decompressobj(wbits=GZIP_WBITS), b"", 0
     try:
         while not inflate.eof:
-            chunk = os.pread(fd, min(_CHUNK, length - at), offset + at)
+            chunk = os.pread(fd, min(_CHUNK_BYTES, length - at), offset + at)
             at += len(chunk)
             if not chunk:
                 raise ValueError("the member ends early")
-            found = inflate.decompress(chunk)
-            data = data + found if len(data) < HEAD_BYTES else data
+            decompressed = inflate.decompress(chunk)
+            data = data + decompressed if len(data) < HEAD_BYTES else data
         version, _, rest = data.partition(b"\r\n\r\n")
-        end = _HEAD_END.search(rest)
+        end = _HEAD_END_PATTERN.search(rest)
         if not version.startswith(b"WARC/") or end is None:
             raise ValueError("no response")
     except OSError as error:
         raise UnreadableData(path, f"cannot be read: {error.strerror}") from error
-    except BROKEN as error:
+    except DECODING_ERRORS as error:
         raise UnreadableData(path, f"no WARC record at {offset}: {error}") from error
     return rest[: end.end()]
 
 
-def parse(data: bytes) -> WarcRecord:
+def parse_record(data: bytes) -> WarcRecord:
     """Parses a decompressed record; ValueError if it is invalid."""
-    head, found, rest = data.partition(b"\r\n\r\n")
-    if not found or not head.startswith(b"WARC/"):
+    head, separator, rest = data.partition(b"\r\n\r\n")
+    if not separator or not head.startswith(b"WARC/"):
         raise ValueError("no WARC header")
     headers = headers_of(head)
     length = int(headers.get("content-length", "-1"))
@@ -169,41 +171,41 @@ class WarcScan:
         self.path = path
         self.end = start
         self.torn = False
-        self.gaps: list[Gap] = []
+        self.gaps: list[DamageGap] = []
         self._known = known
         self._writers: set[str] = set()
 
-    def __iter__(self) -> Iterator[Located]:
-        with _opened(self.path) as file:
+    def __iter__(self) -> Iterator[LocatedRecord]:
+        with _open_file(self.path) as file:
             size = os.fstat(file.fileno()).st_size
-            yield from self._records(file, size)
+            yield from self._records_upto(file, size)
             if self.end >= size:
                 return
-            for run in own_runs(find_runs(file, self.end + 1, self._known), self._writers, size):
-                self.gaps.append(Gap(self.end, run.begin - self.end))
+            for run in runs_of_file(find_runs(file, self.end + 1, self._known), self._writers, size):
+                self.gaps.append(DamageGap(self.end, run.begin - self.end))
                 self.end = run.begin
-                yield from self._records(file, run.end)
+                yield from self._records_upto(file, run.end)
             self.torn = self.end < size
 
-    def _records(self, file: BinaryIO, upto: int) -> Iterator[Located]:
+    def _records_upto(self, file: BinaryIO, upto: int) -> Iterator[LocatedRecord]:
         """The records from `end` on, to the first break or to an offset."""
         file.seek(self.end)
         kept = b""
         while self.end < upto:
-            data, kept, used = _member(file.read, kept)
+            data, kept, used = _read_member(file.read, kept)
             if data is None:
                 return
             try:
-                record = parse(data)
+                record = parse_record(data)
             except ValueError:
                 return
             self._writers.add(writer_of(record.headers.get("warc-record-id", "")))
             self.end += used
-            yield Located(self.end - used, used, record)
+            yield LocatedRecord(self.end - used, used, record)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _open_file(path: Path) -> Iterator[BinaryIO]:
     """The open file; StoreError, not damage, if it cannot be opened: that proves nothing about its content."""
     try:
         with path.open("rb") as file:
@@ -212,25 +214,25 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise StoreError(path, f"cannot be read: {error.strerror}") from error
 
 
-def _member(read: Callable[[int], bytes], kept: bytes) -> tuple[bytes | None, bytes, int]:
+def _read_member(read: Callable[[int], bytes], kept: bytes) -> tuple[bytes | None, bytes, int]:
     """The next member's content (None if it is incomplete), the bytes read beyond it, and its size."""
-    inflate = isal_zlib.decompressobj(wbits=GZIP)
+    inflate = isal_zlib.decompressobj(wbits=GZIP_WBITS)
     parts = []
     used = 0
     while not inflate.eof:
-        chunk = kept or read(_CHUNK)
+        chunk = kept or read(_CHUNK_BYTES)
         kept = b""
         if not chunk:
             return None, b"", used
         used += len(chunk)
         try:
             parts.append(inflate.decompress(chunk))
-        except BROKEN:
+        except DECODING_ERRORS:
             return None, b"", used
     rest: bytes = inflate.unused_data
     return b"".join(parts), rest, used - len(rest)
 
 
-def _status(start: str) -> int:
+def _status_in(start: str) -> int:
     words = start.split(None, 2)
     return int(words[1]) if len(words) > 1 and words[0].startswith("HTTP/") and words[1].isdigit() else 0

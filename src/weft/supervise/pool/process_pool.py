@@ -84,11 +84,12 @@ class ProcessPool(Generic[S]):
         limits: PoolLimits,
         inherit: Sequence[int] = (),
         may_fork: bool = False,
+        preload: Sequence[str] = (),
     ) -> None:
         """`entry`: the `module:function` of a worker, called with the descriptors of its socket and of what
         `WorkerProcess.sent` names. `make`: what belongs to a new worker; it gets the parent's end of the socket.
         `on_start`: enqueues its first frames. `inherit`: descriptors that every process of the pool keeps open.
-        `may_fork`: see ForkServer."""
+        `may_fork`, `preload`: see ForkServer."""
         self.slots = slots
         self._entry = entry
         self._make = make
@@ -96,6 +97,7 @@ class ProcessPool(Generic[S]):
         self._mark = mark
         self._inherit = inherit
         self._may_fork = may_fork
+        self._preload = preload
         self.limits = limits
         self._epoll = select.epoll()
         self._by_fd: dict[int, S] = {}
@@ -109,6 +111,11 @@ class ProcessPool(Generic[S]):
         return self._epoll.fileno()
 
     # ── starting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self) -> None:
+        """Starts the fork server before the first worker is needed: its imports take their time meanwhile."""
+        if self._server is None:
+            self._start_server()
 
     def start(self, slot: S) -> None:
         """Puts a new worker into a slot."""
@@ -129,7 +136,9 @@ class ProcessPool(Generic[S]):
         self.push(slot)
 
     def _start_server(self) -> ForkServer:
-        server = self._server = ForkServer(self._entry, self._inherit, self._mark, may_fork=self._may_fork)
+        server = self._server = ForkServer(
+            self._entry, self._inherit, self._mark, may_fork=self._may_fork, preload=self._preload
+        )
         self._epoll.register(server.control.fileno(), select.EPOLLIN)
         self._epoll.register(server.pidfd, select.EPOLLIN)
         return server

@@ -13,7 +13,7 @@ from weft.config import PolitenessSection
 from weft.crawl.pods.exchange import Exchange
 from weft.errors import Damaged
 from weft.frontier.contract import CrawlLimits
-from weft.frontier.durability.renew import renew
+from weft.frontier.durability.renew import renew_frontier
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found
 
@@ -63,7 +63,7 @@ def told(folder: Path) -> None:
         both[0].frontier.queue.admit(both[0].crawl, [Found(THERE, 1)])
         both[0].frontier.durability.commit()
         talk(both)
-        assert (both[1].frontier.status.stats().queued, both[0].frontier.pods.outbox.waiting) == (1, 0)
+        assert (both[1].frontier.status.stats().queued, both[0].frontier.pods.outbox.unacknowledged_messages) == (1, 0)
 
 
 def test_what_was_acknowledged_is_not_sent_again(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_what_was_acknowledged_is_not_sent_again(tmp_path: Path) -> None:
     with pods(tmp_path) as both:
         talk(both)
         assert both[1].frontier.status.stats().queued == 1
-        assert both[0].frontier.pods.outbox.next(1, 0) is None
+        assert both[0].frontier.pods.outbox.next_message(1, 0) is None
 
 
 def test_a_pod_that_lost_what_it_had_acknowledged_ends_the_crawl(tmp_path: Path) -> None:
@@ -87,5 +87,5 @@ def test_pods_that_are_made_anew_of_what_is_stored_begin_anew_with_each_other(tm
     shutil.rmtree(tmp_path / "pod_1")
     (tmp_path / "pod_1").mkdir()
     for pod in (0, 1):
-        renew(tmp_path / f"pod_{pod}", [1 - pod])
+        renew_frontier(tmp_path / f"pod_{pod}", [1 - pod])
     told(tmp_path)

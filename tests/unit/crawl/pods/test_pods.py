@@ -18,7 +18,7 @@ from weft.engine.loop.stop import Stop
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
-from weft.frontier.outbox import JUMP, RecentlySent
+from weft.frontier.outbox import NUMBERS_SKIPPED, RecentlySentUrls
 from weft.records import Found, Purpose
 from weft.telemetry import Slot
 
@@ -123,26 +123,26 @@ def test_a_link_of_another_pod_waits_in_the_outbox_through_a_crash_and_arrives_o
     sender, crawl = opened(tmp_path, 0)
     assert sender.queue.admit(crawl, [Found(HERE, 0), Found(THERE, 1, 7), Found(THERE, 1, 7)]).new == 2
     assert sender.queue.unseen(crawl, [HERE, THERE, THERE + "more"]) == [THERE + "more"]
-    assert sender.pods.outbox.next(1, 0) is None, "what is not committed is not sent"
+    assert sender.pods.outbox.next_message(1, 0) is None, "what is not committed is not sent"
     sender.durability.commit()
     sender.close()
     sender, crawl = opened(tmp_path, 0)
-    message = sender.pods.outbox.next(1, 0)
+    message = sender.pods.outbox.next_message(1, 0)
     assert message is not None
     receiver, _ = opened(tmp_path, 1)
     assert receiver.inbox.receive(0, *message) is not None
     assert (receiver.status.stats().queued, receiver.status.stats().received, sender.status.stats().sent) == (1, 1, 1)
     assert receiver.inbox.receive(0, *message) is None, "the number was there before"
     receiver.durability.commit()
-    assert receiver.pods.durable == {}
+    assert receiver.pods.durable_numbers == {}
     receiver.durability.sync()
-    assert receiver.pods.durable == {0: 1}
+    assert receiver.pods.durable_numbers == {0: 1}
     receiver.close()
     receiver, _ = opened(tmp_path, 1)
-    assert (receiver.pods.last_received(0), receiver.status.stats().queued) == (1, 1)
-    sender.pods.outbox.acknowledged(1, message[0])
+    assert (receiver.pods.last_message_from(0), receiver.status.stats().queued) == (1, 1)
+    sender.pods.outbox.acknowledge_message(1, message[0])
     sender.durability.commit()
-    assert sender.pods.outbox.next(1, 0) is None
+    assert sender.pods.outbox.next_message(1, 0) is None
     for frontier in (sender, receiver):
         frontier.close()
 
@@ -156,10 +156,10 @@ def test_after_a_reboot_numbers_go_on_beyond_what_may_have_been_lost(tmp_path: P
     monkeypatch.setattr("weft.frontier.embedded.restoring.boot_id", lambda: "another")
     sender, _ = opened(tmp_path, 0)
     sender.durability.commit()
-    assert sender.status.stats().sent == 1 + JUMP + 1
-    last = sender.pods.outbox.next(1, 1)
+    assert sender.status.stats().sent == 1 + NUMBERS_SKIPPED + 1
+    last = sender.pods.outbox.next_message(1, 1)
     assert last is not None
-    assert last[0] == JUMP + 2, "an empty message tells of the jump"
+    assert last[0] == NUMBERS_SKIPPED + 2, "an empty message tells of the jump"
     sender.close()
 
 
@@ -184,7 +184,7 @@ def test_a_redirected_robots_txt_is_asked_for_there_and_told_here(tmp_path: Path
 
 
 def _next(frontier: EmbeddedFrontier, pod: int) -> tuple[int, bytes]:
-    message = frontier.pods.outbox.next(pod, 0)
+    message = frontier.pods.outbox.next_message(pod, 0)
     assert message is not None
     return message
 
@@ -209,7 +209,7 @@ def test_a_url_in_the_wrong_pod_is_logged_where_that_is_asked_for(
     monkeypatch.setattr(logging.getLogger("weft"), "propagate", True)
     there, crawl = opened(tmp_path, 1)
     here, _ = opened(tmp_path, 0)
-    here.pods.outbox.add(1, crawl, Found(HERE, 1))
+    here.pods.outbox.add_url(1, crawl, Found(HERE, 1))
     here.durability.commit()
     there.inbox.receive(0, *_next(here, 1))
     assert any(record.getMessage() == "a URL went to the wrong pod" for record in caplog.records)
@@ -218,7 +218,7 @@ def test_a_url_in_the_wrong_pod_is_logged_where_that_is_asked_for(
 
 
 def test_what_was_sent_lately_is_known_and_what_was_sent_long_ago_is_not() -> None:
-    recent = RecentlySent(limit=100)
+    recent = RecentlySentUrls(limit=100)
     assert recent.add("a")
     assert not recent.add("a")
     for number in range(99):

@@ -10,7 +10,7 @@ import pytest
 from logged_crawl import DELAY_S, SETTINGS, WALL, Crawled, begin, end, start
 
 from weft.crawl.reports.audit import WORST_KEPT, AuditReport, Violation
-from weft.frontier.durability.journal import Journal
+from weft.frontier.durability.journal import FrontierJournal
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_a_report_of_nothing_says_nothing() -> None:
 
 
 def test_what_was_asked_before_a_frontier_was_made_anew_cannot_be_proven(crawled: Crawled) -> None:
-    journal = Journal(crawled.folder.pod_folder(0) / "frontier.db")
+    journal = FrontierJournal(crawled.folder.pod_folder(0) / "frontier.db")
     journal.put_meta("rebuilt_at", WALL + 50.0)
     journal.close()
     crawled.log(

@@ -18,10 +18,10 @@ from weft.crawl.reports.audit_judge import AuditJudge
 from weft.crawl.reports.audit_report import combine_reports
 from weft.crawl.reports.crawls import ReportFolder
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.requests import Gaps, RequestStart, robots_digest, robots_evidence, segments
+from weft.frontier.requests import RequestStart, UnreadableLines, robots_digest, robots_evidence, segments
 from weft.frontier.requests.log_packing import BUCKETS
-from weft.frontier.requests.partitions import LogReader, Partition, log_files
-from weft.frontier.requests.segments import pack
+from weft.frontier.requests.partitions import LogPartition, LogReader, log_files
+from weft.frontier.requests.segments import pack_segment
 from weft.frontier.view import FrontierView
 
 HOSTS = [f"h{number}.test" for number in range(40)]
@@ -43,7 +43,7 @@ def by_lines(crawled: Crawled) -> AuditReport:
     with opened(crawled) as folder:
         view = FrontierView(folder.folder.pod_folders())
         judge = AuditJudge(view, folder.crawls(), AuditScope(), has_several=False)
-        report = combine_reports([judge.run(view.requests(Gaps()))])
+        report = combine_reports([judge.run(view.requests(UnreadableLines()))])
         view.close()
     return report
 
@@ -117,7 +117,7 @@ def test_the_verdicts_are_those_over_the_lines(
     tmp_path: Path, seed: int, packed: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segments, "PART_BYTES", 4000)
-    monkeypatch.setattr(segments, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(segments, "_BYTES_BETWEEN_PAUSES", 1000)
     crawled, plain = made(tmp_path, seed, 1, packed)
     assert plain.kinds.keys() >= {"delay", "places", "robots", "no-robots"}
     whole = judged(crawled)
@@ -159,7 +159,7 @@ def test_any_range_of_time_is_judged_as_in_the_whole(
     tmp_path: Path, seed: int, slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segments, "PART_BYTES", 2000)
-    monkeypatch.setattr(segments, "_PIECE_BYTES", 500)
+    monkeypatch.setattr(segments, "_BYTES_BETWEEN_PAUSES", 500)
     crawled, plain = made(tmp_path, seed, slots, 1.0)
     rng, whole = random.Random(seed), judged(crawled)
     assert whole.covers is not None
@@ -192,7 +192,7 @@ def test_a_file_of_robots_txt_lines_alone_is_not_read_for_a_later_range(tmp_path
         before = segments.Segment(serial, None, path.with_suffix(".packed"))
     reader = LogReader(log_files(tmp_path, tmp_path / "scratch"))
     for since, files in ((WALL + 390, 2), (-inf, 3)):
-        assert len(reader.in_range(Partition(0, since=since))) == files
+        assert len(reader.parts_in_range(LogPartition(0, since=since))) == files
 
 
 def requests_read_of_the_end(home: Path, files: int) -> int:
@@ -214,7 +214,7 @@ def requests_read_of_the_end(home: Path, files: int) -> int:
         assert segments.replace_by_packed(segments.Segment(serial, path, None), before, lambda: None)
     last = WALL + 20.0 * files * hosts
     reader = LogReader(log_files(folder, home / "scratch"))
-    partitions = [Partition(bucket, since=last - 30, before_s=10.0) for bucket in range(BUCKETS)]
+    partitions = [LogPartition(bucket, since=last - 30, before_s=10.0) for bucket in range(BUCKETS)]
     lines = [line for partition in partitions for line in reader.events(partition)]
     report = judged(crawled, since=last - 30)
     assert (report.requests, report.violation_count) == (2, 0)
@@ -354,7 +354,7 @@ def test_a_file_that_is_lost_is_named(packed_crawl: tuple[Crawled, Path], harm: 
 def test_what_retention_has_deleted_is_no_loss_and_is_named(packed_crawl: tuple[Crawled, Path]) -> None:
     crawled, folder = packed_crawl
     (folder / "requests-00000.packed").unlink()
-    segments.record_deleted(folder, segments.Deleted(0, WALL + 20.0, len(HOSTS)))
+    segments.record_deleted(folder, segments.DeletedRequests(0, WALL + 20.0, len(HOSTS)))
     report = judged(crawled)
     assert report.is_proof and report.requests == 3 * len(HOSTS)
     assert (report.deleted, report.deleted_until) == (len(HOSTS), WALL + 20.0)
@@ -375,7 +375,7 @@ def test_the_copy_that_is_audited_says_how_many_lines_of_an_open_file_are_damage
 
 def test_a_packed_file_gives_back_every_line(tmp_path: Path) -> None:
     from weft.frontier.requests.packed_log import PackedSegment
-    from weft.frontier.requests.request_lines import parsed, unsummed
+    from weft.frontier.requests.request_lines import parse_log_line, without_checksum
 
     rng = random.Random(9)
     (log,) = lines_of(rng, 1, 500)
@@ -384,12 +384,12 @@ def test_a_packed_file_gives_back_every_line(tmp_path: Path) -> None:
     log.insert(90, "S\t5\t3.25\t4e9\tkey é\t0.1\t3\thttp://ü.test:8080/a?b=c\t7\n")
     plain = tmp_path / "requests-00000.log"
     plain.write_bytes(with_sums("".join(log)))
-    assert pack(plain, tmp_path / "out", {}) == 0
-    lines = [parsed(text) for line in plain.open("rb") if (text := unsummed(line)) is not None]
+    assert pack_segment(plain, tmp_path / "out", {}) == 0
+    lines = [parse_log_line(text) for line in plain.open("rb") if (text := without_checksum(line)) is not None]
     (part,) = PackedSegment(tmp_path / "out").parts
-    read = list(part.in_order(""))
+    read = list(part.lines_in_order(""))
     order: Callable[[object], str] = repr
     assert sorted(set(map(repr, lines))) == sorted(set(map(order, read)))
-    assert len([one for one in lines if type(one).__name__ in ("RequestStart", "RequestEnd", "Boot")]) == len(
-        [one for one in read if type(one).__name__ in ("RequestStart", "RequestEnd", "Boot")]
+    assert len([one for one in lines if type(one).__name__ in ("RequestStart", "RequestEnd", "BootLine")]) == len(
+        [one for one in read if type(one).__name__ in ("RequestStart", "RequestEnd", "BootLine")]
     )

@@ -115,7 +115,7 @@ from pathlib import Path
 from weft.engine.loop.parser.suspects import Heartbeat, Suspects
 suspects = Suspects(Heartbeat(Path(sys.argv[1])))
 suspects.send_heartbeat()
-suspects.parsing(42)
+suspects.mark_parsing(42)
 os.abort()
 """
 

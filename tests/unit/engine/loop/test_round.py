@@ -17,7 +17,7 @@ from weft.engine.loop.parser.discovered_links import DiscoveredLinks
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.round import Round
 from weft.engine.loop.rows import RowMaker
-from weft.frontier.contract import Admission, CrawlLimits, Ended, EndedLease, PageLinks, RobotsRecord
+from weft.frontier.contract import Admission, CrawlLimits, EndedLease, PageLinks, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease
 from weft.store.pages import PageStore
@@ -47,7 +47,7 @@ class Watched(EmbeddedFrontier):
         self.told.append(f"links {sum(len(some.urls) for some in links)}")
         return self._admit_links(crawl, links)
 
-    def cool(self, ended: Iterable[Ended]) -> None:
+    def cool(self, ended: Iterable[TransferEnd]) -> None:
         ended = list(ended)
         self.told.append(f"cool {len(ended)}")
         self._cool(ended)
@@ -113,7 +113,7 @@ def parts(tmp_path: Path) -> Iterable[Parts]:
 def test_a_round_is_one_call_of_each_kind_and_links_come_before_ends(parts: Parts) -> None:
     leases = parts.claimed([Found(site, 0) for site in SITES])
     for lease in leases:
-        parts.round.add_cooled(Ended(lease, parts.frontier.now()))
+        parts.round.add_cooled(TransferEnd(lease, parts.frontier.now()))
         parts.round.add_links(parts.crawl, lease, [f"{lease.url}own", "http://shared.test/"])
         parts.rows.make_row(parts.answer(lease), error="")
     assert parts.frontier.told == [], "nothing is told before the round is over"

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from weft.engine.stored.finished import FrontierJournals
-from weft.frontier.durability.journal import Journal
-from weft.frontier.durability.recovery import Finished
+from weft.frontier.durability.journal import FrontierJournal
+from weft.frontier.durability.recovery import FinishedItems
 
 
 def journal(path: Path, lines: Iterable[str], done: Iterable[int], acknowledged: int = 5) -> Path:
-    made = Journal(path)
+    made = FrontierJournal(path)
     for line in lines:  # a commit each, as in a crawl
-        made.admit(1, f"{line}\n".encode(), 1)
+        made.add_admitted_lines(1, f"{line}\n".encode(), 1)
         made.commit()
     made.done[1] += done
     made.put_meta("acknowledged", acknowledged)
@@ -95,8 +95,8 @@ def test_a_frontier_that_is_new_or_damaged_is_not_asked(tmp_path: Path) -> None:
 
 
 def test_finished_reads_the_journal_once_and_when_it_must(tmp_path: Path) -> None:
-    made = Journal(journal(tmp_path / "f.db", [line(1, "http://a/")], [1, 70_000]))
-    finished = Finished(made)
+    made = FrontierJournal(journal(tmp_path / "f.db", [line(1, "http://a/")], [1, 70_000]))
+    finished = FinishedItems(made)
     assert finished._items is None
     assert 1 in finished and 70_000 in finished and 2 not in finished
     made.close()

@@ -39,6 +39,20 @@ def test_each_field_is_right_or_in_error(odd: Odd) -> None:
     assert tuple(fields.errors) == odd.errors
 
 
+def test_code_keeps_its_white_space() -> None:
+    page = "<pre>\n  if a:\n    <b>go</b>()\n</pre><pre> \n </pre><p title=' t '>x</p>"
+    code = {"css": "pre", "type": "code"}
+    fields = fields_of(
+        page, first=code, all={**code, "many": True}, inside={"xpath": "//pre/text()", "type": "code"},
+        attribute={"css": "p", "attr": "title", "type": "code"}, none={"css": "i", "type": "code"},
+    )  # fmt: skip
+    assert fields.values == {
+        "first": "  if a:\n    go()\n", "all": ["  if a:\n    go()\n"], "inside": "  if a:\n    ", "attribute": "t",
+        "none": None,
+    }  # fmt: skip
+    assert not fields.errors
+
+
 # ── mistakes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -89,7 +103,7 @@ def test_whatever_is_given_is_refused_by_name_or_applied(spec: Any) -> None:
         ({"price": {"regex": "(?=a)"}}, "extract.price.regex", "(?="),
         ({"price": {"jsonld": "a..b"}}, "extract.price.jsonld", "Product.offers.price"),
         ({"price": {"css": "a", "typ": "text"}}, "extract.price", "did you mean 'type'?"),
-        ({"price": {"css": "a", "type": "int"}}, "extract.price.type", "use text, number, date, url, html"),
+        ({"price": {"css": "a", "type": "int"}}, "extract.price.type", "use text, code, number, date, url, html"),
         ({"price": {"css": "a", "many": "yes"}}, "extract.price.many", "true or false"),
         ({"price": {"css": "a", "xpath": "//a"}}, "extract.price", "one of them is enough"),
         ({"price": {"type": "text"}}, "extract.price", "missing"),

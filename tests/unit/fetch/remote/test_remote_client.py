@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -43,6 +44,12 @@ class RecordingDispatcher:
 
     def hands(self) -> Mapping[str, HandFacts]:
         return self.known
+
+    def renderers(self) -> Mapping[str, HandFacts]:
+        return {}
+
+    def browsers(self) -> socket.socket:
+        raise AssertionError("no page is rendered")
 
     def trouble(self) -> str:
         return self.why
@@ -106,7 +113,7 @@ class Bench:
         lease = Lease(
             self._item, 1, f"http://{host}/{self._item}", host, 0, 0, 0, Purpose.PAGE, "", 0, 0, "me", 1, 0.0, 1.0
         )
-        self.pool.route(lease, self.fetch, has_secrets=secret)
+        self.pool.route(lease, self.fetch, self.now, has_secrets=secret)
         body = b"x" if method else None
         self.transport.submit(lease.url, headers, lease, method=method, body=body)
         return lease

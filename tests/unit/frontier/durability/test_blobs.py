@@ -43,12 +43,12 @@ def test_blobs_beside_a_model_through_checkpoints_and_kills(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, buffer: int
 ) -> None:
     """Whatever is put and dropped, and however the processes end: what the last checkpoint names is there."""
-    monkeypatch.setattr(blobs_module, "_BUFFER", buffer)
+    monkeypatch.setattr(blobs_module, "_BUFFER_BYTES", buffer)
     chance, path = random.Random(seed), tmp_path / "0" / "queues.db"
     path.parent.mkdir()
     store, wanted = BlobStore(path), dict[int, bytes]()
-    named, there = store.begin(), dict[int, bytes]()
-    store.saved(was_written=True)
+    named, there = store.begin_checkpoint(), dict[int, bytes]()
+    store.end_checkpoint(was_written=True)
     for life in range(1, 7):
         for _ in range(chance.randrange(200)):
             kind = chance.random()
@@ -64,20 +64,20 @@ def test_blobs_beside_a_model_through_checkpoints_and_kills(
             elif kind < 0.95:
                 store.delete_some()
             else:
-                begun, then = store.begin(), dict(wanted)
+                begun, then = store.begin_checkpoint(), dict(wanted)
                 was_written = chance.random() < 0.7
-                store.saved(was_written=was_written)
+                store.end_checkpoint(was_written=was_written)
                 if was_written:
                     named, there = begun, then
         killed = tmp_path / str(life) / "queues.db"
         shutil.copytree(path.parent, killed.parent)
         store.close()
         path, store, wanted = killed, BlobStore(killed), dict(there)
-        assert store.has(named)
-        store.go_back_to(named)
+        assert store.has_checkpoint(named)
+        store.discard_since(named)
         assert {number: store.get(number) for number in wanted} == wanted
-    begun = store.begin()
-    store.saved(was_written=True)
+    begun = store.begin_checkpoint()
+    store.end_checkpoint(was_written=True)
     settled(store)
     assert numbers(store) == set(wanted) and begun.store == named.store
     store.close()
@@ -85,20 +85,20 @@ def test_blobs_beside_a_model_through_checkpoints_and_kills(
 
 def test_an_older_file_or_another_is_not_what_a_checkpoint_names(tmp_path: Path) -> None:
     store = BlobStore(tmp_path / "queues.db")
-    first = store.begin()
+    first = store.begin_checkpoint()
     store.flush()
     shutil.copy(tmp_path / "queues.db", tmp_path / "older.db")
     shutil.copy(tmp_path / "queues.db-wal", tmp_path / "older.db-wal")
-    second = store.begin()
-    assert store.has(first) and store.has(second)
+    second = store.begin_checkpoint()
+    assert store.has_checkpoint(first) and store.has_checkpoint(second)
     store.close()
     for path, expected in (("older.db", (True, False)), ("new.db", (False, False))):
         other = BlobStore(tmp_path / path)
-        assert (other.has(first), other.has(second)) == expected
+        assert (other.has_checkpoint(first), other.has_checkpoint(second)) == expected
         other.close()
     store = BlobStore(tmp_path / "queues.db")
     store.clear()
-    assert not store.has(first)
+    assert not store.has_checkpoint(first)
     store.close()
 
 
@@ -106,14 +106,14 @@ def test_a_full_disk_leaves_blobs_in_memory(tmp_path: Path, monkeypatch: pytest.
     store = BlobStore(tmp_path / "queues.db")
     store.flush()
     store._db.execute("PRAGMA max_page_count = 8")
-    monkeypatch.setattr(blobs_module, "_BUFFER", 1000)
+    monkeypatch.setattr(blobs_module, "_BUFFER_BYTES", 1000)
     texts = (random.Random(number).randbytes(900) for number in range(300))  # that nothing compresses
     contents = {store.put(text): text for text in texts}
     assert all(store.get(number) == content for number, content in contents.items())
     with pytest.raises(DiskFull):
-        store.begin()
+        store.begin_checkpoint()
     store._db.execute("PRAGMA max_page_count = 100000")
-    store.begin()
+    store.begin_checkpoint()
     assert all(store.get(number) == content for number, content in contents.items())
     store.close()
 
@@ -122,7 +122,7 @@ def test_a_full_disk_leaves_blobs_in_memory(tmp_path: Path, monkeypatch: pytest.
 def test_damage_is_found_where_it_is_read_and_the_next_start_reads_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    monkeypatch.setattr(spill, "PIECE", 200)
+    monkeypatch.setattr(spill, "PIECE_BYTES", 200)
 
     def opened() -> EmbeddedFrontier:
         section = PolitenessSection(delay_s=0.0, places=1)
@@ -172,7 +172,7 @@ def resting_in(folder: Path) -> tuple[BlobStore, SwappedSites, SwapFile]:
 
 
 def content(swapped: SwappedSites) -> dict[int, list[list[bytes]]]:
-    return {crawl: sorted(swapped.of_crawl(crawl)) for crawl in (1, 2)}
+    return {crawl: sorted(swapped.rows_of_crawl(crawl)) for crawl in (1, 2)}
 
 
 @pytest.mark.parametrize("few", [0, 40, 10_000], ids=["whole", "both", "changes"])
@@ -191,13 +191,13 @@ def test_what_is_at_rest_comes_back_from_a_whole_copy_and_changes(
                 swapped.add(key, found[0] if found else chance.choice((1, 2)), b"%d %d" % (life, number), life + 5.0)
             else:
                 swapped.remove(key)
-        write = file.begin()
+        write = file.begin_checkpoint()
         before = content(swapped), len(swapped), [swapped.count(crawl) for crawl in (1, 2)]
         if chance.random() < 0.2:
-            file.saved(was_written=False)
-            write = file.begin()
+            file.end_checkpoint(was_written=False)
+            write = file.begin_checkpoint()
         at = write()
-        file.saved(was_written=True)
+        file.end_checkpoint(was_written=True)
         with (tmp_path / f"sites-{at.number}").open("ab") as torn:
             torn.write(b"what a process did not live to name")
         again = SwappedSites(store)
@@ -215,7 +215,7 @@ def test_a_damaged_list_of_sites_at_rest_is_not_used(tmp_path: Path, damage: str
     store, swapped, file = resting_in(tmp_path)
     for number in range(50):
         swapped.add(f"host{number}", 1, b"row", 5.0)
-    at = file.begin()()
+    at = file.begin_checkpoint()()
     path = tmp_path / f"sites-{at.number}"
     if damage == "gone":
         path.unlink()
@@ -241,8 +241,8 @@ def test_changes_do_not_grow_without_bound(tmp_path: Path, monkeypatch: pytest.M
             pass
         for number in range(40):
             swapped.add(f"host{number}", 1, b"row", 5.0)
-        file.begin()()
-        file.saved(was_written=True)
+        file.begin_checkpoint()()
+        file.end_checkpoint(was_written=True)
         sizes.append(sum(path.stat().st_size for path in tmp_path.glob("sites-*")))
         assert not swapped.changes
     assert max(sizes) < 3 * 23 * 2 * 40 + 3000

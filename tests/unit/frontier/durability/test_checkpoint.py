@@ -119,7 +119,7 @@ def test_all_of_it_is_on_the_disk_before_it_takes_the_old_ones_place(
             synced.append(os.pread(fd, 1 << 20, 0))
 
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint, "_private", lambda path, flags: os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        patched.setattr(checkpoint, "_open_private", lambda path, flags: os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         patched.setattr(os, "fsync", fsync)
         path = written(tmp_path / "f", CrawlLimits())
     assert path.read_bytes() in synced
@@ -147,7 +147,7 @@ def test_one_of_another_layout_is_as_good_as_none(tmp_path: Path, monkeypatch: p
 def test_a_long_queue_of_a_crawl_that_is_not_open_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spill, "PIECE", 40)
+    monkeypatch.setattr(spill, "PIECE_BYTES", 40)
     written(tmp_path / "f", CrawlLimits(), CrawlLimits())
     frontier = EmbeddedFrontier(tmp_path / "f", PolitenessSection(delay_s=0.0, places=1))
     assert frontier.crawls.open_crawl("crawl1", CrawlLimits()) == 2

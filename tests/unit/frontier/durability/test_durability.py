@@ -17,13 +17,13 @@ from weft.errors import BadInput, Damaged
 from weft.files import sync_folder
 from weft.frontier.clock import MachineClock
 from weft.frontier.contract import CrawlLimits, RobotsRecord
-from weft.frontier.durability.journal import Journal, check_size
+from weft.frontier.durability.journal import FrontierJournal, check_file_size
 from weft.frontier.durability.mark import read_mark
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
-from weft.frontier.redis.link import Limits
+from weft.frontier.redis.link import QueueLimits
 from weft.frontier.redis.marks import PodMarks
-from weft.frontier.redis.parts.lead import Lead
-from weft.frontier.redis.parts.shelf import Shelf
+from weft.frontier.redis.parts.lead import PodSpiller
+from weft.frontier.redis.parts.shelf import SharedRecords
 from weft.frontier.redis.pods.pod_outbox import FileOutbox
 from weft.frontier.requests import RequestLog
 from weft.frontier.view import FrontierView
@@ -77,7 +77,7 @@ def test_a_checkpoint_is_on_the_disk_after_its_journal_and_before_it_counts(tmp_
 
 
 def test_a_journal_tells_its_mark_what_is_on_the_disk(tmp_path: Path, synced: Synced) -> None:
-    journal = Journal(tmp_path / "frontier.db")
+    journal = FrontierJournal(tmp_path / "frontier.db")
     path = tmp_path / "frontier.mark"
 
     def told() -> tuple[int, int]:
@@ -106,7 +106,7 @@ def test_a_journal_tells_its_mark_what_is_on_the_disk(tmp_path: Path, synced: Sy
     journal.close()
     assert synced == ["frontier.db-wal"]
     assert told() == (6, 6)
-    again = Journal(tmp_path / "frontier.db")
+    again = FrontierJournal(tmp_path / "frontier.db")
     again.put_meta("x", 11)
     again.commit()
     assert told() == (7, 6)
@@ -115,7 +115,7 @@ def test_a_journal_tells_its_mark_what_is_on_the_disk(tmp_path: Path, synced: Sy
 
 def test_a_request_log_is_synced_as_it_is(tmp_path: Path, synced: Synced) -> None:
     log = RequestLog(tmp_path, 1.0)
-    log.start(1, 2.0, "a", 1.0, 1, "http://a/1")
+    log.log_start(1, 2.0, "a", 1.0, 1, "http://a/1")
     log.flush()
     assert synced == []
     log.sync()
@@ -124,9 +124,9 @@ def test_a_request_log_is_synced_as_it_is(tmp_path: Path, synced: Synced) -> Non
 
 
 def test_what_processes_of_a_pod_keep_on_disk_is_synced_where_it_is_asked_for(tmp_path: Path, synced: Synced) -> None:
-    shelf, box = Shelf(tmp_path / "robots.db"), FileOutbox(tmp_path / "outbox.db")
-    shelf.keep("http://a", RobotsRecord("ok", b"", 9e12), 1.0)
-    box.put({1: b"message"})
+    shelf, box = SharedRecords(tmp_path / "robots.db"), FileOutbox(tmp_path / "outbox.db")
+    shelf.save_robots("http://a", RobotsRecord("ok", b"", 9e12), 1.0)
+    box.save_messages({1: b"message"})
     synced.clear()
     shelf.sync()
     box.sync()
@@ -157,10 +157,16 @@ def test_a_segment_is_on_the_disk_with_its_folders_before_it_counts(
             return {b"1:0:a"} if command[1] == "long" else set()
         return entries if command[0] == "LRANGE" and command[1] == b"w:1:0:a" else []
 
-    nothing_claimed = SimpleNamespace(after=lambda _seconds: None)
-    link: Any = SimpleNamespace(limits=Limits(cap=3), call=call, ask=ask, now=lambda: 0.0, next_claim=nothing_claimed)
-    lead = Lead(link, tmp_path / "spill")
-    assert lead.tend() == 2
+    nothing_claimed = SimpleNamespace(allow_after=lambda _seconds: None)
+    link: Any = SimpleNamespace(
+        limits=QueueLimits(split_above=3),
+        call_script=call,
+        run_command=ask,
+        now=lambda: 0.0,
+        next_claim=nothing_claimed,
+    )
+    lead = PodSpiller(link, tmp_path / "spill")
+    assert lead.move_segments() == 2
     segments = [segment for segment, _ in registered]
     folder, name = segments[0].split("/")
     assert registered[0][1] == [name, folder, "spill", tmp_path.name]
@@ -200,16 +206,16 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
         assert open_in(tmp_path) == held
         assert {"clock", "queues.db", "frontier.db", "lock"} <= {Path(name).name for name in held}
         frontier.close()
-        shelf, box = Shelf(tmp_path / "robots.db"), FileOutbox(tmp_path / "outbox.db")
+        shelf, box = SharedRecords(tmp_path / "robots.db"), FileOutbox(tmp_path / "outbox.db")
         marks = PodMarks(tmp_path / "marks", "slot")
-        marks.see(1)
+        marks.record_seen(1)
         for one in (shelf, box):
             one.sync()
         for closed in (shelf, box, marks):
             closed.close()
         sync_folder(tmp_path)
         view = FrontierView([tmp_path / "f"])
-        view.entries("http://a/0")
+        view.entries_of_url("http://a/0")
         view.close()
         assert open_in(tmp_path) == []
 
@@ -225,24 +231,24 @@ def test_a_frontier_that_cannot_be_opened_holds_nothing_open(tmp_path: Path) -> 
 
 def test_a_journal_is_of_the_layout_that_frontiers_have_on_disk(tmp_path: Path) -> None:
     """Whoever changes the number, or what it stands for, leaves every crawl behind that was begun before."""
-    journal = Journal(tmp_path / "frontier.db")
+    journal = FrontierJournal(tmp_path / "frontier.db")
     journal.close()
-    journal = Journal(tmp_path / "frontier.db")
+    journal = FrontierJournal(tmp_path / "frontier.db")
     assert journal.meta("schema_version") == 2
     journal.put_meta("schema_version", 3)
     journal.close()
     with pytest.raises(BadInput, match="has layout 3, this Weft reads 2"):
-        Journal(tmp_path / "frontier.db")
+        FrontierJournal(tmp_path / "frontier.db")
 
 
 def test_folders_are_made_where_there_are_none(tmp_path: Path) -> None:
     deep = tmp_path / "one" / "two" / "three"
     for number in range(2):  # they may be there, too
-        Shelf(deep / "shelf" / "robots.db").close()
+        SharedRecords(deep / "shelf" / "robots.db").close()
         FileOutbox(deep / "box" / "outbox.db").close()
         PodMarks(deep / "marks", "slot").close()
         RequestLog(deep / "requests", float(number)).close()
-        Journal(deep / "journal" / "frontier.db").close()
+        FrontierJournal(deep / "journal" / "frontier.db").close()
         EmbeddedFrontier(deep / "frontier", PolitenessSection(delay_s=1.0, places=1)).close()
     assert sorted(path.name for path in deep.iterdir()) == ["box", "frontier", "journal", "marks", "requests", "shelf"]
 
@@ -252,15 +258,15 @@ def test_a_file_that_is_too_short_for_a_database_is_none(tmp_path: Path, size: i
     path = tmp_path / "frontier.db"
     path.write_bytes((b"SQLite format 3\0" + bytes(100))[:size])
     with pytest.raises(Damaged, match="is not a frontier"):
-        check_size(path)
+        check_file_size(path)
     path.write_bytes(b"SQLite format 3\1" + bytes(100))
     with pytest.raises(Damaged, match="is not a frontier"):
-        check_size(path)
+        check_file_size(path)
     Path(f"{path}-wal").write_bytes(b"x")
-    check_size(path)  # the log may hold what is missing here
+    check_file_size(path)  # the log may hold what is missing here
     path.write_bytes(b"")
     Path(f"{path}-wal").unlink()
-    check_size(path)
+    check_file_size(path)
 
 
 @pytest.mark.parametrize(("page_bytes", "stored"), [(512, 512), (4096, 4096), (65536, 1)])
@@ -271,16 +277,16 @@ def test_a_database_has_the_pages_that_its_header_tells_of(tmp_path: Path, page_
     header[24:28] = header[92:96] = b"\0\0\0\7"
     header[28:32] = (3).to_bytes(4, "big")
     path.write_bytes(bytes(header) + bytes(3 * page_bytes - 100))
-    check_size(path)
+    check_file_size(path)
     os.truncate(path, 3 * page_bytes - 1)
     with pytest.raises(Damaged, match=f"is cut off: {3 * page_bytes - 1:,} bytes, of 3 pages"):
-        check_size(path)
+        check_file_size(path)
     header[28:32] = (1 << 24).to_bytes(4, "big")
     with path.open("r+b") as file:
         file.write(header)
     with pytest.raises(Damaged, match="of 16,777,216 pages"):
-        check_size(path)
+        check_file_size(path)
     header[95] = 8  # written by a program that does not tell the number of pages
     with path.open("r+b") as file:
         file.write(header)
-    check_size(path)
+    check_file_size(path)

@@ -20,9 +20,9 @@ from weft.config import PolitenessSection
 from weft.errors import Damaged
 from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
 from weft.frontier.durability import mark
-from weft.frontier.durability.journal import Journal, packed_items, unpacked_items
-from weft.frontier.durability.mark import Mark, read_mark
-from weft.frontier.durability.renew import renew
+from weft.frontier.durability.journal import FrontierJournal, packed_items, unpacked_items
+from weft.frontier.durability.mark import MarkFile, read_mark
+from weft.frontier.durability.renew import renew_frontier
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.view import FrontierView
 from weft.records import Found
@@ -175,7 +175,7 @@ def test_a_power_cut_may_take_what_was_not_synced_and_no_more(
     path.write_bytes(data[:-2000])
     frontier = opened(copy)
     assert {item.url for item in frontier.queue.items(1)} == set(URLS), "the second commit is gone, as it may be"
-    assert frontier.recovery.unsure_of_links and not frontier.recovery.is_new
+    assert frontier.recovery.may_lack_links and not frontier.recovery.is_new
     frontier.close()
     copy = copied(killed[0], tmp_path / "more")
     (copy / "frontier.db-wal").write_bytes(data[: len(data) // 3])
@@ -193,15 +193,15 @@ def test_pages_that_the_frontier_never_gave_out_mean_that_it_is_not_theirs(tmp_p
 
 def test_numbers_go_on_beyond_what_a_power_cut_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work(tmp_path)
-    monkeypatch.setattr(Journal, "_open", _loses_its_tail(Journal._open))
+    monkeypatch.setattr(FrontierJournal, "_open_database", _loses_its_tail(FrontierJournal._open_database))
     frontier = opened(tmp_path, done=[5, 900])
     frontier.queue.admit(1, [Found("http://new.test/", 1)])
     assert {item.item for item in frontier.queue.items(1) if item.url == "http://new.test/"} == {901}
     frontier.close()
 
 
-def _loses_its_tail(opens: Callable[[Journal], None]) -> Callable[[Journal], None]:
-    def open_(self: Journal) -> None:
+def _loses_its_tail(opens: Callable[[FrontierJournal], None]) -> Callable[[FrontierJournal], None]:
+    def open_(self: FrontierJournal) -> None:
         opens(self)
         self.lost_tail = True
 
@@ -243,14 +243,14 @@ def test_a_frontier_made_anew_keeps_what_cannot_be_found_again(tmp_path: Path) -
         file.truncate(size - 4096)
     with pytest.raises(Damaged, match="is cut off"):
         left_in(tmp_path)
-    assert renew(tmp_path, [1, 2])
+    assert renew_frontier(tmp_path, [1, 2])
     again = opened(tmp_path, done=[4])
-    assert again.recovery.is_new and again.recovery.unsure_of_links
+    assert again.recovery.is_new and again.recovery.may_lack_links
     assert (tmp_path / "frontier.db.damaged").stat().st_size == size - 4096
     again.recovery.restore_stored(1, [(Found(URLS[3], 1), 4)])
     assert again.queue.admit(1, [Found(URLS[3], 2), Found(URLS[9], 2)]).new == 1, "what is stored is not asked again"
     assert {item.item for item in again.queue.items(1)} == {5}
-    again.recovery.links_are_known()
+    again.recovery.record_links_complete()
     again.close()
     kept = sqlite3.connect(path)
     assert kept.execute("SELECT origin FROM robots_history").fetchall() == [("http://h1.test",)]
@@ -263,7 +263,7 @@ def test_a_frontier_made_anew_keeps_what_cannot_be_found_again(tmp_path: Path) -
     assert view.rebuilt_at() > 0, "one of them was"
     view.close()
     assert left_in(tmp_path) == {URLS[9]}
-    assert not renew(tmp_path, []), "one that can be read is kept, and takes in what is stored"
+    assert not renew_frontier(tmp_path, []), "one that can be read is kept, and takes in what is stored"
     again = opened(tmp_path)
     assert again.recovery.is_new
     again.close()
@@ -282,7 +282,7 @@ def test_refusals_are_kept_where_they_can_be_read(tmp_path: Path, columns: str) 
     db.commit()
     db.close()
     os.truncate(path, path.stat().st_size - 4096)
-    assert renew(tmp_path, [])
+    assert renew_frontier(tmp_path, [])
     with contextlib.closing(sqlite3.connect(path)) as made:
         kept = made.execute("SELECT * FROM refusals").fetchall()
     assert kept == ([("scope", "http://b.test/", 7, 3)] if len(row) == 4 else [])
@@ -300,7 +300,7 @@ def test_a_record_that_fails_its_checksum_makes_a_frontier_anew(tmp_path: Path) 
     with pytest.raises(Damaged, match="a record fails its checksum"):
         frontier.queue.admit(1, [Found("http://h1.test/", 0)])
     frontier.close()
-    assert renew(tmp_path, []), "a file that opens well may be damaged all the same"
+    assert renew_frontier(tmp_path, []), "a file that opens well may be damaged all the same"
     frontier = opened(tmp_path)
     assert frontier.queue.admit(1, [Found("http://h1.test/", 0)]).new == 1
     frontier.close()
@@ -313,7 +313,7 @@ def test_a_view_says_what_is_damaged(closed: tuple[Path, set[str]], tmp_path: Pa
     for damage in (b"", b"no database" * 100, data[:5000], data[:100] + bytes(len(data) - 100)):
         path.write_bytes(damage)
         with pytest.raises(Damaged, match=r"frontier\.db: is (empty|damaged)"):
-            FrontierView([copy]).entries(URLS[0])
+            FrontierView([copy]).entries_of_url(URLS[0])
 
 
 def test_ended_items_carry_a_checksum() -> None:
@@ -326,7 +326,7 @@ def test_ended_items_carry_a_checksum() -> None:
 
 def test_of_two_records_of_a_mark_one_may_be_half_written(tmp_path: Path) -> None:
     path = tmp_path / "mark"
-    one = Mark(path)
+    one = MarkFile(path)
     for commits in range(1, 6):
         one.write(commits, commits - 1)
     one.close()
@@ -337,7 +337,7 @@ def test_of_two_records_of_a_mark_one_may_be_half_written(tmp_path: Path) -> Non
         told = read_mark(path)
         assert told is not None and (told.commits, told.durable) in ((5, 4), (4, 3))
     path.write_bytes(bytes(len(data)))
-    assert read_mark(path) is None or Mark(path).earlier is None
+    assert read_mark(path) is None or MarkFile(path).earlier_mark is None
 
 
 def test_the_frontiers_files_are_its_owners_alone(closed: tuple[Path, set[str]], tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_the_frontiers_files_are_its_owners_alone(closed: tuple[Path, set[str]],
 
 
 def test_a_journal_may_be_used_by_another_thread_than_the_one_that_opened_it(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "frontier.db")
+    journal = FrontierJournal(tmp_path / "frontier.db")
     journal.put_meta("of", "the first")
 
     def use() -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import Damaged
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord, TransferEnd
 from weft.frontier.durability.items import Bitmap
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, Lease
@@ -65,7 +65,7 @@ def lives(tmp_path: Path) -> Lives:
 def end(
     frontier: EmbeddedFrontier, leases: list[Lease], how: End = End.PAGE, wait_s: float = 0.0, batch: int = 0
 ) -> None:
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True) for lease in leases])
     assert all(frontier.leases.finish([EndedLease(lease, how, wait_s) for lease in leases], batch))
     frontier.durability.commit()
 
@@ -248,7 +248,7 @@ def test_lines_of_the_journal_are_numbered_on_though_the_last_ones_were_forgotte
         frontier.queue.admit(other, [Found(f"https://a/{number}", 0)])
         frontier.durability.commit()
     frontier.crawls.close_crawl(other)
-    frontier.crawls.closed(other)
+    frontier.crawls.forget_closed_crawl(other)
     frontier.durability.commit()
     while not frontier.crawls.forget_crawls([other]):
         pass

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, Lease, Purpose
 
@@ -148,7 +148,7 @@ class Model:
                     self.over(item)
 
     def answer_robots(self, lease: Lease) -> None:
-        self.frontier.leases.cool([Ended(lease, self.time, ok=True)])
+        self.frontier.leases.cool([TransferEnd(lease, self.time, ok=True)])
         self.frontier.sites.robots_known(lease.about, RobotsRecord("allow", b"", 9e12), None)
         self.frontier.leases.finish([EndedLease(lease, End.OTHER)])
 
@@ -156,7 +156,7 @@ class Model:
         if lease.item not in self.queued:
             raise AssertionError(f"claimed twice: {lease}")
         slow = self.chance.random() < 0.05
-        self.frontier.leases.cool([Ended(lease, self.time, ok=True, slow_down=slow)])
+        self.frontier.leases.cool([TransferEnd(lease, self.time, ok=True, slow_down=slow)])
         end = self.chance.choice((End.PAGE, End.OTHER, End.RETRY, End.RELEASE, End.PAGE))
         wait_s = self.chance.choice((0.0, 3.0, 400.0)) if end is End.RETRY else 0.0
         batch = 0
@@ -229,7 +229,7 @@ class Model:
                     lease.url, lease.depth, lease.parent, lease.hops, lease.purpose, lease.about, lease.offsite,
                     lease.attempt, self.time,
                 )  # fmt: skip
-                frontier.leases.cool([Ended(lease, self.time, ok=True)])
+                frontier.leases.cool([TransferEnd(lease, self.time, ok=True)])
                 assert frontier.leases.finish([EndedLease(lease, End.OTHER)]) == [True]
         return came
 

@@ -20,10 +20,10 @@ from lost_writes import LostWrites
 from pace import patience
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, RobotsRecord
+from weft.frontier.contract import CrawlLimits, RobotsRecord, TransferEnd
 from weft.frontier.durability import blobs, mark
-from weft.frontier.durability.checkpoint import Writer
-from weft.frontier.durability.saving import Saving
+from weft.frontier.durability.checkpoint import CheckpointWriter
+from weft.frontier.durability.saving import CheckpointChild
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.scheduling import spill
 from weft.records import Found
@@ -72,21 +72,21 @@ def restored(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that queues, and sites at rest, are in the file."""
-    monkeypatch.setattr(spill, "PIECE", 200)
-    monkeypatch.setattr(blobs, "_BUFFER", 1)
+    monkeypatch.setattr(spill, "PIECE_BYTES", 200)
+    monkeypatch.setattr(blobs, "_BUFFER_BYTES", 1)
 
 
 @pytest.fixture
 def go_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], object]]:
     """No checkpoint is written before this is called."""
     read, write = os.pipe()
-    records = Writer._records
+    records = CheckpointWriter._all_records
 
-    def held_up(self: Writer, *args: Any) -> Iterator[Any]:
+    def held_up(self: CheckpointWriter, *args: Any) -> Iterator[Any]:
         os.read(read, 1)
         return records(self, *args)
 
-    monkeypatch.setattr(Writer, "_records", held_up)
+    monkeypatch.setattr(CheckpointWriter, "_all_records", held_up)
     monkeypatch.setattr(os, "closerange", lambda *_: None)
     yield lambda: os.write(write, b"x")
     os.write(write, b"x")
@@ -101,12 +101,12 @@ def test_a_checkpoint_is_of_the_moment_of_its_fork_whatever_happens_then(
     frontier = opened(tmp_path)
     fill(frontier, 0, 30)
     wanted = queued(frontier)
-    frontier.durability.checkpoints._write(0)
+    frontier.durability.checkpoints._write_checkpoint(0)
     assert frontier.durability.checkpoints.is_saving()
     for host in HOSTS:
         frontier.sites.robots_known(f"https://{host}", RobotsRecord("allow", b"", 1e12), None)
     taken = [lease for _ in range(40) for lease in frontier.leases.claim("me", 20)]
-    frontier.queue.drop(1)
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), slow_down=True, retry_after_s=1e9) for lease in taken])
     fill(frontier, 100, 30)
     assert taken
     go_on()
@@ -121,16 +121,17 @@ def test_what_a_checkpoint_names_is_deleted_after_the_next_one(
     frontier = opened(tmp_path, beside=False)
     fill(frontier, 0, 30)
     wanted = queued(frontier)
-    frontier.durability.checkpoints._write(0)
+    frontier.durability.checkpoints._write_checkpoint(0)
     frontier.durability.commit()
     named = count(frontier)
-    frontier.queue.drop(1)
+    robots = frontier.leases.claim("me", 99)
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), slow_down=True, retry_after_s=1e9) for lease in robots])
     frontier.durability.commit()
     assert count(frontier) == named > 0
     copy = tmp_path.with_name(tmp_path.name + "-killed")
     shutil.copytree(tmp_path, copy)
     assert restored(copy, monkeypatch) == wanted
-    frontier.durability.checkpoints._write(0)
+    frontier.durability.checkpoints._write_checkpoint(0)
     for _ in range(50):  # some at each
         frontier.durability.commit()
     assert count(frontier) == 0
@@ -140,7 +141,7 @@ def test_what_a_checkpoint_names_is_deleted_after_the_next_one(
 def test_what_was_written_after_a_checkpoint_is_deleted_by_the_next_process(tmp_path: Path, small_pieces: None) -> None:
     frontier = opened(tmp_path, beside=False)
     fill(frontier, 0, 30)
-    frontier.durability.checkpoints._write(0)
+    frontier.durability.checkpoints._write_checkpoint(0)
     named = count(frontier)
     fill(frontier, 30, 300)
     wanted = queued(frontier)
@@ -163,7 +164,7 @@ def test_what_is_at_rest_and_in_long_queues_comes_back(
     frontier = opened(tmp_path)
     fill(frontier, 0, 30)
     wanted = queued(frontier)
-    frontier.durability.checkpoints._write(0)
+    frontier.durability.checkpoints._write_checkpoint(0)
     assert not frontier.durability.checkpoints.is_saving(wait=True)
     frontier.close()
     assert restored(tmp_path, monkeypatch) == wanted
@@ -172,11 +173,11 @@ def test_what_is_at_rest_and_in_long_queues_comes_back(
 def test_one_that_has_been_written_is_noticed_with_the_next_commit(tmp_path: Path) -> None:
     frontier = opened(tmp_path)
     fill(frontier, 0, 5)
-    frontier.durability.checkpoints._write(0)
-    saving = frontier.durability.checkpoints._saving
-    assert saving is not None and saving.is_over(wait=True)
+    frontier.durability.checkpoints._write_checkpoint(0)
+    saving = frontier.durability.checkpoints._checkpoint_child
+    assert saving is not None and saving.has_ended(wait=True)
     frontier.durability.commit()
-    assert frontier.durability.checkpoints._saving is None
+    assert frontier.durability.checkpoints._checkpoint_child is None
     frontier.close()
 
 
@@ -186,9 +187,9 @@ def test_the_last_one_is_written_by_the_process_itself_where_that_takes_a_moment
     """Another would die with it."""
     frontier = opened(tmp_path, beside=False)
     fill(frontier, 0, 5)
-    frontier.durability.checkpoints._every = 0
+    frontier.durability.checkpoints._lines_between = 0
     monkeypatch.setattr(
-        frontier.durability.checkpoints._recovery, "save_beside", lambda *_: pytest.fail("it is written by another")
+        frontier.durability.checkpoints._recovery, "save_in_child", lambda *_: pytest.fail("it is written by another")
     )
     frontier.close()
     assert (tmp_path / "checkpoint").exists()
@@ -199,22 +200,22 @@ def test_one_that_is_killed_in_the_middle_leaves_the_old_checkpoint(
 ) -> None:
     frontier = opened(tmp_path)
     fill(frontier, 0, 5)
-    frontier.durability.checkpoints._write(0)
+    frontier.durability.checkpoints._write_checkpoint(0)
     frontier.durability.checkpoints.is_saving(wait=True)
     before = (tmp_path / "checkpoint").read_bytes()
     fill(frontier, 5, 5)
 
-    def killed(self: Writer, *_: Any) -> Iterator[Any]:
+    def killed(self: CheckpointWriter, *_: Any) -> Iterator[Any]:
         yield self._header
         os.kill(os.getpid(), signal.SIGKILL)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Writer, "_records", killed)
-        frontier.durability.checkpoints._write(0)
+        patched.setattr(CheckpointWriter, "_all_records", killed)
+        frontier.durability.checkpoints._write_checkpoint(0)
         assert not frontier.durability.checkpoints.is_saving(wait=True)
     assert (tmp_path / "checkpoint").read_bytes() == before
     wanted = queued(frontier)
-    frontier.durability.checkpoints._since = 0
+    frontier.durability.checkpoints._lines_since_begun = 0
     frontier.close()
     frontier = opened(tmp_path)
     assert queued(frontier) == wanted
@@ -242,7 +243,7 @@ def test_a_power_cut_at_any_step_of_a_checkpoint_takes_only_what_was_not_synced(
             fill(frontier, start, 3)
             frontier.durability.sync()
             synced.update(queued(frontier))
-            frontier.durability.checkpoints._write(0)
+            frontier.durability.checkpoints._write_checkpoint(0)
         frontier.close()
     assert disk.cuts > 20 and len(synced) == 9 * len(HOSTS)
     assert (folder / "checkpoint").exists() and list(folder.glob("sites-*"))
@@ -253,7 +254,7 @@ def test_a_list_of_sites_that_finds_the_disk_full_leaves_the_one_before(
 ) -> None:
     frontier = opened(tmp_path / "frontier", beside=False)
     fill(frontier, 0, 20)
-    frontier.durability.checkpoints._write(0)
+    frontier.durability.checkpoints._write_checkpoint(0)
     sync, refused = os.fsync, list[str]()
 
     def full(fd: int) -> None:
@@ -266,14 +267,14 @@ def test_a_list_of_sites_that_finds_the_disk_full_leaves_the_one_before(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         fill(frontier, 20, 20)
-        frontier.durability.checkpoints._write(0)
+        frontier.durability.checkpoints._write_checkpoint(0)
     assert refused
     expected = queued(frontier)
     shutil.copytree(tmp_path / "frontier", tmp_path / "killed")
     again = opened(tmp_path / "killed")
     assert queued(again) == expected
     again.close()
-    frontier.durability.checkpoints._write(0)
+    frontier.durability.checkpoints._write_checkpoint(0)
     frontier.close()
     again = opened(tmp_path / "frontier")
     assert queued(again) == expected
@@ -283,10 +284,10 @@ def test_a_list_of_sites_that_finds_the_disk_full_leaves_the_one_before(
 def test_only_one_is_written_at_a_time(tmp_path: Path) -> None:
     frontier = opened(tmp_path)
     fill(frontier, 0, 5)
-    frontier.durability.checkpoints._write(0)
-    first = frontier.durability.checkpoints._saving
-    frontier.durability.checkpoints._write(0)
-    assert frontier.durability.checkpoints._saving in (first, None)
+    frontier.durability.checkpoints._write_checkpoint(0)
+    first = frontier.durability.checkpoints._checkpoint_child
+    frontier.durability.checkpoints._write_checkpoint(0)
+    assert frontier.durability.checkpoints._checkpoint_child in (first, None)
     assert not frontier.durability.checkpoints.is_saving(wait=True)
     frontier.close()
     assert (tmp_path / "checkpoint").exists() and not (tmp_path / "checkpoint.tmp").exists()
@@ -297,10 +298,10 @@ def test_an_end_waits_for_one_that_is_being_written_and_writes_what_came_since(
 ) -> None:
     frontier = opened(tmp_path)
     fill(frontier, 0, 5)
-    frontier.durability.checkpoints._write(0)
+    frontier.durability.checkpoints._write_checkpoint(0)
     fill(frontier, 5, 5)
     wanted = queued(frontier)
-    frontier.durability.checkpoints._every = 0
+    frontier.durability.checkpoints._lines_between = 0
     frontier.close()
     assert restored(tmp_path, monkeypatch) == wanted
 
@@ -328,8 +329,8 @@ def test_a_start_has_nothing_to_replay_however_short_the_lives_before_it(tmp_pat
 def test_a_child_dies_with_the_process_that_it_comes_from() -> None:
     program = (
         "import os, time\n"
-        "from weft.frontier.durability.saving import Saving\n"
-        "saving = Saving(lambda: time.sleep(600))\n"
+        "from weft.frontier.durability.saving import CheckpointChild\n"
+        "saving = CheckpointChild(lambda: time.sleep(600))\n"
         "print(saving._pid, flush=True)\n"
         "time.sleep(600)\n"
     )
@@ -359,7 +360,7 @@ def test_what_its_parent_closes_is_closed_though_a_child_is_at_work(tmp_path: Pa
 
     read, written = os.pipe()
     os.set_blocking(read, False)
-    saving = Saving(write)
+    saving = CheckpointChild(write)
     try:
         until = time.monotonic() + patience(10.0)
         while not started.exists():
@@ -367,17 +368,17 @@ def test_what_its_parent_closes_is_closed_though_a_child_is_at_work(tmp_path: Pa
             time.sleep(0.01)
         os.close(written)
         assert os.read(read, 1) == b"", "its end is told at once"
-        assert not saving.is_over()
+        assert not saving.has_ended()
     finally:
         go_on.touch()
-        assert saving.is_over(wait=True)
+        assert saving.has_ended(wait=True)
         os.close(read)
 
 
 def test_one_that_is_over_stays_so() -> None:
-    saving = Saving(lambda: None)
-    assert saving.is_over(wait=True)
-    assert saving.is_over() and saving.is_over(wait=True)
+    saving = CheckpointChild(lambda: None)
+    assert saving.has_ended(wait=True)
+    assert saving.has_ended() and saving.has_ended(wait=True)
 
 
 def _fail() -> None:
@@ -387,5 +388,5 @@ def _fail() -> None:
 @pytest.mark.parametrize(("write", "fails"), [(lambda: None, False), (lambda: os._exit(7), True), (_fail, True)])
 def test_one_that_was_not_written_is_told(write: Callable[[], None], fails: bool) -> None:
     with log_lines("weft.frontier") as lines:
-        assert Saving(write).is_over(wait=True)
+        assert CheckpointChild(write).has_ended(wait=True)
     assert [message for message, _ in lines] == ["a checkpoint was not written: the one before stays"] * fails

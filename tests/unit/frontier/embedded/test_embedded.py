@@ -14,7 +14,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import Busy
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord, SlotRequest, TransferEnd
 from weft.frontier.embedded import rejected as rejected_module
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.requests import RequestEnd, RequestStart, read_events, writing
@@ -88,7 +88,7 @@ def allow(frontier: EmbeddedFrontier, *origins: str, crawl_delay_s: float | None
 
 
 def fetch(frontier: EmbeddedFrontier, lease: Lease, end: End = End.PAGE, batch: int = 0, **facts: Any) -> None:
-    frontier.leases.cool([Ended(lease, frontier.now(), **({"ok": True} | facts))])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), **({"ok": True} | facts))])
     assert frontier.leases.finish([EndedLease(lease, end)], batch) == [True]
 
 
@@ -127,24 +127,16 @@ def test_all_crawls_must_have_their_pages_for_all_to_be_done(bench: Bench) -> No
     assert not frontier.permits.exhausted(), "one without an end"
 
 
-def test_dropping_and_listing_concern_one_crawl(bench: Bench) -> None:
+def test_listing_concerns_one_crawl(bench: Bench) -> None:
     frontier = bench.open(("one", CrawlLimits()), ("two", CrawlLimits()))
     one, two = (frontier.crawls.open_crawl(name, CrawlLimits()) for name in ("one", "two"))
     for crawl in (one, two):
         frontier.queue.admit(crawl, [Found(f"https://{host}/{crawl}", 0) for host in "ab"])
     assert [item.url for item in frontier.queue.items(one)] == [f"https://a/{one}", f"https://b/{one}"]
-    frontier.queue.drop(one)
-    dropped = frontier.rejected.rejections()
-    assert [(one_.item.url, one_.crawl, one_.reason) for one_ in dropped] == [
-        (f"https://{host}/{one}", one, Reason.DROPPED) for host in "ab"
-    ]
-    assert (list(frontier.queue.items(one)), len(list(frontier.queue.items(two))), frontier.status.stats().queued) == (
-        [],
-        2,
-        2,
-    )
+    frontier.crawls.close_crawl(one)
+    assert (len(list(frontier.queue.items(two))), frontier.status.stats().queued) == (2, 2)
     assert frontier.leases.next_due() is not None
-    frontier.queue.drop(two)
+    frontier.crawls.close_crawl(two)
     bench.time += 1
     assert (claimed(frontier), frontier.leases.next_due()) == ([], None), "nobody need look again"
 
@@ -156,8 +148,7 @@ def test_a_site_with_nothing_left_is_not_looked_at_again(bench: Bench) -> None:
     frontier.queue.admit(1, [Found(f"https://a/{number}", 0) for number in range(3)])
     (lease,) = frontier.leases.claim("me", 9)
     assert frontier.leases.next_due() == bench.time + 10, "the next page may start then"
-    frontier.queue.drop(1)
-    fetch(frontier, lease)
+    fetch(frontier, lease, ok=None, slow_down=True, retry_after_s=1e6)
     assert frontier.leases.next_due() is None
 
 
@@ -209,7 +200,7 @@ def test_by_address_every_site_waits_a_full_delay_after_a_restart(bench: Bench) 
     assert claimed(frontier) == []
     bench.time += 0.2
     (lease,) = frontier.leases.claim("me", 9)
-    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1")]) == [True]
+    assert frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1")]) == [True]
 
 
 def test_an_address_that_asks_for_nothing_keeps_its_places(bench: Bench) -> None:
@@ -218,8 +209,8 @@ def test_an_address_that_asks_for_nothing_keeps_its_places(bench: Bench) -> None
     allow(frontier, "https://a", "https://b", "https://c")
     frontier.queue.admit(1, [Found(f"https://{host}/1", 0) for host in "abc"])
     leases = frontier.leases.claim("me", 9)
-    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in leases]) == [True, True, False]
-    assert frontier.leases.claim_slots([Wanted(leases[2], "192.0.2.1")]) == [False], "its lease is over"
+    assert frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1") for lease in leases]) == [True, True, False]
+    assert frontier.leases.claim_slots([SlotRequest(leases[2], "192.0.2.1")]) == [False], "its lease is over"
 
 
 def test_a_robots_txt_raises_the_delay_and_never_lowers_it(bench: Bench) -> None:
@@ -278,18 +269,18 @@ def test_what_is_leased_and_what_is_rejected_is_in_a_checkpoint_and_a_robots_txt
     frontier = bench.open(checkpoint_every=-1_000_000)
     allow(frontier, "https://a", "https://b")
     frontier.queue.admit(1, [Found("https://a/1", 0), Found("https://b/1", 0), Found("https://c/1", 0)])
-    leases = frontier.leases.claim("me", 9)
-    assert sorted(lease.url for lease in leases) == ["https://a/1", "https://b/1", "https://c/robots.txt"]
-    frontier.queue.admit(1, [Found("https://d/1", 0)])
-    frontier.queue.drop(1)
+    leases = {lease.url: lease for lease in frontier.leases.claim("me", 9)}
+    assert sorted(leases) == ["https://a/1", "https://b/1", "https://c/robots.txt"]
+    frontier.queue.admit(1, [Found("https://a/2", 0)])
+    frontier.leases.cool([TransferEnd(leases["https://a/1"], frontier.now(), slow_down=True, retry_after_s=1e6)])
     frontier.durability.commit()
     bench.kill()
     frontier = bench.open()
     assert sorted(item.url for item in frontier.queue.items(1)) == [
         "https://a/1",
+        "https://a/2",
         "https://b/1",
         "https://c/1",
-        "https://d/1",
     ]
     assert (frontier.status.stats().admitted, frontier.status.stats().finished) == (4, 0)
 
@@ -353,8 +344,8 @@ def test_only_an_end_that_tells_something_of_its_site_is_written_at_once(bench: 
     for number, slow_down in enumerate((False, True, False)):
         frontier.queue.admit(1, [Found(f"https://a/{number}", 0)])
         (lease,) = frontier.leases.claim("me", 9)
-        frontier.leases.cool([Ended(lease, frontier.now(), ok=True, slow_down=slow_down)])
-        assert (frontier._base.journal.waiting == 0) == slow_down, number
+        frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=True, slow_down=slow_down)])
+        assert (frontier._base.journal.unwritten_items == 0) == slow_down, number
         frontier.leases.finish([EndedLease(lease, End.PAGE)])
         bench.time += 100
 
@@ -374,7 +365,7 @@ def test_every_request_is_logged_with_its_key_its_delay_and_its_places(bench: Be
     frontier.leases.claim("me", 0)
     frontier.durability.commit()
     events = list(read_events(bench.folder / "requests"))
-    starts = [(event.key, event.delay_s, event.places) for event in events if isinstance(event, RequestStart)]
+    starts = [(event.key, event.delay_s, event.slots) for event in events if isinstance(event, RequestStart)]
     assert sorted(starts)[:3] == [("a", 2.0, 4), ("b", 2.0, 4), ("c", 30.0, 1)]
     ends = {event.item: event.status for event in events if isinstance(event, RequestEnd)}
     assert [ends[leases[key].item] for key in "abc"] == ["200", "unasked", "expired"]
@@ -389,7 +380,7 @@ def test_tries_of_what_has_ended_are_forgotten(bench: Bench) -> None:
         return len(list(frontier._base.journal.rows(table)))
 
     (robots,) = frontier.leases.claim("me", 9)
-    frontier.leases.cool([Ended(robots, frontier.now(), ok=False)])
+    frontier.leases.cool([TransferEnd(robots, frontier.now(), ok=False)])
     frontier.leases.finish([EndedLease(robots, End.RETRY, 5.0)])
     assert tried("robots_tries") == 1
     bench.time += 11
@@ -399,7 +390,7 @@ def test_tries_of_what_has_ended_are_forgotten(bench: Bench) -> None:
     assert tried("robots_tries") == 0
     bench.time += 11
     (lease,) = frontier.leases.claim("me", 9)
-    frontier.leases.cool([Ended(lease, frontier.now(), ok=False)])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=False)])
     frontier.leases.finish([EndedLease(lease, End.RETRY, 5.0)])
     assert tried("retries") == 1
     bench.time += 11
@@ -411,7 +402,7 @@ def test_tries_of_what_has_ended_are_forgotten(bench: Bench) -> None:
 def test_a_site_waits_its_delay_also_when_its_last_request_is_many_files_ago(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "ROTATE_BYTES", 300)
+    monkeypatch.setattr(writing, "SEGMENT_BYTES", 300)
     bench.settings["delay_s"] = 1000.0
     frontier = bench.open()
     hosts = [f"h{number}" for number in range(40)]
@@ -468,21 +459,6 @@ def test_a_robots_txt_that_is_being_asked_for_holds_back_its_own_origin_alone(be
     assert sorted(claimed(frontier)) == ["https://a.a.test/robots.txt", "https://b.a.test/1"]
 
 
-def test_what_is_rejected_with_its_site_is_asked_for_again_when_there_is_something_new(bench: Bench) -> None:
-    frontier = bench.open()
-    frontier.queue.admit(1, [Found("https://a/1", 0)])
-    (robots,) = frontier.leases.claim("me", 9)
-    frontier.leases.cool([Ended(robots, frontier.now(), ok=False)])
-    frontier.leases.finish([EndedLease(robots, End.RETRY, 20.0)])
-    frontier.queue.drop(1)
-    assert [one.item.url for one in frontier.rejected.rejections()] == ["https://a/1"], (
-        "the robots.txt is nobody's page"
-    )
-    frontier.queue.admit(1, [Found("https://a/2", 0)])
-    bench.time += 30
-    assert claimed(frontier) == ["https://a/robots.txt"]
-
-
 def test_the_cookies_of_a_forgotten_crawl_are_gone(bench: Bench) -> None:
     frontier = bench.open(("one", CrawlLimits()), ("two", CrawlLimits()))
     for crawl in (1, 2):
@@ -526,13 +502,13 @@ def test_a_robots_txt_that_got_no_place_is_asked_for_by_another_crawl_while_its_
     allow(frontier, "https://a")
     frontier.queue.admit(2, [Found("https://a/1", 0)])
     (page,) = frontier.leases.claim("me", 9)
-    assert frontier.leases.claim_slots([Wanted(page, "192.0.2.1")]) == [True]
+    assert frontier.leases.claim_slots([SlotRequest(page, "192.0.2.1")]) == [True]
     frontier.queue.admit(1, [Found("https://x/1", 0)])
     (robots,) = frontier.leases.claim("me", 9)
     frontier.queue.admit(2, [Found("https://x/2", 0)])
     frontier.crawls.pause(1)
-    assert frontier.leases.claim_slots([Wanted(robots, "192.0.2.1")]) == [False]
-    frontier.leases.cool([Ended(page, frontier.now(), ok=True)])
+    assert frontier.leases.claim_slots([SlotRequest(robots, "192.0.2.1")]) == [False]
+    frontier.leases.cool([TransferEnd(page, frontier.now(), ok=True)])
     frontier.leases.finish([EndedLease(page, End.PAGE)])
     bench.time += 5.0
     (again,) = frontier.leases.claim("me", 9)
@@ -546,16 +522,16 @@ def test_a_crawl_delay_that_an_address_was_asked_for_is_known_after_a_kill(bench
     frontier.queue.admit(1, [Found("https://a/1", 0), Found("https://a/2", 0), Found("https://a/3", 0)])
     frontier.durability.commit()
     (lease,) = frontier.leases.claim("me", 9)
-    frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 50.0)])
+    frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1", 50.0)])
     bench.kill()
     frontier = bench.open()
     bench.time += 60.0
     for wait_s, granted in ((0.0, True), (40.0, False), (11.0, True)):
         bench.time += wait_s
         leases = frontier.leases.claim("me", 9)
-        assert [frontier.leases.claim_slots([Wanted(lease, "192.0.2.1")])[0] for lease in leases] == [granted] * len(
-            leases
-        )
+        assert [frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1")])[0] for lease in leases] == [
+            granted
+        ] * len(leases)
         assert leases or not granted
         for lease in leases if granted else ():
             fetch(frontier, lease)
@@ -572,7 +548,7 @@ def test_tries_of_a_page_that_was_stored_before_a_kill_are_forgotten_and_no_othe
     frontier.queue.admit(1, [Found("https://a/1", 0), Found("https://b/1", 0)])
     leases = frontier.leases.claim("me", 9)
     for lease in leases:
-        frontier.leases.cool([Ended(lease, frontier.now(), ok=False)])
+        frontier.leases.cool([TransferEnd(lease, frontier.now(), ok=False)])
         frontier.leases.finish([EndedLease(lease, End.RETRY, 5.0)])
     bench.time += 11
     (again,) = frontier.leases.claim("me", 1)
@@ -640,7 +616,7 @@ def test_what_comes_due_during_a_claim_is_asked_for_later(bench: Bench) -> None:
     frontier = bench.open(("one", CrawlLimits()))
     frontier.queue.admit(1, [Found("https://a/1", 0, 0)])
     (robots,) = frontier.leases.claim("me", 1)
-    frontier.leases.cool([Ended(robots, bench.time, ok=False)])
+    frontier.leases.cool([TransferEnd(robots, bench.time, ok=False)])
     frontier.leases.finish([EndedLease(robots, End.RETRY, 30.0)])
     before, after = bench.time + 29.999, bench.time + 30.001
     bench.time = before

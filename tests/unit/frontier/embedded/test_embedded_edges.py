@@ -19,10 +19,10 @@ from weft.config import PolitenessSection, ScopeSection
 from weft.engine.admission import rules as admission
 from weft.engine.admission.rules import AdmissionRules
 from weft.errors import DiskFull
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, PageLinks, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, EndedLease, PageLinks, RobotsRecord, SlotRequest, TransferEnd
 from weft.frontier.durability import checkpoint
-from weft.frontier.durability.journal import FROM_STORE, Journal, sealed
-from weft.frontier.durability.renew import renew
+from weft.frontier.durability.journal import FROM_STORE, FrontierJournal, with_checksum
+from weft.frontier.durability.renew import renew_frontier
 from weft.frontier.embedded import pods, rejected, restoring, robots_files
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.embedded.robots_files import RobotsFiles
@@ -45,7 +45,7 @@ class Bench:
     def open(self, limits: CrawlLimits | None = None, *, from_store: bool = False, **more: Any) -> EmbeddedFrontier:
         self.close()
         if from_store:
-            journal = Journal(self.folder / "frontier.db")
+            journal = FrontierJournal(self.folder / "frontier.db")
             journal.put_meta(FROM_STORE, True)
             journal.close()
         section = PolitenessSection(delay_s=0.0, places=9)
@@ -75,14 +75,14 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def test_pages_that_the_store_had_are_counted_once_and_never_fetched_again(bench: Bench) -> None:
     frontier = bench.open(from_store=True)
-    assert frontier.recovery.is_new and frontier.recovery.unsure_of_links
+    assert frontier.recovery.is_new and frontier.recovery.may_lack_links
     rows = [(Found("http://a/1", 1), 1), (Found("http://a/2", 1), 2)]
     frontier.recovery.restore_stored(1, rows)
     assert frontier.status.stats().admitted == 2
     assert frontier.queue.admit(1, [Found("http://a/1", 1), Found("http://a/3", 1)]).new == 1
-    frontier.recovery.links_are_known()
+    frontier.recovery.record_links_complete()
     frontier = bench.open()
-    assert not (frontier.recovery.is_new or frontier.recovery.unsure_of_links)
+    assert not (frontier.recovery.is_new or frontier.recovery.may_lack_links)
     assert frontier.queue.admit(1, [one for one, _ in rows]).new == 0
     assert frontier.status.stats().admitted == 3
 
@@ -90,7 +90,7 @@ def test_pages_that_the_store_had_are_counted_once_and_never_fetched_again(bench
 def test_that_the_links_are_known_outlives_a_kill(bench: Bench, tmp_path: Path) -> None:
     frontier = bench.open(from_store=True)
     frontier.recovery.restore_stored(1, [(Found("http://a/1", 1), 1)])
-    frontier.recovery.links_are_known()
+    frontier.recovery.record_links_complete()
     shutil.copytree(bench.folder, tmp_path / "killed")
     bench.close()
     again = Bench(tmp_path / "killed")
@@ -103,7 +103,7 @@ def test_that_the_links_are_known_outlives_a_kill(bench: Bench, tmp_path: Path) 
 def test_a_long_queue_comes_back_from_a_checkpoint_piece_by_piece(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spill, "PIECE", 100)
+    monkeypatch.setattr(spill, "PIECE_BYTES", 100)
     frontier = bench.open(checkpoint_every=-1_000_000)
     urls = [f"http://a/{number:03}" for number in range(60)]
     frontier.queue.admit(1, [Found(url, 1) for url in urls])
@@ -180,7 +180,7 @@ def test_a_checkpoint_that_finds_no_room_leaves_the_old_one(
 
     with monkeypatch.context() as patch:
         if step == "opened":
-            patch.setattr(checkpoint, "_private", full)
+            patch.setattr(checkpoint, "_open_private", full)
         else:
             patch.setattr(checkpoint.os, "fsync", full)  # type: ignore[attr-defined]
         frontier.queue.admit(1, [Found("http://a/2", 1)])
@@ -195,7 +195,7 @@ def test_a_checkpoint_that_finds_no_room_leaves_the_old_one(
 
 
 def test_a_commit_that_fails_leaves_nothing_and_can_be_made_again(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "frontier.db")
+    journal = FrontierJournal(tmp_path / "frontier.db")
     journal.put_meta("kept", 1)
     journal.put("retries", 7, 1, object(), 1)  # what no database takes
     with pytest.raises((sqlite3.Error, TypeError)):
@@ -213,13 +213,13 @@ def test_a_commit_that_fails_leaves_nothing_and_can_be_made_again(tmp_path: Path
 def test_robots_txt_files_come_from_the_journal_where_memory_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = Journal(tmp_path / "frontier.db")
+    journal = FrontierJournal(tmp_path / "frontier.db")
     files = RobotsFiles(journal, lambda: 100.0, lambda: 0.0)
     records = {f"http://h{number}": RobotsRecord("ok", b"%d" % number, 100.0 + number) for number in range(6)}
     for origin, record in records.items():
-        files.learn(origin, record)
+        files.save_record(origin, record)
     journal.commit()
-    monkeypatch.setattr(robots_files, "_KEPT", 2)
+    monkeypatch.setattr(robots_files, "_KEPT_IN_MEMORY", 2)
     again = RobotsFiles(journal, lambda: 100.0, lambda: 0.0)
     for _ in range(2):
         for origin, record in records.items():
@@ -259,7 +259,7 @@ def test_origins_are_judged_alike_however_many_there_are(monkeypatch: pytest.Mon
 
 
 def test_pods_are_told_alike_however_many_origins_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pods, "_MOST_ORIGINS", 3)
+    monkeypatch.setattr(pods, "_MOST_CACHED_ORIGINS", 3)
     frontier = EmbeddedFrontier(tmp_path, PolitenessSection(delay_s=0.0, places=1), pod=0, pods=2)
     first = [frontier.pods.pod_of(f"http://h{number}.test/") for number in range(20)]
     assert set(first) == {0, 1}
@@ -272,7 +272,7 @@ def test_pods_are_told_alike_however_many_origins_there_are(tmp_path: Path, monk
 
 
 def test_what_can_be_read_of_a_damaged_frontier_is_taken_over(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "frontier.db")
+    journal = FrontierJournal(tmp_path / "frontier.db")
     site = msgspec.msgpack.encode({"crawl_delay": 9.0})
     journal.put("sites", "a", site)
     journal.put("refusals", ("scope", "http://x/", 3, 2))
@@ -280,16 +280,16 @@ def test_what_can_be_read_of_a_damaged_frontier_is_taken_over(tmp_path: Path) ->
     journal.record_robots("http://a", 5.0, record)
     journal.record_robots("http://a", 6.0, record)
     journal.put_meta("word", 1)
-    journal.admit(1, b"1 0 0 0 0 1 p http://a/1\n", 1)
+    journal.add_admitted_lines(1, b"1 0 0 0 0 1 p http://a/1\n", 1)
     journal.close()
     db = sqlite3.connect(tmp_path / "frontier.db", isolation_level=None)
-    broken = sealed(site)
+    broken = with_checksum(site)
     db.execute("INSERT INTO sites VALUES ('broken', ?)", (broken[:-1] + bytes([broken[-1] ^ 1]),))
     db.execute("INSERT INTO sites VALUES ('cut', ?)", (site[:-1],))
     db.execute("INSERT INTO refusals VALUES ('scope', ?, 1, 1)", (b"no text",))
     db.execute("INSERT INTO refusals VALUES (?, 'http://y/', 1, 1)", (b"no text",))
     db.close()
-    assert renew(tmp_path, [2])
+    assert renew_frontier(tmp_path, [2])
     db = sqlite3.connect(tmp_path / "frontier.db")
     assert db.execute("SELECT key FROM sites").fetchall() == [("a",)]
     assert db.execute("SELECT * FROM refusals").fetchall() == [("scope", "http://x/", 3, 2)]
@@ -300,15 +300,15 @@ def test_what_can_be_read_of_a_damaged_frontier_is_taken_over(tmp_path: Path) ->
     assert [one.wall for one in view.robots_history("http://a")] == [5.0, 6.0]
     assert view.refusal("http://x/") == "scope"
     view.close()
-    again = Journal(tmp_path / "frontier.db")
+    again = FrontierJournal(tmp_path / "frontier.db")
     assert again.meta("sent:2") > 10**15, "beyond all numbers that were used"
     assert (again.meta("word"), again.meta(FROM_STORE)) == (None, True)
     again.close()
 
 
 def test_an_empty_frontier_is_a_new_one(tmp_path: Path) -> None:
-    Journal(tmp_path / "frontier.db").close()
-    assert renew(tmp_path, [])
+    FrontierJournal(tmp_path / "frontier.db").close()
+    assert renew_frontier(tmp_path, [])
 
 
 def test_every_opening_is_another_epoch_also_after_a_kill(bench: Bench, tmp_path: Path) -> None:
@@ -321,8 +321,8 @@ def test_every_opening_is_another_epoch_also_after_a_kill(bench: Bench, tmp_path
 
 @pytest.mark.parametrize("column", ["admitted", "done"])
 def test_damage_in_the_first_line_of_a_journal_makes_it_anew(tmp_path: Path, column: str) -> None:
-    journal = Journal(tmp_path / "frontier.db")
-    journal.admit(1, b"1 0 0 0 0 1 p http://a/1\n", 1)
+    journal = FrontierJournal(tmp_path / "frontier.db")
+    journal.add_admitted_lines(1, b"1 0 0 0 0 1 p http://a/1\n", 1)
     journal.done[1].append(1)
     journal.close()
     db = sqlite3.connect(tmp_path / "frontier.db", isolation_level=None)
@@ -330,7 +330,7 @@ def test_damage_in_the_first_line_of_a_journal_makes_it_anew(tmp_path: Path, col
     assert seq == 1
     db.execute(f"UPDATE journal SET {column} = ?", (blob[:-1] + bytes([blob[-1] ^ 1]),))
     db.close()
-    assert renew(tmp_path, [])
+    assert renew_frontier(tmp_path, [])
 
 
 # ── the request log ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -365,12 +365,12 @@ def test_an_end_may_be_off_by_what_is_rounded_and_no_more(tmp_path: Path, at: st
 def test_a_site_with_several_requests_has_ended_with_the_last_of_them(tmp_path: Path) -> None:
     log = RequestLog(tmp_path, 1.0)
     for item in (1, 2):
-        log.start(item, 10.0 + item, "a", 1.0, 2, "http://a/")
-    log.end(1, 20.0, "200")
+        log.log_start(item, 10.0 + item, "a", 1.0, 2, "http://a/")
+    log.log_end(1, 20.0, "200")
     log.flush()
     assert last_requests(tmp_path, 0.0, 100.0).ended == {"a": None}
-    log.end(2, 30.0, "200")
-    log.end(9, 99.0, "200")
+    log.log_end(2, 30.0, "200")
+    log.log_end(9, 99.0, "200")
     log.close()
     assert last_requests(tmp_path, 0.0, 100.0).ended == {"a": 30.0}
 
@@ -381,7 +381,7 @@ def test_a_robots_txt_request_leaves_its_place_to_whoever_knows_it(bench: Bench)
         1, [Found("http://a/1", 1), Found("http://a/map.xml", 0, purpose=Purpose.SITEMAP, about="http://a")]
     )
     (robots,) = frontier.leases.claim("me", 9)
-    frontier.leases.cool([Ended(robots, bench.time, ok=True)])
+    frontier.leases.cool([TransferEnd(robots, bench.time, ok=True)])
     frontier.leases.finish([EndedLease(robots, End.OTHER)])
     assert frontier.leases.claim("me", 9) == []
     frontier.sites.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
@@ -427,9 +427,9 @@ def test_what_was_under_way_in_an_earlier_process_hides_no_later_end(tmp_path: P
     for at in (10.0, 20.0):
         log = RequestLog(tmp_path, at)
         assert (tmp_path / "requests-00000.log").read_bytes().splitlines()[-1].startswith(b"B\t"), "at once"
-        log.start(int(at), at + 1, "a", 1.0, 1, "http://a/")
+        log.log_start(int(at), at + 1, "a", 1.0, 1, "http://a/")
         if at == 20.0:
-            log.end(int(at), at + 2, "200")
+            log.log_end(int(at), at + 2, "200")
         log.close()
     assert last_requests(tmp_path, 0.0, 100.0).ended == {"a": 22.0}
 
@@ -439,7 +439,7 @@ def test_a_log_of_half_a_line_is_ended_and_goes_on(tmp_path: Path, torn: bytes, 
     path = tmp_path / "requests-00000.log"
     path.write_bytes(torn)
     log = RequestLog(tmp_path, 1.0)
-    log.start(1, 2.0, "a", 1.0, 1, "http://a/1")
+    log.log_start(1, 2.0, "a", 1.0, 1, "http://a/1")
     log.close()
     assert path.read_bytes().startswith(torn + b"\0\nB\t")
     assert [type(event).__name__ for event in read_events(tmp_path)] == ["LogOpening", "RequestStart"]
@@ -467,8 +467,6 @@ def test_after_another_boot_a_site_waits_its_own_longer_delay(tmp_path: Path, mo
         frontier = polite(tmp_path, 5000.0)
         frontier.queue.admit(1, [Found(f"http://{host}/{due}", 1)])
         assert frontier.leases.next_due() == pytest.approx(due, abs=0.01)
-        frontier.queue.drop(1)
-        frontier.rejected.ended([one.item.item for one in frontier.rejected.rejections()])
         journal = frontier._base.journal
         frontier.durability.commit()
         journal.put_meta("boot", "yet another")
@@ -486,10 +484,10 @@ def test_what_a_site_asked_for_holds_for_its_address_once_that_is_known(tmp_path
     frontier.queue.admit(1, [Found("http://a/1", 1)])
     time[0] += 61.0
     (lease,) = frontier.leases.claim("me", 9)
-    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 0.0)]) == [True]
+    assert frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1", 0.0)]) == [True]
     frontier.queue.admit(1, [Found("http://b/1", 1)])
     (other,) = frontier.leases.claim("me", 9)
-    assert frontier.leases.claim_slots([Wanted(other, "192.0.2.1", 0.0)]) == [False], "one at a time, and slowly"
+    assert frontier.leases.claim_slots([SlotRequest(other, "192.0.2.1", 0.0)]) == [False], "one at a time, and slowly"
     frontier.close()
 
 
@@ -501,7 +499,7 @@ def test_what_has_ended_counts_for_a_checkpoint_like_what_was_admitted(bench: Be
     path = bench.folder / "checkpoint"
     assert not path.exists()
     for lease in frontier.leases.claim("me", 9):
-        fetched = Ended(lease, bench.time, ok=True)
+        fetched = TransferEnd(lease, bench.time, ok=True)
         frontier.leases.cool([fetched])
         frontier.leases.finish([EndedLease(lease, End.PAGE)])
     frontier.durability.commit()
@@ -539,8 +537,8 @@ def test_nothing_is_left_in_the_journal_of_a_crawl_that_is_forgotten(bench: Benc
     frontier.durability.commit()
     frontier.crawls.close_crawl(other)
     if is_told:
-        frontier.crawls.closed(other)
-    assert not frontier._base.journal.forget([other], 1)
+        frontier.crawls.forget_closed_crawl(other)
+    assert not frontier._base.journal.forget_crawls([other], 1)
     assert len(list(frontier._base.journal.rows("crawls"))) == 2, (
         "a kill now leaves a crawl that is forgotten, not rows of none"
     )
@@ -648,7 +646,7 @@ def test_how_many_pages_are_out_can_be_limited_while_they_are(bench: Bench) -> N
 
 
 def test_a_row_is_read_as_the_next_commit_will_leave_it(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "frontier.db")
+    journal = FrontierJournal(tmp_path / "frontier.db")
     assert journal.row("sites", "a") is None
     journal.put("sites", "a", b"one")
     assert journal.row("sites", "a") == ("a", b"one")

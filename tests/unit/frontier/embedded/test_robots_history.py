@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.durability.journal import Journal
+from weft.frontier.durability.journal import FrontierJournal
 from weft.frontier.embedded.robots_files import RobotsFiles
-from weft.frontier.redis.parts.shelf import Shelf
+from weft.frontier.redis.parts.shelf import SharedRecords
 from weft.frontier.requests import robots_digest, robots_evidence
 from weft.frontier.view import FrontierView
 
@@ -18,19 +18,19 @@ ORIGIN = "http://a.test"
 
 def learn_embedded(folder: Path, bodies: list[bytes], deleted_until: float) -> None:
     wall = [0.0]
-    journal = Journal(folder / "frontier.db")
+    journal = FrontierJournal(folder / "frontier.db")
     files = RobotsFiles(journal, lambda: wall[0], lambda: deleted_until if wall[0] > 6 else 0.0)
     for day, body in enumerate(bodies, 1):
         wall[0] = float(day)
-        files.learn(ORIGIN, RobotsRecord("ok", body, day + 1.0))
+        files.save_record(ORIGIN, RobotsRecord("ok", body, day + 1.0))
         journal.commit()
     journal.close()
 
 
 def learn_on_redis(folder: Path, bodies: list[bytes], deleted_until: float) -> None:
-    shelf = Shelf(folder / "robots.db")
+    shelf = SharedRecords(folder / "robots.db")
     for day, body in enumerate(bodies, 1):
-        shelf.keep(ORIGIN, RobotsRecord("ok", body, day + 1.0), float(day), deleted_until if day > 6 else 0.0)
+        shelf.save_robots(ORIGIN, RobotsRecord("ok", body, day + 1.0), float(day), deleted_until if day > 6 else 0.0)
     shelf.close()
 
 

@@ -14,17 +14,17 @@ from weft.frontier.redis import connection, metrics
 from weft.frontier.redis.connection import (
     RedisSettings,
     ServerFacts,
-    Trouble,
+    ServerTrouble,
     Unreachable,
-    _checked,
-    address,
-    asking,
+    _check_facts,
+    address_without_password,
     classify,
     connect,
-    describe,
-    hurry,
-    peers,
+    convert_errors,
+    error_message,
     refuse_shared,
+    server_addresses,
+    shorten_timeouts,
 )
 
 
@@ -42,11 +42,12 @@ from weft.frontier.redis.connection import (
     ],
 )
 def test_an_address_is_shown_without_its_secrets(url: str, shown: str) -> None:
-    assert address(url) == shown
+    assert address_without_password(url) == shown
 
 
 def test_the_database_of_the_settings_counts_where_the_url_names_none() -> None:
-    assert [address(url, 5) for url in ("redis://h", "redis://h/1", "unix:///s", "unix:///s?db=2")] == [
+    urls = ("redis://h", "redis://h/1", "unix:///s", "unix:///s?db=2")
+    assert [address_without_password(url, 5) for url in urls] == [
         "redis://h:6379/5", "redis://h:6379/1", "unix:///s?db=5", "unix:///s?db=2",
     ]  # fmt: skip
 
@@ -86,7 +87,7 @@ def test_a_password_that_is_a_word_of_the_refusal_is_not_told_either() -> None:
 
 def test_whoever_can_do_without_waits_no_longer_than_it_says() -> None:
     client = connect("redis://h", RedisSettings(socket_timeout_s=30.0, connect_timeout_s=1.0))
-    hurry(client, 2.0)
+    shorten_timeouts(client, 2.0)
     chosen = client.connection_pool.connection_kwargs
     assert (chosen["socket_timeout"], chosen["socket_connect_timeout"]) == (2.0, 1.0)
 
@@ -118,24 +119,24 @@ def caused(error: Exception, cause: Exception) -> Exception:
     ],
 )
 def test_a_trouble_is_reported_in_a_few_words(error: Exception, said: str) -> None:
-    assert describe(error).startswith(said)
-    assert "\n" not in describe(error)
+    assert error_message(error).startswith(said)
+    assert "\n" not in error_message(error)
 
 
 @pytest.mark.parametrize(
     ("error", "trouble"),
     [
-        (wrong.OutOfMemoryError("x"), Trouble.FULL),
-        (wrong.AuthorizationError("x"), Trouble.FATAL),
-        (wrong.ConnectionError("NOAUTH Authentication required."), Trouble.AWAY),
-        (wrong.NoPermissionError("NOPERM this user has no permissions"), Trouble.AWAY),
-        (wrong.ClusterDownError("x"), Trouble.AWAY),
-        (wrong.ResponseError("max number of clients reached"), Trouble.AWAY),
-        (OSError("x"), Trouble.AWAY),
-        (ValueError("x"), Trouble.FATAL),
+        (wrong.OutOfMemoryError("x"), ServerTrouble.FULL),
+        (wrong.AuthorizationError("x"), ServerTrouble.FATAL),
+        (wrong.ConnectionError("NOAUTH Authentication required."), ServerTrouble.AWAY),
+        (wrong.NoPermissionError("NOPERM this user has no permissions"), ServerTrouble.AWAY),
+        (wrong.ClusterDownError("x"), ServerTrouble.AWAY),
+        (wrong.ResponseError("max number of clients reached"), ServerTrouble.AWAY),
+        (OSError("x"), ServerTrouble.AWAY),
+        (ValueError("x"), ServerTrouble.FATAL),
     ],
 )
-def test_more_troubles_are_sorted_by_what_to_do(error: Exception, trouble: Trouble) -> None:
+def test_more_troubles_are_sorted_by_what_to_do(error: Exception, trouble: ServerTrouble) -> None:
     assert classify(error) is trouble
 
 
@@ -145,7 +146,7 @@ def test_what_may_pass_is_distinguished_from_what_will_not() -> None:
         (redis.ResponseError("OOM x"), ServerFull),
         (redis.ResponseError("WRONGTYPE x"), redis.ResponseError),
     ):
-        with pytest.raises(expected), asking("here"):
+        with pytest.raises(expected), convert_errors("here"):
             raise error
 
 
@@ -171,7 +172,7 @@ def judged(**more: Any) -> ServerFacts:
         "redis_version": "7.4.1", "run_id": "abc", "maxmemory": 0, "used_memory": 500, "aof_enabled": 1,
         "role": "master",
     } | more  # fmt: skip
-    return _checked(info, "here", connect("redis://h/3"))
+    return _check_facts(info, "here", connect("redis://h/3"))
 
 
 def test_a_plain_server_with_room_can_be_used() -> None:
@@ -199,17 +200,17 @@ def test_a_server_that_cannot_hold_a_frontier_is_refused(more: dict[str, Any], s
 
 
 def test_connections_to_servers_are_told_by_where_they_lead() -> None:
-    assert peers([]) == frozenset()
-    assert peers(["unix:///run/one.sock?db=3", "redis://127.0.0.1/0", "redis://:word@127.0.0.1:7001/2"]) == {
+    assert server_addresses([]) == frozenset()
+    assert server_addresses(["unix:///run/one.sock?db=3", "redis://127.0.0.1/0", "redis://:word@127.0.0.1:7001/2"]) == {
         "/run/one.sock", ("127.0.0.1", 6379), ("127.0.0.1", 7001),
     }  # fmt: skip
-    assert ("127.0.0.1", 6400) in peers(["redis://:6400"]), "no host: this one"
-    assert peers(["redis://no.such.name.invalid:1", "redis://127.0.0.1:99999", "unix:///x"]) == {"/x"}
+    assert ("127.0.0.1", 6400) in server_addresses(["redis://:6400"]), "no host: this one"
+    assert server_addresses(["redis://no.such.name.invalid:1", "redis://127.0.0.1:99999", "unix:///x"]) == {"/x"}
 
 
 def test_a_managed_server_that_tells_little_of_itself_can_be_used() -> None:
     bare = {"redis_version": "7.4.1", "run_id": "abc"}
-    assert _checked(bare, "here", connect("redis://h")) == ServerFacts("here", 0, "abc", "7.4.1", False, 0, 0)
+    assert _check_facts(bare, "here", connect("redis://h")) == ServerFacts("here", 0, "abc", "7.4.1", False, 0, 0)
 
 
 def test_a_server_without_a_version_is_no_redis() -> None:
@@ -218,15 +219,15 @@ def test_a_server_without_a_version_is_no_redis() -> None:
             return {"version": "1"}
 
     with pytest.raises(BadInput, match=r"here: .*its INFO has no redis_version"):
-        connection._info(Odd(), "here")  # type: ignore[arg-type]
+        connection._read_info(Odd(), "here")  # type: ignore[arg-type]
 
 
 def test_a_message_of_any_length_is_told_in_one_line() -> None:
-    assert describe(wrong.ResponseError("x" * 500)) == "ResponseError: " + "x" * 200
+    assert error_message(wrong.ResponseError("x" * 500)) == "ResponseError: " + "x" * 200
 
 
 def test_a_figure_that_a_server_does_not_tell_is_nought() -> None:
-    assert [metrics._figure(info, "x") for info in ({}, {"x": "n/a"}, {"x": None}, {"x": "2.5"}, {"x": 3})] == [
+    assert [metrics._metric_value(info, "x") for info in ({}, {"x": "n/a"}, {"x": None}, {"x": "2.5"}, {"x": 3})] == [
         0.0, 0.0, 0.0, 2.5, 3.0,
     ]  # fmt: skip
 
@@ -243,7 +244,7 @@ def test_whoever_scrapes_waits_a_moment_and_no_longer(monkeypatch: pytest.Monkey
     pool: Any = client.connection_pool
     chosen = pool.connection_kwargs
     assert (chosen["db"], chosen["password"], chosen["socket_timeout"], chosen["socket_connect_timeout"]) == (
-        3, "p", metrics.ANSWER_S, metrics.ANSWER_S,
+        3, "p", metrics.ANSWER_TIMEOUT_S, metrics.ANSWER_TIMEOUT_S,
     )  # fmt: skip
     assert pool.max_connections == 2
     closed: list[str] = []
@@ -253,14 +254,18 @@ def test_whoever_scrapes_waits_a_moment_and_no_longer(monkeypatch: pytest.Monkey
 
 
 def test_a_server_that_may_come_back_is_told_apart_from_one_that_cannot_be_used() -> None:
-    away = connection._refused(wrong.ConnectionError("Error 111 connecting to a:1. Connection refused."), "a:1")
-    unusable = connection._refused(wrong.ResponseError("ERR unknown command 'INFO'"), "a:1")
+    away = connection._connection_error(
+        wrong.ConnectionError("Error 111 connecting to a:1. Connection refused."), "a:1"
+    )
+    unusable = connection._connection_error(wrong.ResponseError("ERR unknown command 'INFO'"), "a:1")
     assert (type(away), type(unusable)) == (Unreachable, BadInput)
 
 
 def test_a_server_that_was_asked_for_nothing_yet_has_missed_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     collector = metrics.RedisMetrics({})
-    monkeypatch.setattr(collector, "_ask", lambda: {"3": {"keyspace_hits": 0}, "4": {"keyspace_misses": 2}, "5": {}})
+    monkeypatch.setattr(
+        collector, "_ask_servers", lambda: {"3": {"keyspace_hits": 0}, "4": {"keyspace_misses": 2}, "5": {}}
+    )
     told = {family.name: {one.labels["pod"]: one.value for one in family.samples} for family in collector.collect()}
     assert told["weft_redis_hit_ratio"] == {"3": 1.0, "4": 0.0}
     assert told["weft_redis_up"] == {"3": 1, "4": 1, "5": 0}

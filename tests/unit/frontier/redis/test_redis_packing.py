@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.frontier.redis.item_packing import Keys, origin_code, parent_code, unpacked, unpacked_item
+from weft.frontier.redis.item_packing import OriginCodes, origin_code, parent_code, unpack_entry, unpacked_item
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_what_is_packed_comes_out_again(origin: str, key: str, size: int, path: 
     code = origin_code(origin, key)
     assert len(code) == size
     rest = code + parent_code(parent, offsite) + path.encode()
-    assert unpacked(rest, key) == (origin, path, parent, offsite)
+    assert unpack_entry(rest, key) == (origin, path, parent, offsite)
 
 
 def test_a_scripts_lists_are_read_whatever_bytes_are_in_them() -> None:
@@ -37,12 +37,12 @@ def test_a_scripts_lists_are_read_whatever_bytes_are_in_them() -> None:
 
 
 def test_keys_follow_the_politeness_scope_and_are_forgotten_when_there_are_too_many() -> None:
-    by_domain, by_host = Keys("domain", most=2), Keys("host")
-    assert by_domain.of("http://www.example.co.uk") == ("example.co.uk", b"\x02")
-    assert by_host.of("http://www.example.co.uk") == ("www.example.co.uk", b"\x00")
+    by_domain, by_host = OriginCodes("domain", most=2), OriginCodes("host")
+    assert by_domain.key_and_code("http://www.example.co.uk") == ("example.co.uk", b"\x02")
+    assert by_host.key_and_code("http://www.example.co.uk") == ("www.example.co.uk", b"\x00")
     for number in range(5):
-        assert by_domain.of(f"https://site{number}.com") == (f"site{number}.com", b"\x01")
-    assert len(by_domain._known) <= 2
+        assert by_domain.key_and_code(f"https://site{number}.com") == (f"site{number}.com", b"\x01")
+    assert len(by_domain._cached_codes) <= 2
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_each_kind_of_field_is_read_to_its_end(packed: str, value: object) -> No
 def test_hops_outside_the_scope_are_kept_as_far_as_a_byte_goes() -> None:
     for offsite, kept in ((1, 1), (254, 254), (255, 255), (256, 255), (1000, 255)):
         rest = origin_code("http://a", "a") + parent_code(7, offsite) + b"/x"
-        assert unpacked(rest, "a") == ("http://a", "/x", 7, kept)
+        assert unpack_entry(rest, "a") == ("http://a", "/x", 7, kept)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_hops_outside_the_scope_are_kept_as_far_as_a_byte_goes() -> None:
 )
 def test_origins_lie_in_redis_as_in_crawls_that_are_there_already(origin: str, key: str, code: bytes) -> None:
     assert origin_code(origin, key) == code
-    assert unpacked(code + parent_code(0) + b"/x", key) == (origin, "/x", 0, 0)
+    assert unpack_entry(code + parent_code(0) + b"/x", key) == (origin, "/x", 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -93,4 +93,4 @@ def test_origins_lie_in_redis_as_in_crawls_that_are_there_already(origin: str, k
 )  # fmt: skip
 def test_parents_lie_in_redis_as_in_crawls_that_are_there_already(parent: int, offsite: int, code: bytes) -> None:
     assert parent_code(parent, offsite) == code
-    assert unpacked(b"\0" + code + b"/", "a") == ("http://a", "/", parent, min(offsite, 255))
+    assert unpack_entry(b"\0" + code + b"/", "a") == ("http://a", "/", parent, min(offsite, 255))

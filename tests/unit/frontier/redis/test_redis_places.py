@@ -8,8 +8,8 @@ from typing import Any
 
 from weft import urls
 from weft.errors import ServerAway
-from weft.frontier.contract import Ended, Wanted
-from weft.frontier.redis.parts.address_slots import AWAY_WAIT, TOO_LONG, AddressSlots, took_of
+from weft.frontier.contract import SlotRequest, TransferEnd
+from weft.frontier.redis.parts.address_slots import AWAY_WAIT_US, TOO_LONG, AddressSlots, answer_time_argument
 from weft.records import Lease, Purpose
 
 ADDRESS = {pod: next(f"192.0.2.{n}" for n in range(99) if urls.pod_of(f"192.0.2.{n}", 2) == pod) for pod in (0, 1)}
@@ -46,8 +46,8 @@ def lease(item: int, purpose: Purpose = Purpose.PAGE) -> Lease:
     return Lease(item, 1, f"http://a/{item}", "a", 0, 0, 0, purpose, about, 0, 0, "me", 1, 0.0, 2.0)
 
 
-def wanted(item: int, address: str, crawl_delay_s: float = 0.0, purpose: Purpose = Purpose.PAGE) -> Wanted:
-    return Wanted(lease(item, purpose), address, crawl_delay_s)
+def wanted(item: int, address: str, crawl_delay_s: float = 0.0, purpose: Purpose = Purpose.PAGE) -> SlotRequest:
+    return SlotRequest(lease(item, purpose), address, crawl_delay_s)
 
 
 def test_each_address_is_asked_for_where_it_is_kept() -> None:
@@ -59,7 +59,7 @@ def test_each_address_is_asked_for_where_it_is_kept() -> None:
         (0, ["take", "slot#3", 1, ADDRESS[0], 1, 1_500_000, *TAKE, ADDRESS[0], 2, 0, *TAKE]),
         (1, ["take", "slot#3", 1, ADDRESS[1], 3, 0, *TAKE, OTHER, 4, 0, *TAKE]),
     ]
-    pods.places.finished([2, 3])
+    pods.places.release_finished([2, 3])
     assert pods.told() == [], "they have no places"
 
 
@@ -68,11 +68,11 @@ def test_a_place_is_given_back_once_with_how_long_ago_it_ended() -> None:
     pods.places.claim([wanted(1, ADDRESS[0]), wanted(2, ADDRESS[0]), wanted(3, ADDRESS[1]), wanted(4, ADDRESS[1])])
     pods.told()
     pods.time = 110.0
-    pods.places.ended([
-        Ended(lease(1), 107.25, ok=True),
-        Ended(lease(2), 110.0, slow_down=True, retry_after_s=7.5),
-        Ended(lease(3), 112.0, ok=False),
-        Ended(lease(9), 110.0, ok=True),
+    pods.places.end_transfers([
+        TransferEnd(lease(1), 107.25, ok=True),
+        TransferEnd(lease(2), 110.0, slow_down=True, retry_after_s=7.5),
+        TransferEnd(lease(3), 112.0, ok=False),
+        TransferEnd(lease(9), 110.0, ok=True),
     ])  # fmt: skip
     assert pods.told() == [
         (
@@ -102,10 +102,10 @@ def test_a_place_is_given_back_once_with_how_long_ago_it_ended() -> None:
         ),
         (1, ["end", "slot#3", ADDRESS[1], 3, 0, 0, 0, 0, "-", 0, *END]),
     ]
-    pods.places.ended([Ended(lease(1), 108.0, ok=True)])
-    pods.places.finished([1, 2, 3])
+    pods.places.end_transfers([TransferEnd(lease(1), 108.0, ok=True)])
+    pods.places.release_finished([1, 2, 3])
     assert pods.told() == []
-    pods.places.finished([4])
+    pods.places.release_finished([4])
     assert pods.told() == [(1, ["end", "slot#3", ADDRESS[1], 4, "-", 0, 0, 0, "", 0, *END])], "it was never sent"
 
 
@@ -113,16 +113,16 @@ def test_a_robots_txt_keeps_its_place_until_it_was_read() -> None:
     pods = Pods()
     pods.places.claim([wanted(-1, ADDRESS[0], purpose=Purpose.ROBOTS), wanted(5, ADDRESS[1])])
     pods.told()
-    pods.places.ended([Ended(lease(-1, Purpose.ROBOTS), 100.0, ok=True)])
-    pods.places.ended([Ended(lease(-1, Purpose.ROBOTS), 60.0, ok=False)])
+    pods.places.end_transfers([TransferEnd(lease(-1, Purpose.ROBOTS), 100.0, ok=True)])
+    pods.places.end_transfers([TransferEnd(lease(-1, Purpose.ROBOTS), 60.0, ok=False)])
     assert pods.told() == []
-    pods.places.asks("http://other", 99.0)
-    pods.places.asks("http://a", 30.25)
-    pods.places.asks("http://a", 0.0)
+    pods.places.record_crawl_delay("http://other", 99.0)
+    pods.places.record_crawl_delay("http://a", 30.25)
+    pods.places.record_crawl_delay("http://a", 0.0)
     pods.time = 104.0
-    pods.places.finished([-1])
+    pods.places.release_finished([-1])
     assert pods.told() == [(0, ["end", "slot#3", ADDRESS[0], 1, 4_000_000, 1, 0, 0, 0, 30_250_000, *END])]
-    pods.places.finished([5])
+    pods.places.release_finished([5])
     assert pods.told() == [(1, ["end", "slot#3", ADDRESS[1], 2, "-", 0, 0, 0, "", 0, *END])]
 
 
@@ -130,14 +130,14 @@ def test_a_pod_that_is_away_gives_no_place_and_is_owed_what_it_may_have_given() 
     pods = Pods()
     pods.away = {1}
     some = [wanted(1, ADDRESS[0]), wanted(2, ADDRESS[1]), wanted(3, OTHER)]
-    assert pods.places.claim(some) == [None, AWAY_WAIT, AWAY_WAIT]
+    assert pods.places.claim(some) == [None, AWAY_WAIT_US, AWAY_WAIT_US]
     assert [pod for pod, _ in pods.told()] == [0]
     pods.away = set()
-    pods.places.finished([])
+    pods.places.release_finished([])
     assert pods.told() == [
         (1, ["end", "slot#3", ADDRESS[1], 2, "-", 0, 0, 0, "", 0, *END, OTHER, 3, "-", 0, 0, 0, "", 0, *END])
     ]
-    pods.places.finished([2, 3])
+    pods.places.release_finished([2, 3])
     assert pods.told() == [], "told once"
 
 
@@ -145,9 +145,9 @@ def test_a_pod_that_could_not_be_told_is_not_asked_for_more() -> None:
     pods = Pods()
     pods.places.claim([wanted(1, ADDRESS[1])])
     pods.away = {1}
-    pods.places.ended([Ended(lease(1), 100.0, ok=True)])
+    pods.places.end_transfers([TransferEnd(lease(1), 100.0, ok=True)])
     pods.told()
-    assert pods.places.claim([wanted(2, OTHER), wanted(3, ADDRESS[0])]) == [AWAY_WAIT, None]
+    assert pods.places.claim([wanted(2, OTHER), wanted(3, ADDRESS[0])]) == [AWAY_WAIT_US, None]
     assert pods.told() == [(0, ["take", "slot#3", 1, ADDRESS[0], 2, 0, *TAKE])]
     pods.away, pods.time = set(), 105.0
     assert pods.places.claim([wanted(2, OTHER)]) == [None]
@@ -160,24 +160,26 @@ def test_a_pod_that_could_not_be_told_is_not_asked_for_more() -> None:
 def test_what_earlier_processes_held_is_given_back_in_every_pod() -> None:
     pods = Pods()
     pods.away = {0}
-    pods.places.settle()
+    pods.places.release_earlier_slots()
     assert pods.told() == [(1, ["release", "slot#3", "slot#"])]
-    assert pods.places.claim([wanted(1, ADDRESS[0]), wanted(2, ADDRESS[1])]) == [AWAY_WAIT, None]
+    assert pods.places.claim([wanted(1, ADDRESS[0]), wanted(2, ADDRESS[1])]) == [AWAY_WAIT_US, None]
     pods.told()
     pods.away = set()
     assert pods.places.claim([wanted(1, ADDRESS[0])]) == [None]
     assert [(pod, arguments[0]) for pod, arguments in pods.told()] == [(0, "release"), (0, "take")]
-    pods.places.finished([])
+    pods.places.release_finished([])
     assert pods.told() == []
 
 
 def test_what_an_answer_took_is_told_to_the_microsecond() -> None:
-    ended = Ended(lease(1), 100.0, ok=True, took_s=123.25)
-    assert took_of(ended) == 123_250_000
+    ended = TransferEnd(lease(1), 100.0, ok=True, took_s=123.25)
+    assert answer_time_argument(ended) == 123_250_000
     pods = Pods()
     pods.places.claim([wanted(1, ADDRESS[0])])
     pods.told()
     pods.time = 350.5
-    pods.places.ended([Ended(lease(1), 100.0, ok=True, slow_down=True, retry_after_s=200.75, took_s=123.25)])
+    pods.places.end_transfers(
+        [TransferEnd(lease(1), 100.0, ok=True, slow_down=True, retry_after_s=200.75, took_s=123.25)]
+    )
     ((_, asked),) = pods.told()
     assert asked[-7:-2] == [250_500_000, 1, 1, 200_750_000, 123_250_000]

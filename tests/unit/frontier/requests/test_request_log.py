@@ -9,14 +9,14 @@ import pytest
 from request_lines import with_sums
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, Ended
+from weft.frontier.contract import CrawlLimits, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.requests import (
-    Gaps,
     LogOpening,
     RequestEnd,
     RequestLog,
     RequestStart,
+    UnreadableLines,
     boot_id,
     last_requests,
     missing_bytes,
@@ -32,8 +32,8 @@ def written(folder: Path) -> Path:
     """Three sites, each asked once for two seconds."""
     log = RequestLog(folder, 100.0)
     for number, key in enumerate(KEYS, 1):
-        log.start(number, 100.0 + number, key, 5.0, 1, f"http://{key}/page")
-        log.end(number, 102.0 + number, "200")
+        log.log_start(number, 100.0 + number, key, 5.0, 1, f"http://{key}/page")
+        log.log_end(number, 102.0 + number, "200")
     log.close()
     return folder / "requests-00000.log"
 
@@ -59,9 +59,9 @@ def test_a_torn_log_is_opened_and_goes_on(tmp_path: Path, cut: int, caplog: pyte
     )
     torn = whole[:-cut].rpartition(b"\n")[2]
     assert [record.fields["bytes"] for record in caplog.records] == ([len(torn)] if is_torn else [])  # type: ignore[attr-defined]
-    log.start(4, 201.0, "d.test", 5.0, 1, "http://d.test/")
+    log.log_start(4, 201.0, "d.test", 5.0, 1, "http://d.test/")
     log.close()
-    gaps = Gaps(files=[])
+    gaps = UnreadableLines(files=[])
     events = list(read_events(tmp_path, gaps))
     assert (gaps.lines, len(gaps.files)) == (int(is_torn), int(is_torn))
     assert isinstance(events[-1], RequestStart) and events[-1].key == "d.test", "the line that follows is whole"
@@ -75,7 +75,7 @@ def test_zeros_that_a_power_cut_left_are_one_line(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(bytes(5000))
     RequestLog(tmp_path, 200.0).close()
-    gaps = Gaps(files=[])
+    gaps = UnreadableLines(files=[])
     assert isinstance(list(read_events(tmp_path, gaps))[-1], LogOpening)
     assert (gaps.lines, gaps.files) == (1, [str(path)])
 
@@ -106,7 +106,7 @@ def test_a_line_that_was_not_written_so_is_passed_over_and_makes_all_wait(tmp_pa
     path = written(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:3], line, *lines[3:]]))
-    gaps = Gaps(files=[])
+    gaps = UnreadableLines(files=[])
     assert len(list(read_events(tmp_path, gaps))) == 7
     assert gaps.lines == 1
     recent = last_requests(tmp_path, 0.0, NOW)
@@ -119,8 +119,8 @@ def test_a_line_that_was_not_written_so_is_passed_over_and_makes_all_wait(tmp_pa
 )
 def test_an_end_before_its_start_or_in_the_future_is_no_end(tmp_path: Path, at: float, is_one: bool) -> None:
     log = RequestLog(tmp_path, 100.0)
-    log.start(2, 102.0, "b.test", 5.0, 1, "http://b.test/page")
-    log.end(2, at, "200")
+    log.log_start(2, 102.0, "b.test", 5.0, 1, "http://b.test/page")
+    log.log_end(2, at, "200")
     log.close()
     recent = last_requests(tmp_path, 0.0, NOW)
     assert recent.ended == {"b.test": at if is_one else None}
@@ -130,9 +130,9 @@ def test_an_end_before_its_start_or_in_the_future_is_no_end(tmp_path: Path, at: 
 def test_a_site_that_is_asked_several_things_at_once_has_ended_with_the_last(tmp_path: Path) -> None:
     log = RequestLog(tmp_path, 100.0)
     for item in (1, 2):
-        log.start(item, 101.0, "a.test", 5.0, 2, f"http://a.test/{item}")
+        log.log_start(item, 101.0, "a.test", 5.0, 2, f"http://a.test/{item}")
     for item, ended in ((2, None), (1, 104.0)):
-        log.end(item, 105.0 - item, "200")
+        log.log_end(item, 105.0 - item, "200")
         log.flush()
         assert last_requests(tmp_path, 0.0, NOW).ended == {"a.test": ended}
     log.close()
@@ -146,7 +146,7 @@ def test_a_log_that_is_torn_in_its_first_line_goes_on_behind_it(
     with caplog.at_level(logging.WARNING, "weft"):
         RequestLog(tmp_path, 200.0).close()
     assert [record.fields["bytes"] for record in caplog.records] == [size]  # type: ignore[attr-defined]
-    gaps = Gaps(files=[])
+    gaps = UnreadableLines(files=[])
     assert ([type(event) for event in read_events(tmp_path, gaps)], gaps.lines) == ([LogOpening], 1)
 
 
@@ -155,7 +155,7 @@ def test_one_flipped_bit_anywhere_never_breaks_the_reading(tmp_path: Path) -> No
     whole = path.read_bytes()
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
-        recent, gaps = last_requests(tmp_path, 0.0, NOW), Gaps(files=[])
+        recent, gaps = last_requests(tmp_path, 0.0, NOW), UnreadableLines(files=[])
         list(read_events(tmp_path, gaps))
         # It is seen wherever it is, a digit of a time included, and then every site waits.
         assert (recent.unsure_at, gaps.lines > 0) == (NOW, True), (at, whole[at - 9 : at + 9])
@@ -176,9 +176,9 @@ def test_an_end_whose_start_is_lost_is_not_that_of_a_request_before_the_last_ope
     """A page that was in flight when its process was killed is asked for again under its number."""
     for opened_at in (100.0, 200.0):
         log = RequestLog(tmp_path, opened_at)
-        log.start(1, opened_at + 1, "a.test", 5.0, 1, "http://a.test/page")
+        log.log_start(1, opened_at + 1, "a.test", 5.0, 1, "http://a.test/page")
         if opened_at == 200.0:
-            log.end(1, 203.0, "200")
+            log.log_end(1, 203.0, "200")
         log.close()
     assert last_requests(tmp_path, 0.0, NOW).ended == {"a.test": 203.0}, "what the killed one asked is not waited for"
     path = tmp_path / "requests-00000.log"
@@ -233,7 +233,7 @@ def test_a_site_is_not_asked_early_after_damage_to_the_log(tmp_path: Path, damag
     frontier = opened()
     frontier.queue.admit(1, [Found(f"http://a.test/{n}", 0) for n in range(3)])
     (lease,) = frontier.leases.claim("me", 5)
-    frontier.leases.cool([Ended(lease, clock[0], ok=True)])
+    frontier.leases.cool([TransferEnd(lease, clock[0], ok=True)])
     frontier.close()
     path = tmp_path / "requests" / "requests-00000.log"
     data = path.read_bytes()
@@ -250,3 +250,13 @@ def test_a_site_is_not_asked_early_after_damage_to_the_log(tmp_path: Path, damag
     due = frontier.leases.next_due()
     frontier.close()
     assert due == pytest.approx(1030.0 if damage == "none" else 1050.0, abs=0.5)
+
+
+def test_what_a_hand_has_is_waited_for_also_behind_an_end_that_is_unknown(tmp_path: Path) -> None:
+    for began, hand, lasts_s in ((10.0, "", 0.0), (20.0, "hand", 60.0)):  # each in a process that is killed
+        log = RequestLog(tmp_path, began)
+        log.log_start(int(began), began, "a.test", 1.0, 1, "http://a.test/", hand=hand, lasts_s=lasts_s)
+        log.flush()
+        log.close()
+    assert last_requests(tmp_path, 0.0, 30.0).ended == {"a.test": 80.0}
+    assert last_requests(tmp_path, 0.0, 90.0).ended == {"a.test": None}, "the other one may have ended only now"

@@ -15,14 +15,14 @@ NOW = 1000.0
 def written(folder: Path, *, packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """One request that has ended, one that is out to a hand, one that this process had in flight."""
     if packed:
-        monkeypatch.setattr(writing, "ROTATE_BYTES", 1)
+        monkeypatch.setattr(writing, "SEGMENT_BYTES", 1)
     log = RequestLog(folder, NOW)
-    log.start(1, NOW, "ended", 1.0, 1, "http://ended/", 0, hand="hand-1", lasts_s=60.0)
-    log.start(2, NOW, "out", 1.0, 1, "http://out/", 0, hand="hand-1", lasts_s=60.0)
-    log.start(3, NOW, "mine", 1.0, 1, "http://mine/", 0)
-    log.end(1, NOW + 2.0, "200")
-    log.start(4, NOW, "given up", 1.0, 1, "http://up/", 0, hand="hand-1", lasts_s=60.0)
-    log.end(4, NOW + 60.0, "aborted")
+    log.log_start(1, NOW, "ended", 1.0, 1, "http://ended/", 0, hand="hand-1", lasts_s=60.0)
+    log.log_start(2, NOW, "out", 1.0, 1, "http://out/", 0, hand="hand-1", lasts_s=60.0)
+    log.log_start(3, NOW, "mine", 1.0, 1, "http://mine/", 0)
+    log.log_end(1, NOW + 2.0, "200")
+    log.log_start(4, NOW, "given up", 1.0, 1, "http://up/", 0, hand="hand-1", lasts_s=60.0)
+    log.log_end(4, NOW + 60.0, "aborted")
     log.flush()
     if packed:
         wait_until(lambda: list(folder.glob("*.packed")), "no file was packed")
@@ -51,7 +51,7 @@ def test_the_log_names_the_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 def test_an_end_before_its_time_is_damage_where_no_hand_was_asked(tmp_path: Path) -> None:
     log = RequestLog(tmp_path, NOW)
-    log.start(1, NOW, "mine", 1.0, 1, "http://mine/")
-    log.end(1, NOW + 60.0, "200")
+    log.log_start(1, NOW, "mine", 1.0, 1, "http://mine/")
+    log.log_end(1, NOW + 60.0, "200")
     log.close()
     assert last_requests(tmp_path, 0.0, NOW + 10.0).unreadable == 1

@@ -30,8 +30,8 @@ from weft.frontier.requests import (
     writing,
 )
 from weft.frontier.requests.partitions import log_files
-from weft.frontier.requests.segments import Deleted, deleted_from, record_deleted, segments_of
-from weft.frontier.requests.upkeep import Upkeep
+from weft.frontier.requests.segments import DeletedRequests, deleted_from, record_deleted, segments_of
+from weft.frontier.requests.upkeep import LogUpkeep
 
 HOSTS = 7
 REQUESTS = 120
@@ -39,17 +39,17 @@ REQUESTS = 120
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "ROTATE_BYTES", 2000)
+    monkeypatch.setattr(writing, "SEGMENT_BYTES", 2000)
     monkeypatch.setattr(upkeep, "PAUSE_SHARE", 0.0)
-    monkeypatch.setattr(upkeep, "LEAST_KEPT_S", -1e9)
+    monkeypatch.setattr(upkeep, "KEPT_AT_LEAST_S", -1e9)
 
 
 def fill(folder: Path, first: int = 0, retention: Retention = upkeep.KEEP_ALL) -> RequestLog:
     log = RequestLog(folder, 1000.0 * (first + 1), retention=retention)
     for number in range(first, first + REQUESTS):
         at = 1000.0 * (first + 1) + number - first
-        log.start(number + 1, at, f"h{number % HOSTS}", 0.5, 1, f"http://h{number % HOSTS}/{number}")
-        log.end(number + 1, at + 0.5, "200")
+        log.log_start(number + 1, at, f"h{number % HOSTS}", 0.5, 1, f"http://h{number % HOSTS}/{number}")
+        log.log_end(number + 1, at + 0.5, "200")
         log.flush()
     return log
 
@@ -57,12 +57,12 @@ def fill(folder: Path, first: int = 0, retention: Retention = upkeep.KEEP_ALL) -
 def plain_log(folder: Path) -> int:
     """Closed files that no thread has packed; the number of the one that is open."""
 
-    class Idle(Upkeep):
-        def begin(self, serial: int) -> None:
+    class Idle(LogUpkeep):
+        def note_closed_before(self, serial: int) -> None:
             self._serial = serial
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "Upkeep", Idle)
+        patch.setattr(writing, "LogUpkeep", Idle)
         fill(folder).close()
     return segments_of(folder)[-1].serial
 
@@ -120,7 +120,7 @@ def test_a_site_keeps_its_key_whatever_the_host_is_called(tmp_path: Path) -> Non
     ]  # fmt: skip
     log = RequestLog(tmp_path, 1000.0)
     for number in range(10 * len(asked)):
-        log.start(number + 1, 1001.0 + number, asked[number % len(asked)][0], 1.0, 1, asked[number % len(asked)][1])
+        log.log_start(number + 1, 1001.0 + number, asked[number % len(asked)][0], 1.0, 1, asked[number % len(asked)][1])
         log.flush()
     until(lambda: is_packed(tmp_path))
     log.close()
@@ -133,7 +133,7 @@ def test_a_site_keeps_its_key_whatever_the_host_is_called(tmp_path: Path) -> Non
 def test_a_start_reads_packed_files_back_as_far_as_it_needs(tmp_path: Path) -> None:
     log = fill(tmp_path)
     until(lambda: is_packed(tmp_path))
-    place = log.place
+    place = log.position
     log.close()
     recent = last_requests(tmp_path, 1000.0, 5000.0)
     last = {f"h{number % HOSTS}": 1000.5 + number for number in range(REQUESTS)}
@@ -163,10 +163,10 @@ def test_a_start_knows_who_must_wait_without_reading_what_is_over(tmp_path: Path
             item += 1
             host = chance.choice(list(delays)[: 11 if now > 1040.0 else 12])
             number = item if chance.random() < 0.9 else -item
-            log.start(number, now, host, delays[host], 1, f"http://{host}/{item}")
+            log.log_start(number, now, host, delays[host], 1, f"http://{host}/{item}")
             flying.append(number)
             while flying and chance.random() < 0.6:
-                log.end(flying.pop(chance.randrange(len(flying))), now + 0.001, "200")
+                log.log_end(flying.pop(chance.randrange(len(flying))), now + 0.001, "200")
             log.flush()
         until(lambda: is_packed(tmp_path))
         log.close()
@@ -206,9 +206,9 @@ def kill_at(folder: Path, serial: int, retention: Retention, name: str, number: 
 
         owner: Any = {"write_packed": segments, "record_deleted": upkeep, "fsync": os}.get(name, Path)
         setattr(owner, name, dying(getattr(owner, name)))
-        engine_process = Upkeep(folder, retention)
+        engine_process = LogUpkeep(folder, retention)
         engine_process._serial = serial
-        engine_process._clean_up()
+        engine_process._delete_leftovers()
         engine_process._pack_all()
         engine_process._delete_old()
         os._exit(0)
@@ -234,7 +234,7 @@ def test_a_kill_at_any_step_loses_nothing(tmp_path: Path, name: str, is_after: b
             break
     assert is_over and deleted.requests and not list(folder.glob("*.tmp"))
     assert sum(path.stat().st_size for path in folder.glob("requests-*")) < 8000
-    assert not [path for path in folder.glob("requests-*") if segments.serial_of(path) <= deleted.through]
+    assert not [path for path in folder.glob("requests-*") if segments.segment_serial(path) <= deleted.through]
 
 
 def test_a_power_cut_at_any_step_of_packing_and_deleting_loses_nothing(
@@ -253,9 +253,9 @@ def test_a_power_cut_at_any_step_of_packing_and_deleting_loses_nothing(
     disk = LostWrites(folder, tmp_path / "left", check)
     with monkeypatch.context() as patch:
         disk.watch(patch)
-        engine_process = Upkeep(folder, Retention(bytes=3000))
+        engine_process = LogUpkeep(folder, Retention(bytes=3000))
         engine_process._serial = serial
-        engine_process._clean_up()
+        engine_process._delete_leftovers()
         engine_process._pack_all()
         engine_process._delete_old()
     assert disk.cuts > 20 and deleted_from(folder).requests and is_packed(folder)
@@ -273,19 +273,19 @@ def test_a_power_cut_at_any_step_takes_only_what_was_not_synced(
         log = RequestLog(left, 9e6)
         log.close()
 
-    class Idle(Upkeep):
-        def begin(self, serial: int) -> None:
+    class Idle(LogUpkeep):
+        def note_closed_before(self, serial: int) -> None:
             self._serial = serial
 
     folder.mkdir()
     disk = LostWrites(folder, tmp_path / "left", check)
     with monkeypatch.context() as patch:
-        patch.setattr(writing, "Upkeep", Idle)
+        patch.setattr(writing, "LogUpkeep", Idle)
         disk.watch(patch)
         log = RequestLog(folder, 1000.0)
         for number in range(1, 61):
-            log.start(number, 1000.0 + number, f"h{number % HOSTS}", 0.5, 1, f"http://h{number % HOSTS}/{number}")
-            log.end(number, 1000.5 + number, "200")
+            log.log_start(number, 1000.0 + number, f"h{number % HOSTS}", 0.5, 1, f"http://h{number % HOSTS}/{number}")
+            log.log_end(number, 1000.5 + number, "200")
             log.flush()
             if number % 7 == 0:
                 log.sync()
@@ -363,19 +363,19 @@ def test_old_files_are_deleted_by_days_and_by_bytes_and_the_newest_stay(
         log.close()
         assert log.deleted_until == deleted_from(folder).until > 1e9
         again = RequestLog(folder, 9000.0)
-        assert segments.serial_of(folder / again.place[0]) > deleted_from(folder).through
+        assert segments.segment_serial(folder / again.position[0]) > deleted_from(folder).through
         again.close()
-    monkeypatch.setattr(upkeep, "LEAST_KEPT_S", 3600.0)
+    monkeypatch.setattr(upkeep, "KEPT_AT_LEAST_S", 3600.0)
     folder = tmp_path / "young"
     log = fill(folder, retention=Retention(bytes=1))
     until(lambda: is_packed(folder))
     log.close()
-    assert deleted_from(folder) == Deleted(), "a start may need them"
+    assert deleted_from(folder) == DeletedRequests(), "a start may need them"
 
 
 def test_what_is_recorded_as_deleted_counts_no_more(tmp_path: Path) -> None:
     plain_log(tmp_path)
-    record_deleted(tmp_path, Deleted(1, 5.0, 10))
+    record_deleted(tmp_path, DeletedRequests(1, 5.0, 10))
     assert segments_of(tmp_path)[0].serial == 2
     assert missing_bytes(tmp_path, ("requests-00001.log", 10**6)) > 0, "its file is still there, and shorter"
     (tmp_path / "requests-00001.log").unlink()

@@ -23,14 +23,14 @@ def told(folder: Path) -> list[tuple[str, int]]:
 
 def test_what_is_logged_is_read_as_it_was(tmp_path: Path) -> None:
     log = RequestLog(tmp_path / "log", 5.0)
-    log.start(7, 10.25, "a.test", 2.5, 3, "https://a.test/x?y=1")
-    log.end(7, 11.5, "200")
-    log.start(-1, 12.0, "b", 0.0, 1, "http://b/robots.txt")
+    log.log_start(7, 10.25, "a.test", 2.5, 3, "https://a.test/x?y=1")
+    log.log_end(7, 11.5, "200")
+    log.log_start(-1, 12.0, "b", 0.0, 1, "http://b/robots.txt")
     log.flush()
     opening, start, end, robots = read_events(tmp_path / "log")
     assert opening == LogOpening(True)
     assert isinstance(start, RequestStart)
-    assert (start.item, start.at, start.key, start.delay_s, start.places, start.url, start.slot) == (
+    assert (start.item, start.at, start.key, start.delay_s, start.slots, start.url, start.slot) == (
         7, 10.25, "a.test", 2.5, 3, "https://a.test/x?y=1", "",
     )  # fmt: skip
     assert end == RequestEnd(7, 11.5, "200")
@@ -41,11 +41,11 @@ def test_what_is_logged_is_read_as_it_was(tmp_path: Path) -> None:
 def test_nothing_is_written_before_it_is_flushed_and_all_is_when_it_is_closed(tmp_path: Path) -> None:
     log = RequestLog(tmp_path / "log", 5.0)
     assert [type(event) for event in read_events(tmp_path / "log")] == [LogOpening], "a kill cannot undo it"
-    log.start(1, 10.0, "a", 1.0, 1, "http://a/")
+    log.log_start(1, 10.0, "a", 1.0, 1, "http://a/")
     assert told(tmp_path / "log") == []
     log.flush()
     assert told(tmp_path / "log") == [("start", 1)]
-    log.end(1, 11.0, "200")
+    log.log_end(1, 11.0, "200")
     gc.collect()  # what others have left is closed before, not meanwhile
     before = len(list(Path("/proc/self/fd").iterdir()))
     log.close()
@@ -54,7 +54,7 @@ def test_nothing_is_written_before_it_is_flushed_and_all_is_when_it_is_closed(tm
 
 
 def test_a_long_log_goes_on_in_the_next_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "ROTATE_BYTES", 400)
+    monkeypatch.setattr(writing, "SEGMENT_BYTES", 400)
     folder = tmp_path / "log"
     gc.collect()  # what others have left is closed before, not meanwhile
     open_before = len(list(Path("/proc/self/fd").iterdir()))
@@ -62,7 +62,7 @@ def test_a_long_log_goes_on_in_the_next_file(tmp_path: Path, monkeypatch: pytest
     for life in range(3):
         log = RequestLog(folder, life * 1000.0)
         for item in range(20):
-            log.start(item, life * 1000.0 + item, "a", 1.0, 1, f"http://a/{life}/{item}")
+            log.log_start(item, life * 1000.0 + item, "a", 1.0, 1, f"http://a/{life}/{item}")
             log.flush()
             expected.append(f"http://a/{life}/{item}")
         log.close()
@@ -80,8 +80,8 @@ def test_the_logs_of_several_slots_are_read_as_one_by_their_times(tmp_path: Path
     one, two = RequestLog(folder / "one", 0.0), RequestLog(folder / "two", 1.0)
     for item in range(1, 9):
         log = (one, two)[item % 2]
-        log.start(item, 10.0 * item, "a", 1.0, 1, f"http://a/{item}")
-        log.end(item, 10.0 * item + 15.0, "200")
+        log.log_start(item, 10.0 * item, "a", 1.0, 1, f"http://a/{item}")
+        log.log_end(item, 10.0 * item + 15.0, "200")
     for log in (one, two):
         log.close()
     events = [event for event in read_events(folder) if not isinstance(event, LogOpening)]
@@ -118,7 +118,7 @@ def test_what_a_full_disk_cuts_is_taken_back_and_written_later(tmp_path: Path) -
     path = tmp_path / "log" / "requests-00000.log"
     whole = path.stat().st_size
     for item in range(3):
-        log.start(item, 10.0, "a", 1.0, 1, f"http://a/{item}")
+        log.log_start(item, 10.0, "a", 1.0, 1, f"http://a/{item}")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (whole + 50, hard))  # room for half a line
     try:
@@ -181,5 +181,5 @@ def test_what_stands_before_the_first_opening_of_a_log_is_of_the_first_boot(tmp_
 def test_a_file_of_another_name_is_none_of_the_log(tmp_path: Path) -> None:
     (tmp_path / "requests-copy.log").write_bytes(b"")
     log = RequestLog(tmp_path, 1.0)
-    assert log.place[0] == "requests-00000.log"
+    assert log.position[0] == "requests-00000.log"
     log.close()

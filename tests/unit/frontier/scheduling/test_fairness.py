@@ -25,16 +25,16 @@ def offer(fairness: Fairness, one: Crawl, count: int = 1) -> None:
     for _ in range(count):
         site = Site(f"site {id(one)}", PolitenessClock())
         site.queue_of(one).push(1, "http://a", "/", 0, 0, 0)
-        fairness.offer(site, 1.0)
+        fairness.offer_site(site, 1.0)
 
 
 def serve(fairness: Fairness, turns: int) -> Counter[int]:
     served: Counter[int] = Counter()
     for _ in range(turns):
-        queue = fairness.next()
+        queue = fairness.next_queue()
         assert queue is not None
         served[queue.crawl.number] += 1
-        fairness.served(queue.crawl)
+        fairness.count_served(queue.crawl)
     return served
 
 
@@ -71,18 +71,18 @@ def test_a_turn_that_comes_to_nothing_is_not_paid_for() -> None:
     offer(fairness, one, 3)
     offer(fairness, other, 3)
     for _ in range(2):
-        queue = fairness.next()
+        queue = fairness.next_queue()
         assert queue is not None and queue.crawl is one
-    queue = fairness.next()
+    queue = fairness.next_queue()
     assert queue is not None and queue.crawl is one, "it has had nothing yet"
-    assert serve(fairness, 3) == {2: 3} and not fairness and fairness.next() is None
+    assert serve(fairness, 3) == {2: 3} and not fairness and fairness.next_queue() is None
 
 
 def test_a_crawl_that_leaves_has_no_turn() -> None:
     fairness, one, other = Fairness(), crawl(1), crawl(2)
     offer(fairness, one, 5)
     offer(fairness, other, 2)
-    fairness.leave(one)
+    fairness.remove_crawl(one)
     assert serve(fairness, 2) == {2: 2} and not fairness
 
 
@@ -94,18 +94,18 @@ def test_only_those_whose_own_delay_is_over_are_offered() -> None:
     site.clock.ended(100.0)
     for one in (slow, quick):
         site.queue_of(one).push(1, "http://a", "/", 0, 0, 0)
-    fairness.offer(site, 105.0)
-    queue = fairness.next()
+    fairness.offer_site(site, 105.0)
+    queue = fairness.next_queue()
     assert queue is not None and queue.crawl is quick and not fairness
-    fairness.offer(site, 110.0)
+    fairness.offer_site(site, 110.0)
     assert serve(fairness, 2) == {1: 1, 2: 1}
 
 
 def test_one_that_was_served_before_its_first_turn_has_paid_for_it() -> None:
     """In another's turn, because it had waited long."""
     fairness, one, other = Fairness(), crawl(1), crawl(2)
-    fairness.served(one)
+    fairness.count_served(one)
     for each in (one, other):
         offer(fairness, each)
-    queue = fairness.next()
+    queue = fairness.next_queue()
     assert queue is not None and queue.crawl is other

@@ -12,15 +12,15 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.frontier.clock import MachineClock
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Item, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, EndedLease, Item, RobotsRecord, SlotRequest, TransferEnd
 from weft.frontier.durability.blobs import BlobStore
-from weft.frontier.durability.journal import Journal
+from weft.frontier.durability.journal import FrontierJournal
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.politeness import Responsiveness
 from weft.frontier.scheduling import queues as queues_module
 from weft.frontier.scheduling import site_clocks
 from weft.frontier.scheduling.queues import Queues
-from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S
+from weft.frontier.scheduling.site_clocks import CLOCK_KEPT_S
 from weft.frontier.scheduling.sites import Crawl
 from weft.records import Found, Lease, Purpose
 
@@ -33,7 +33,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.time = 1000.0
-        self._journals: list[Journal] = []
+        self._journals: list[FrontierJournal] = []
         self._stores: list[BlobStore] = []
         self._frontiers: list[EmbeddedFrontier] = []
         self.crawl = 0
@@ -45,7 +45,7 @@ class Bench:
         return WALL + self.time
 
     def queues(self, **settings: Any) -> Queues:
-        journal = Journal(self.folder / "frontier.db")
+        journal = FrontierJournal(self.folder / "frontier.db")
         self._journals.append(journal)
         return Queues(self.section(**settings), journal, self._store(), self.now, self.wall)
 
@@ -89,7 +89,7 @@ def allow(frontier: EmbeddedFrontier, *origins: str, crawl_delay_s: float | None
 
 
 def fetch(frontier: EmbeddedFrontier, lease: Lease, **facts: Any) -> None:
-    frontier.leases.cool([Ended(lease, frontier.now(), **({"ok": True} | facts))])
+    frontier.leases.cool([TransferEnd(lease, frontier.now(), **({"ok": True} | facts))])
     assert frontier.leases.finish([EndedLease(lease, End.PAGE)]) == [True]
 
 
@@ -117,11 +117,11 @@ def test_the_key_of_a_url_goes_by_what_counts_as_one_site(bench: Bench, scope: s
 
 
 def test_keys_are_right_also_after_very_many_of_them(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues_module, "_KEYS", 5)
+    monkeypatch.setattr(queues_module, "_MOST_CACHED_KEYS", 5)
     queues = bench.queues()
     for _ in range(2):
         assert [queues.key_of(f"https://h{n}/x") for n in range(20)] == [f"h{n}" for n in range(20)]
-    assert len(queues._keys) <= 6
+    assert len(queues._key_cache) <= 6
 
 
 # ── sites that are forgotten ───────────────────────────────────────────────────────────────────────────────────────
@@ -133,7 +133,7 @@ def test_a_site_with_nothing_to_do_is_forgotten_after_a_minute(bench: Bench) -> 
     frontier.queue.admit(bench.crawl, [Found("https://a/1", 0), Found("https://b/1", 0), Found("https://b/2", 0)])
     for lease in frontier.leases.claim("me", 9):
         fetch(frontier, lease)
-    bench.time += FORGET_AFTER_S - 1
+    bench.time += CLOCK_KEPT_S - 1
     frontier.leases.claim("me", 0)
     assert frontier.status.stats().sites == 2
     bench.time += 1
@@ -149,7 +149,7 @@ def test_few_sites_are_forgotten_at_once(bench: Bench) -> None:
     frontier.queue.admit(bench.crawl, [Found(f"{host}/", 0) for host in hosts])
     for lease in frontier.leases.claim("me", 100):
         fetch(frontier, lease)
-    bench.time += FORGET_AFTER_S
+    bench.time += CLOCK_KEPT_S
     counts = []
     for _ in range(4):
         frontier.leases.claim("me", 0)
@@ -163,7 +163,7 @@ def test_a_forgotten_site_keeps_what_it_asked_for(bench: Bench) -> None:
     frontier.queue.admit(bench.crawl, [Found("https://a/1", 0)])
     bench.time += 25
     fetch(frontier, claim_one(frontier))
-    bench.time += FORGET_AFTER_S + 30
+    bench.time += CLOCK_KEPT_S + 30
     frontier.leases.claim("me", 0)
     assert frontier.status.stats().sites == 0
     frontier.queue.admit(bench.crawl, [Found(f"https://a/{number}", 0) for number in (2, 3)])
@@ -184,7 +184,7 @@ def test_a_site_whose_wait_is_not_over_is_not_forgotten(bench: Bench) -> None:
     bench.time += 299
     frontier.leases.claim("me", 0)
     assert frontier.status.stats().sites == 1
-    bench.time += FORGET_AFTER_S
+    bench.time += CLOCK_KEPT_S
     frontier.leases.claim("me", 0)
     assert frontier.status.stats().sites == 0
 
@@ -194,7 +194,7 @@ def test_a_site_that_is_being_asked_is_not_forgotten(bench: Bench) -> None:
     allow(frontier, "https://a")
     frontier.queue.admit(bench.crawl, [Found("https://a/1", 0)])
     lease = claim_one(frontier)
-    bench.time += 2 * FORGET_AFTER_S
+    bench.time += 2 * CLOCK_KEPT_S
     frontier.leases.claim("me", 0)
     frontier.queue.admit(bench.crawl, [Found("https://a/2", 0)])
     assert frontier.leases.claim("me", 9) == []
@@ -220,7 +220,7 @@ def test_a_site_that_waits_for_a_permit_is_not_forgotten(bench: Bench) -> None:
     allow(frontier, "https://a", "https://b")
     frontier.queue.admit(bench.crawl, [Found("https://a/1", 0), Found("https://b/1", 0)])
     first = claim_one(frontier)
-    bench.time += 2 * FORGET_AFTER_S
+    bench.time += 2 * CLOCK_KEPT_S
     assert frontier.leases.claim("me", 9) == []
     frontier.leases.finish([EndedLease(first, End.RELEASE)])
     assert len(frontier.leases.claim("me", 9)) == 1
@@ -232,7 +232,7 @@ def test_a_domain_keeps_its_budget_however_long_it_is_idle(bench: Bench) -> None
     frontier.queue.admit(bench.crawl, [Found("https://a/1", 0)])
     fetch(frontier, claim_one(frontier))
     for number in (2, 3):
-        bench.time += 3 * FORGET_AFTER_S
+        bench.time += 3 * CLOCK_KEPT_S
         assert frontier.leases.claim("me", 9) == []
         frontier.queue.admit(bench.crawl, [Found(f"https://a/{number}", 0)])
         leases = frontier.leases.claim("me", 9)
@@ -255,7 +255,7 @@ def test_a_forgotten_site_is_found_again_with_all_its_origins(bench: Bench) -> N
             for lease in leases:
                 fetch(frontier, lease)
         assert claimed == names
-        bench.time += FORGET_AFTER_S + 1
+        bench.time += CLOCK_KEPT_S + 1
         frontier.leases.claim("me", 0)
         assert frontier.status.stats().sites == 0
 
@@ -268,11 +268,11 @@ def test_what_a_site_asked_for_is_recalled_from_the_journal(bench: Bench) -> Non
     site = queues.site("a")
     site.clock.slow_down(bench.time, 500.0, queues.section)
     site.clock.crawl_delay_s = 7.0
-    queues.clocks.save(site)
+    queues.clocks.save_site(site)
     broken = queues.site("b")
     broken.clock.answered(1, False, bench.time, queues.section, "http://b")
-    queues.clocks.save(broken)
-    queues.clocks.save(queues.site("c"))
+    queues.clocks.save_site(broken)
+    queues.clocks.save_site(queues.site("c"))
     queues.clocks._journal.commit()
     bench.time += 100
     again = bench.queues()
@@ -291,7 +291,7 @@ def test_breakers_of_each_trust_are_recalled_from_the_journal(bench: Bench) -> N
     breaker.probe = 2
     site.clock.answered(2, False, bench.time, queues.section, "one http://a")
     site.clock.answered(2, True, bench.time, queues.section, "two http://a")
-    queues.clocks.save(site)
+    queues.clocks.save_site(site)
     queues.clocks._journal.commit()
     bench.time += 100
     clock = bench.queues(breaker_failures=1).site("a").clock
@@ -301,10 +301,10 @@ def test_breakers_of_each_trust_are_recalled_from_the_journal(bench: Bench) -> N
 
 def test_a_site_that_was_asked_before_this_process_waits_its_delay(bench: Bench) -> None:
     queues = bench.queues()
-    queues.clocks.asked = {"ended": 995.0, "open": None}
+    queues.clocks.last_ends = {"ended": 995.0, "open": None}
     turns = [queues.site(key).clock for key in ("ended", "open", "never")]
     assert [clock.due_for(queues.section) for clock in turns] == [1005.0, 1010.0, 0.0]
-    assert queues.clocks.asked == {}
+    assert queues.clocks.last_ends == {}
 
 
 # ── addresses ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -316,7 +316,7 @@ def test_an_address_waits_a_full_delay_after_a_restart_and_a_longer_one_where_it
     site.clock = queues.clocks.address_clock("192.0.2.1")
     assert site.clock.due == 0.0
     site.clock.wants(25.0)
-    queues.clocks.save(site)
+    queues.clocks.save_site(site)
     queues.clocks._journal.commit()
     bench.time += 100
     again = bench.queues(key_scope="ip")
@@ -336,7 +336,7 @@ def test_an_address_that_asked_for_too_long_a_wait_turns_away_until_then(
     clock = site.clock = queues.clocks.address_clock("192.0.2.1")
     clock.slow_down(bench.time, 2000.0, queues.section)
     assert (clock.long_until, clock.due) == (3000.0, 1020.0)
-    queues.clocks.save(site)
+    queues.clocks.save_site(site)
     queues.clocks._journal.commit()
     bench.time = 3000.0 - left_s
     again = bench.queues(key_scope="ip", max_retry_after_s=600.0).clocks.address_clock("192.0.2.1")
@@ -346,14 +346,14 @@ def test_an_address_that_asked_for_too_long_a_wait_turns_away_until_then(
 def test_addresses_are_forgotten_when_there_are_many_and_they_are_idle(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(site_clocks, "_KEPT_CLOCKS", 5)
+    monkeypatch.setattr(site_clocks, "_MOST_KEPT_CLOCKS", 5)
     queues = bench.queues(key_scope="ip")
     idle, active, waiting, ended, parked = (queues.clocks.address_clock(f"192.0.2.{number}") for number in range(5))
     active.started(bench.time)
     waiting.due = bench.time + 500.0
     ended.last_end = bench.time - 1.0  # its delay is longer
     parked.parked = {queues.site("x"): None}
-    bench.time += FORGET_AFTER_S
+    bench.time += CLOCK_KEPT_S
     kept = queues.clocks.address_clock("192.0.2.9")
     names = {clock: number for number, clock in enumerate((idle, active, waiting, ended, parked))}
     left = [names[clock] for clock in names if queues.clocks._by_address.get(clock.address) is clock]
@@ -459,7 +459,7 @@ def test_as_many_parked_sites_are_woken_as_there_are_places_in_the_order_they_ca
     clock = queues.clocks.address_clock("192.0.2.1")
     assert queues.wheel.next_due() is None, "nobody tries while all places are taken"
     clock.active = active
-    queues.wake(clock)
+    queues.schedule_parked(clock)
     woken = []
     while (site := queues.wheel.pop(bench.time, Responsiveness.UNKNOWN)) is not None:
         woken.append(site.key)
@@ -476,7 +476,7 @@ def test_a_parked_site_whose_item_must_wait_does_not_take_the_place(bench: Bench
         queues.site(key).clock = clock
         queues.enqueue(crawl, Found(f"https://{key}/", 0, hops=1), number, not_before=not_before)
     clock.active = 0
-    queues.wake(clock)
+    queues.schedule_parked(clock)
     site = queues.wheel.pop(bench.time, Responsiveness.UNKNOWN)
     assert site is not None and site.key == "now"
     assert queues.wheel.next_due() == bench.time + 50
@@ -491,20 +491,20 @@ def test_as_many_blocked_sites_go_on_as_there_are_permits(bench: Bench) -> None:
         site = queues.wheel.pop(bench.time, Responsiveness.UNKNOWN)
         assert site is not None
         crawl.blocked[site] = None
-    queues.unblock(crawl)
+    queues.schedule_blocked(crawl)
     woken = [site.key for _ in range(5) if (site := queues.wheel.pop(bench.time, Responsiveness.UNKNOWN)) is not None]
     assert woken == ["h0", "h1"]
     crawl.flight = 3
-    queues.unblock(crawl)
+    queues.schedule_blocked(crawl)
     assert len(crawl.blocked) == 3
 
 
 def test_a_site_is_forgotten_at_the_moment_from_which_nobody_waits_for_it(bench: Bench) -> None:
     queues = bench.queues()
     site = queues.site("a")
-    site.clock.due = bench.time + FORGET_AFTER_S
+    site.clock.due = bench.time + CLOCK_KEPT_S
     queues.schedule(site)
-    assert queues.forget_idle(bench.time + FORGET_AFTER_S) == [site]
+    assert queues.forget_idle(bench.time + CLOCK_KEPT_S) == [site]
 
 
 @pytest.mark.parametrize("due_in_s", [7.0, -7.0])
@@ -515,7 +515,7 @@ def test_no_more_parked_sites_are_woken_than_there_are_places_whenever_these_are
     keys = parked(queues, crawl_of(queues), 3)
     clock = queues.clocks.address_clock("192.0.2.1")
     clock.active, clock.due = 0, bench.time + due_in_s
-    queues.wake(clock)
+    queues.schedule_parked(clock)
     assert [site.key for site in clock.parked or ()] == keys[1:]
 
 
@@ -604,7 +604,7 @@ def test_other_processes_are_told_that_a_request_is_over_however_it_ends(
         frontier.leases.exclude([lease])
     elif end == "refused":
         frontier._base.queues.clocks.address_clock("192.0.2.1").due = bench.time + 50.0
-        assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 0.0)]) == [False]
+        assert frontier.leases.claim_slots([SlotRequest(lease, "192.0.2.1", 0.0)]) == [False]
     elif end == "expired":
         frontier.leases.claim("me", 0)
     else:
@@ -652,7 +652,7 @@ def test_a_lease_of_a_crawl_that_has_ended_holds_nothing_that_was_queued_behind_
     other = frontier.crawls.open_crawl("other", CrawlLimits())
     allow(frontier, "https://a")
     frontier.queue.admit(other, [Found(f"https://a/{number}", 0) for number in range(5)])
-    queue = frontier.leases._live[claim_one(frontier).item].queue
+    queue = frontier.leases._live_leases[claim_one(frontier).item].queue
     assert queue.queued == 4
     frontier.crawls.close_crawl(other)
     assert (queue.queued, list(queue.items())) == (0, [])

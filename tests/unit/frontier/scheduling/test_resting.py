@@ -15,7 +15,16 @@ from xxhash import xxh3_64_digest
 
 from weft.config import PolitenessSection
 from weft.engine.admission import names
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, PageLinks, RobotsRecord, Slots, Wanted
+from weft.frontier.contract import (
+    CrawlLimits,
+    End,
+    EndedLease,
+    PageLinks,
+    RobotsRecord,
+    SlotRequest,
+    Slots,
+    TransferEnd,
+)
 from weft.frontier.durability import blobs as blobs_module
 from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
@@ -23,10 +32,10 @@ from weft.frontier.politeness import PolitenessClock, Responsiveness
 from weft.frontier.scheduling import packed_map as packed_module
 from weft.frontier.scheduling import queues as queues_module
 from weft.frontier.scheduling.packed_map import PackedMap
-from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S
+from weft.frontier.scheduling.site_clocks import CLOCK_KEPT_S
 from weft.frontier.scheduling.sites import Site
 from weft.frontier.scheduling.swapped_sites import DueSeconds, SwappedSites
-from weft.frontier.scheduling.turns import KNOWN_TURNS, Turns
+from weft.frontier.scheduling.turns import KNOWN_TURNS, ClassTurns
 from weft.frontier.scheduling.wheel import Wheel
 from weft.records import Found, Lease, Purpose
 
@@ -39,7 +48,7 @@ def mark(number: int) -> bytes:
 
 @pytest.mark.parametrize("entries", [64, 4], ids=["grown", "doubled several times"])
 def test_a_packed_map_does_what_a_dict_does(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
-    monkeypatch.setattr(packed_module, "_ENTRIES", entries)
+    monkeypatch.setattr(packed_module, "_ENTRIES_PER_BUCKET", entries)
     chance, packed, plain = random.Random(1), PackedMap(), dict[bytes, int]()
     for _ in range(60_000):
         key, value = mark(chance.randrange(30_000)), chance.getrandbits(80)
@@ -75,7 +84,7 @@ def test_the_order_is_that_of_the_due_times_whenever_they_were_added() -> None:
     assert [order.pop(12.0) for _ in range(3)] == [mark(3), mark(4), None]
     order.add(mark(5), 12.0)
     assert (order.pop(12.0), order.next_due()) == (mark(5), 3600.0)
-    order.hurry(13.0)
+    order.make_due_now(13.0)
     assert (order.pop(13.0), order.pop(13.0)) == (mark(1), None)
 
 
@@ -98,7 +107,7 @@ def store(tmp_path: Path) -> Iterator[BlobStore]:
 
 def test_a_site_at_rest_takes_less_than_a_hundred_bytes(store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without what is written down with the next checkpoint, and what is not in the file yet."""
-    monkeypatch.setattr(blobs_module, "_BUFFER", 4096)
+    monkeypatch.setattr(blobs_module, "_BUFFER_BYTES", 4096)
     swapped, count = SwappedSites(store), 100_000
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
@@ -110,20 +119,20 @@ def test_a_site_at_rest_takes_less_than_a_hundred_bytes(store: BlobStore, monkey
 
 
 def test_sites_that_nobody_knows_have_a_share_of_the_turns_and_no_more() -> None:
-    wheel, turns = Wheel[Site](len(Responsiveness)), Turns()
+    wheel, turns = Wheel[Site](len(Responsiveness)), ClassTurns()
     for number in range(100):
         wheel.put(Site(f"new{number}", PolitenessClock()), 1.0)
     for number in range(100):
         known = Site(f"known{number}", PolitenessClock())
         known.clock.recent_s = 0.1
         wheel.put(known, 2.0 + number / 1000)
-    out = [site.rank for _ in range(80) if (site := turns.pop(wheel, 3.0)) is not None]
+    out = [site.rank for _ in range(80) if (site := turns.pop_site(wheel, 3.0)) is not None]
     fine, unknown = Responsiveness.FINE, Responsiveness.UNKNOWN
     assert out[:10] == [fine, fine, unknown, fine, fine] * 2, "the first turns are theirs that answer"
     share = 80 // (KNOWN_TURNS + 1)
     assert out.count(Responsiveness.UNKNOWN) == share, "those that became due later do not wait for all of the new ones"
     rest = []
-    while (site := turns.pop(wheel, 3.0)) is not None:
+    while (site := turns.pop_site(wheel, 3.0)) is not None:
         rest.append(site.rank)
     assert len(rest) == 120
 
@@ -154,7 +163,7 @@ class Bench:
     def end(self, lease: Lease, end: End = End.PAGE, retry_after_s: float | None = None) -> None:
         slow = retry_after_s is not None
         self.frontier.leases.cool(
-            [Ended(lease, self.time, ok=end is End.PAGE, slow_down=slow, retry_after_s=retry_after_s)]
+            [TransferEnd(lease, self.time, ok=end is End.PAGE, slow_down=slow, retry_after_s=retry_after_s)]
         )
         self.frontier.leases.finish([EndedLease(lease, end)])
 
@@ -219,7 +228,7 @@ def test_a_page_wakes_a_site_where_only_a_retry_waits(bench: Bench) -> None:
     bench.allow("a", "b")
     bench.admit("https://a/1", "https://b/1")
     lease = next(lease for lease in bench.claim() if lease.key == "a")
-    bench.frontier.leases.cool([Ended(lease, bench.time, ok=False)])
+    bench.frontier.leases.cool([TransferEnd(lease, bench.time, ok=False)])
     bench.frontier.leases.finish([EndedLease(lease, End.RETRY, 500.0)])
     bench.claim()
     assert bench.queues.swapped.find("a") == (1, True)
@@ -246,16 +255,13 @@ def test_many_sites_have_turns_and_each_keeps_its_delay(bench: Bench) -> None:
     assert bench.frontier.status.stats().queued == 0
 
 
-def test_a_crawl_that_is_dropped_or_closed_takes_its_sites_at_rest_with_it(bench: Bench) -> None:
+def test_a_crawl_that_is_closed_takes_its_sites_at_rest_with_it(bench: Bench) -> None:
     other = bench.frontier.crawls.open_crawl("other", CrawlLimits())
     bench.admit("https://a/1", "https://b/1", "https://c/1")
     bench.frontier.queue.admit(other, [Found("https://d/1", 0), Found("https://b/2", 0)])
     assert sorted(bench.queues.sites) == ["a", "b"], "two crawls have something there"
-    bench.frontier.queue.drop(bench.crawl)
-    assert sorted(one.item.url for one in bench.frontier.rejected.rejections()) == [
-        f"https://{host}/1" for host in "abc"
-    ]
-    assert bench.frontier.status.has_work(other) and not bench.frontier.status.has_work(bench.crawl)
+    bench.frontier.crawls.close_crawl(bench.crawl)
+    assert bench.frontier.status.has_work(other) and bench.frontier.status.stats().queued == 2
     bench.frontier.crawls.close_crawl(other)
     assert bench.frontier.status.stats().queued == 0
     bench.claim()
@@ -291,7 +297,7 @@ def test_links_to_a_site_at_rest_are_one_row_of_their_page(tmp_path: Path) -> No
 def test_idle_sites_are_forgotten_early_where_many_are_in_memory_and_never_while_somebody_waits(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues_module, "MOST_IDLE", 4)
+    monkeypatch.setattr(queues_module, "MOST_IDLE_SITES", 4)
     hosts = [f"h{number}" for number in range(30)]
     bench.queues.max_in_memory = 30
     bench.allow(*hosts, "slow")
@@ -335,12 +341,12 @@ def test_many_hosts_on_one_address_wait_for_its_one_place(
     asked: dict[str, float] = {}
     while len(asked) < len(pages) and time < 2000.0:
         while leases := frontier.leases.claim("me", 20):
-            granted = frontier.leases.claim_slots([Wanted(lease, "10.0.0.1", 0.0) for lease in leases])
+            granted = frontier.leases.claim_slots([SlotRequest(lease, "10.0.0.1", 0.0) for lease in leases])
             for lease, has_place in zip(leases, granted, strict=True):
                 if has_place:
                     assert lease.url not in asked
                     asked[lease.url] = time
-                    frontier.leases.cool([Ended(lease, time, ok=True)])
+                    frontier.leases.cool([TransferEnd(lease, time, ok=True)])
                     frontier.leases.finish([EndedLease(lease, End.PAGE)])
         time += delay_s / 2
     assert frontier.leases.claim("me", 20) == [] and frontier.status.stats().queued == 0
@@ -395,7 +401,7 @@ def test_a_robots_txt_of_a_site_that_was_forgotten_is_not_held_in_memory_and_sti
     for lease in bench.claim():
         bench.end(lease)
     assert sorted(bench.frontier.sites.robots_files._expiry) == ["https://a", "https://b"]
-    bench.time += 2 * FORGET_AFTER_S
+    bench.time += 2 * CLOCK_KEPT_S
     assert bench.claim() == []
     assert (bench.queues.sites, bench.frontier.sites.robots_files._expiry) == ({}, {})
     bench.admit("https://a/2", "https://b/2")
@@ -409,7 +415,8 @@ def test_a_site_that_was_emptied_at_rest_is_forgotten_when_its_wait_is_over(benc
         bench.end(lease, retry_after_s=300.0 if lease.key == "a" else None)
     bench.claim()
     assert bench.queues.swapped.find("a") == (1, False)
-    bench.frontier.queue.drop(bench.crawl)
+    bench.frontier.crawls.close_crawl(bench.crawl)
+    bench.claim()
     assert "a" in bench.queues.sites, "whoever asks it next must wait"
     for _ in range(3):
         bench.time += 200.0
@@ -422,8 +429,6 @@ def test_a_crawl_with_budgets_has_work_while_one_of_its_sites_is_at_rest(bench: 
     other = bench.frontier.crawls.open_crawl("other", CrawlLimits(max_pages_per_domain=5))
     bench.frontier.queue.admit(other, [Found("https://b/1", 0)])
     assert (bench.queues.swapped.count(other), bench.frontier.status.has_work(other)) == (1, True)
-    bench.frontier.queue.drop(other)
-    assert (bench.queues.swapped.count(other), bench.frontier.status.has_work(other)) == (0, False)
 
 
 def test_a_site_that_may_not_come_to_rest_is_claimed_from_when_it_is_due(bench: Bench) -> None:
@@ -495,7 +500,7 @@ def test_a_crawl_that_ends_leaves_nothing_at_sites_that_nobody_has_asked(bench: 
 def test_nobody_waits_for_a_robots_txt_that_a_crawl_would_have_asked_for_at_a_site_at_rest(bench: Bench) -> None:
     bench.admit("https://a/1", "https://b/1")
     robots = next(lease for lease in bench.claim() if lease.key == "a")
-    bench.frontier.leases.cool([Ended(robots, bench.time, ok=False)])
+    bench.frontier.leases.cool([TransferEnd(robots, bench.time, ok=False)])
     bench.frontier.leases.finish([EndedLease(robots, End.RETRY, 30.0)])
     for _ in range(2):  # the first finds that its page must wait for the robots.txt
         bench.time += 2.0
@@ -569,8 +574,8 @@ def test_a_site_that_was_awake_in_between_is_told_once_and_hides_none_behind_it(
     swapped.add("again", 1, b"again, later", 9.0)
     swapped.add("moved", 2, b"of another crawl", 9.0)
     swapped.add("last", 1, b"last", 10.0)
-    assert sorted(swapped.of_crawl(1)) == [[b"again, later"], [b"last"], [b"other"]]
-    assert list(swapped.of_crawl(2)) == [[b"of another crawl"]]
+    assert sorted(swapped.rows_of_crawl(1)) == [[b"again, later"], [b"last"], [b"other"]]
+    assert list(swapped.rows_of_crawl(2)) == [[b"of another crawl"]]
 
 
 @pytest.mark.parametrize("permits", [0, 1, 2])

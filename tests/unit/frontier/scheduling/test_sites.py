@@ -91,10 +91,14 @@ def test_an_item_that_must_wait_lets_the_others_go_on() -> None:
     queue = site_queue()
     queue.push_urgent(urgent(1), 50.0)
     queue.push_urgent(urgent(-2, Purpose.ROBOTS), 70.0)
-    assert (queue.next_time(), queue.later(0.0)) == (50.0, 50.0)
+    assert (queue.next_time(), queue.next_waiting_time(0.0)) == (50.0, 50.0)
     queue.push(3, "http://a", "/3", 0, 0, 0)
     assert (queue.next_time(), popped(queue, 49.9)) == (0.0, [3])
-    assert (queue.later(49.9), queue.later(50.0), queue.later(70.0)) == (50.0, 70.0, None)
+    assert (queue.next_waiting_time(49.9), queue.next_waiting_time(50.0), queue.next_waiting_time(70.0)) == (
+        50.0,
+        70.0,
+        None,
+    )
     assert popped(queue, 50.0) == [1]
     assert queue.next_time() == 70.0
     assert popped(queue, 70.0) == [-2]
@@ -107,7 +111,7 @@ def test_urgent_items_are_told_in_the_order_of_their_times() -> None:
     queue.push_urgent(urgent(-2, Purpose.ROBOTS), 20.0)
     queue.push_urgent(urgent(3), 20.0)
     queue.push_urgent(urgent(4), 20.0, first=True)
-    assert [entry[2].item for entry in queue.urgents()] == [4, -2, 3, 1]
+    assert [entry[2].item for entry in queue.urgent_entries()] == [4, -2, 3, 1]
 
 
 def test_a_cleared_lane_is_empty(tmp_path: Path) -> None:
@@ -161,11 +165,11 @@ def test_what_is_known_of_a_depth_is_the_items_own() -> None:
     item = Item(7, "http://a/1", 2, 0)
     known = KnownDepth(2, 7)
     made.depths[made.seen.fingerprint("http://a/1")] = known
-    assert made.known(item) is known
-    assert made.known(Item(8, "http://a/1", 2, 0)) is None, "a later visit of the same URL"
-    assert made.known(Item(7, "http://a/1", 2, 0, purpose=Purpose.SITEMAP)) is None
-    assert made.known(Item(7, "http://a/2", 2, 0)) is None
-    assert (crawl().depths, crawl().known(item)) == (None, None)
+    assert made.known_depth(item) is known
+    assert made.known_depth(Item(8, "http://a/1", 2, 0)) is None, "a later visit of the same URL"
+    assert made.known_depth(Item(7, "http://a/1", 2, 0, purpose=Purpose.SITEMAP)) is None
+    assert made.known_depth(Item(7, "http://a/2", 2, 0)) is None
+    assert (crawl().depths, crawl().known_depth(item)) == (None, None)
     assert (known.leased, known.ended, KnownDepth(1, 1, ended=True).ended) == (False, False, True)
 
 

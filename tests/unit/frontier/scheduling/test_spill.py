@@ -30,8 +30,8 @@ class QueueIn(SpillQueue):
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlobStore]:
     """Every piece is in the file, of forty bytes: five texts of seven and their newlines."""
-    monkeypatch.setattr(spill, "PIECE", 40)
-    monkeypatch.setattr(blobs_module, "_BUFFER", 1)
+    monkeypatch.setattr(spill, "PIECE_BYTES", 40)
+    monkeypatch.setattr(blobs_module, "_BUFFER_BYTES", 1)
     made = BlobStore(tmp_path / "queues.db")
     yield made
     made.close()

@@ -11,11 +11,11 @@ from log_lines import log_lines
 
 from weft.config import PolitenessSection
 from weft.errors import Damaged
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, PageLinks, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, PageLinks, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.scheduling import spill
-from weft.frontier.scheduling.queues import SOON_S
-from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S
+from weft.frontier.scheduling.queues import DUE_SOON_S
+from weft.frontier.scheduling.site_clocks import CLOCK_KEPT_S
 from weft.frontier.scheduling.spill import pieces_of
 from weft.records import Found, Lease, Purpose, Reason
 
@@ -33,7 +33,7 @@ class Bench:
         self.open()
         for host in "abcdef":
             self.frontier.sites.robots_known(f"https://{host}", ALLOW, None)
-        self.time += FORGET_AFTER_S
+        self.time += CLOCK_KEPT_S
         self.frontier.leases.claim("me", 0)
         assert not self.queues.sites
 
@@ -58,7 +58,7 @@ class Bench:
         self.frontier.queue.admit(crawl or self.crawl, [Found(url, 0) for url in urls])
 
     def fetch(self, lease: Lease, **facts: Any) -> None:
-        self.frontier.leases.cool([Ended(lease, self.time, **({"ok": True} | facts))])
+        self.frontier.leases.cool([TransferEnd(lease, self.time, **({"ok": True} | facts))])
         assert self.frontier.leases.finish([EndedLease(lease, End.PAGE)]) == [True]
 
     def claim_one(self) -> Lease:
@@ -96,14 +96,14 @@ def test_sites_that_are_gone_already_hold_up_none_that_is_to_be_forgotten(bench:
     for site in (gone, idle):
         bench.queues.schedule(site)
     gone.gone = True
-    assert bench.queues.forget_idle(bench.time + FORGET_AFTER_S) == [idle]
+    assert bench.queues.forget_idle(bench.time + CLOCK_KEPT_S) == [idle]
 
 
 def test_nothing_is_kept_of_a_site_that_is_forgotten(bench: Bench) -> None:
     bench.admit("https://a/1", "https://b/1")
     for lease in bench.frontier.leases.claim("me", 9):
         bench.fetch(lease)
-    bench.time += FORGET_AFTER_S + 1
+    bench.time += CLOCK_KEPT_S + 1
     assert bench.frontier.leases.claim("me", 9) == []
     assert (bench.queues.sites, bench.queues._by_origin, bench.queues.crawls[bench.crawl].sites) == ({}, {}, {})
 
@@ -116,7 +116,7 @@ def swappable(bench: Bench, *hosts: str) -> None:
     bench.admit(*(f"https://{host}/1" for host in hosts))
     bench.queues.max_in_memory = 1
     for host in hosts:
-        bench.queues.sites[host].clock.due = bench.time + 10 * SOON_S
+        bench.queues.sites[host].clock.due = bench.time + 10 * DUE_SOON_S
         for _ in range(2):  # with the end of a request, and with that of its lease
             bench.queues.schedule(bench.queues.sites[host])
 
@@ -137,7 +137,7 @@ def test_a_site_that_waits_for_an_event_by_then_does_not_come_to_rest(bench: Ben
 
 def test_a_site_that_has_nothing_left_by_then_does_not_come_to_rest(bench: Bench) -> None:
     swappable(bench, "a")
-    bench.frontier.queue.drop(bench.crawl)
+    bench.frontier.crawls.close_crawl(bench.crawl)
     assert (bench.rest(), list(bench.queues.sites)) == ([], ["a"])
 
 
@@ -216,12 +216,12 @@ def test_a_site_that_rested_for_a_crawl_that_has_ended_is_gone_when_nobody_must_
     assert bench.frontier.status.stats().queued == 0
     bench.frontier.leases.claim("me", 9)
     assert bench.frontier.status.stats().sites == 0
-    bench.time += 2 * FORGET_AFTER_S
+    bench.time += 2 * CLOCK_KEPT_S
     assert bench.frontier.leases.claim("me", 9) == []
 
 
 def test_nothing_is_kept_of_a_crawl_that_has_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill, "PIECE", 100)
+    monkeypatch.setattr(spill, "PIECE_BYTES", 100)
     bench.admit(*(f"https://a/{number}" for number in range(60)))
     bench.frontier.rejected.refused(bench.crawl, Reason.SCOPE, "https://x/", 1)
     bench.frontier.leases.exclude([bench.claim_one()])
@@ -280,17 +280,17 @@ def lead_on(bench: Bench) -> None:
     robots = bench.claim_one()
     hop = Found("https://a/robots.txt", 0, robots.parent, 1, Purpose.ROBOTS, robots.about)
     bench.frontier.queue.admit(bench.crawl, [hop])
-    bench.frontier.leases.cool([Ended(robots, bench.time, ok=True)])
+    bench.frontier.leases.cool([TransferEnd(robots, bench.time, ok=True)])
     bench.frontier.leases.finish([EndedLease(robots, End.OTHER)])
 
 
 def test_a_robots_txt_that_another_site_waits_for_does_not_come_to_rest(bench: Bench) -> None:
-    bench.frontier.sites.robots_known("https://a", ALLOW, 3 * SOON_S)
+    bench.frontier.sites.robots_known("https://a", ALLOW, 3 * DUE_SOON_S)
     lead_on(bench)
     bench.queues.max_in_memory = 1
     bench.queues.schedule(bench.queues.sites["a"])
     assert bench.frontier.leases.claim("me", 9) == []
-    bench.time += 3 * SOON_S + 1
+    bench.time += 3 * DUE_SOON_S + 1
     robots = bench.claim_one()
     assert (robots.url, robots.about) == ("https://a/robots.txt", "https://x")
     bench.frontier.sites.robots_known("https://x", ALLOW, None)
@@ -305,7 +305,7 @@ def test_a_robots_txt_cannot_be_had_whose_redirect_has_led_to_a_site_that_is_giv
     for _ in range(2):
         robots = bench.claim_one()
         assert robots.url == "https://a/robots.txt"
-        bench.frontier.leases.cool([Ended(robots, bench.time, ok=False)])
+        bench.frontier.leases.cool([TransferEnd(robots, bench.time, ok=False)])
         bench.frontier.leases.finish([EndedLease(robots, End.RETRY)])
         bench.time += 11.0
     assert bench.claim_one().url == "https://x/1", "nobody waits for it any more"
@@ -321,31 +321,19 @@ def test_a_robots_txt_that_an_ended_crawl_has_at_another_site_is_asked_for_by_wh
     bench.frontier.crawls.close_crawl(bench.crawl)
     bench.time += 2.0
     assert bench.frontier.leases.claim("me", 9) == []
-    bench.frontier.leases.cool([Ended(robots, bench.time, ok=True)])
+    bench.frontier.leases.cool([TransferEnd(robots, bench.time, ok=True)])
     bench.frontier.leases.finish([EndedLease(robots, End.OTHER)])
     again = bench.claim_one()
     assert (again.url, again.crawl) == ("https://x/robots.txt", other)
 
 
-def test_a_robots_txt_that_is_dropped_at_another_site_is_asked_for_by_who_waits_for_it(bench: Bench) -> None:
-    (other,) = bench.open(1.0)
-    lead_on(bench)
-    bench.admit("https://x/2", crawl=other)
-    bench.time += 2.0
-    bench.queues.sites["a"].clock.due = bench.time + 60.0
-    assert bench.frontier.leases.claim("me", 9) == []
-    bench.frontier.queue.drop(bench.crawl)
-    again = bench.claim_one()
-    assert (again.url, again.crawl, bench.frontier.sites.robots("https://x")) == ("https://x/robots.txt", other, None)
-
-
 def test_a_robots_txt_that_is_given_up_with_its_own_site_is_not_known(bench: Bench) -> None:
     bench.admit("https://x/1")
     robots = bench.claim_one()
-    bench.frontier.leases.cool([Ended(robots, bench.time, ok=False)])
+    bench.frontier.leases.cool([TransferEnd(robots, bench.time, ok=False)])
     bench.frontier.leases.finish([EndedLease(robots, End.RETRY, 60.0)])
     site = bench.queues.sites["x"]
-    bench.frontier.rejected.empty(site.queues[0], Reason.BREAKER)
+    bench.frontier.rejected.reject_queue(site.queues[0], Reason.BREAKER)
     assert bench.frontier.sites.robots("https://x") is None
 
 
@@ -357,7 +345,7 @@ def test_a_robots_txt_that_leads_on_for_a_paused_crawl_is_asked_for_by_who_waits
     bench.frontier.crawls.pause(bench.crawl)
     hop = Found("https://a/robots.txt", 0, robots.parent, 1, Purpose.ROBOTS, robots.about)
     bench.frontier.queue.admit(bench.crawl, [hop])
-    bench.frontier.leases.cool([Ended(robots, bench.time, ok=True)])
+    bench.frontier.leases.cool([TransferEnd(robots, bench.time, ok=True)])
     bench.frontier.leases.finish([EndedLease(robots, End.OTHER)])
     bench.time += 2.0
     again = bench.claim_one()

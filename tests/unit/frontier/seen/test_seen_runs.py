@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from written_twice import WAYS, written
 
 from weft.errors import DiskFull
-from weft.frontier.durability.journal import Journal
-from weft.frontier.durability.journal_lines import line_of, parsed
+from weft.frontier.durability.journal import FrontierJournal
+from weft.frontier.durability.journal_lines import format_line, parse_line
 from weft.frontier.seen import seen_file, seen_merge, seen_runs, url_lookup
 from weft.frontier.seen import seen_set as seen
 from weft.frontier.seen.seen_runs import SeenRuns, SeenState, end_key
@@ -44,7 +44,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
             for module in (seen, seen_file, seen_merge, seen_runs, url_lookup):
                 if hasattr(module, part):
                     patch.setattr(module, part, getattr(run, part))
-        patch.setattr(seen_runs, "FLUSHED", FLUSHED)
+        patch.setattr(seen_runs, "FLUSHED_ENTRIES", FLUSHED)
         yield name
 
 
@@ -62,7 +62,7 @@ class Life:
         self.commit()
 
     def _open(self) -> None:
-        self.journal = Journal(self.folder / "frontier.db")
+        self.journal = FrontierJournal(self.folder / "frontier.db")
         self.runs = SeenRuns(self.folder, self.journal)
         self.sets = {crawl: SeenSet(seed, self.runs, crawl) for crawl, seed in SEEDS.items()}
 
@@ -74,7 +74,7 @@ class Life:
         assert mine.add_new(list(dict.fromkeys(unknown)) if len(urls) % 2 else urls) == expected
         self.known[crawl].update(expected)
         for url in expected:
-            self.journal.admit(crawl, line_of(self.next_item, crawl, Found(url, 1)).encode(), 1)
+            self.journal.add_admitted_lines(crawl, format_line(self.next_item, crawl, Found(url, 1)).encode(), 1)
             self.next_item += 1
         assert len(mine) == len(self.known[crawl])
 
@@ -83,14 +83,14 @@ class Life:
 
     def commit(self) -> None:
         self.journal.commit()
-        self.runs.step()
+        self.runs.do_due_work()
 
     def checkpoint(self) -> None:
         self.commit()
-        state, names = msgspec.msgpack.encode(self.runs.state()), self.runs.names()
+        state, names = msgspec.msgpack.encode(self.runs.state_for_checkpoint()), self.runs.file_names()
         self.runs.sync()
         self.kept = (self.journal.last_seq(), state)
-        self.runs.named(names)
+        self.runs.keep_named(names)
         assert names <= {path.name for path in self.files()}
 
     def discard(self, crawl: int, url: str) -> None:
@@ -111,31 +111,31 @@ class Life:
         seq, state = self.kept
         self.runs.restore(msgspec.msgpack.decode(state, type=SeenState | None))
         for line, crawl, ended in self.journal.done_since(seq):
-            self.runs.logged(line, crawl, ended)
+            self.runs.assign_entries(line, crawl, ended)
         for line, crawl, lines in self.journal.admitted_since(seq):
             for text in lines:
-                self.sets[crawl].replay(seen_key(parsed(text).found), is_counted=True)
-            self.runs.replayed(line, crawl, covers=True)
+                self.sets[crawl].replay(seen_key(parse_line(text).found), is_counted=True)
+            self.runs.note_replayed(line, crawl, covers=True)
 
     def merge(self) -> None:
         """Waits for all merges that are due."""
         while self.runs.is_merging:
             time.sleep(0.001)
-            self.runs.step()
+            self.runs.do_due_work()
 
     def check(self) -> None:
-        assert self.runs.names() <= {path.name for path in self.files()}
+        assert self.runs.file_names() <= {path.name for path in self.files()}
         for crawl, mine in self.sets.items():
             assert set(URLS) - set(mine.unknown(URLS)) == self.known[crawl]
             assert len(mine) == len(self.known[crawl])
             assert all((url in mine) == (url in self.known[crawl]) for url in URLS[::97])
 
     def files(self) -> list[Path]:
-        folder = self.folder / seen_runs.FOLDER
+        folder = self.folder / seen_runs.RUNS_FOLDER
         return sorted(folder.glob("*.run")) if folder.exists() else []
 
     def opened(self) -> list[seen_file.RunFile]:
-        names = self.runs.names()
+        names = self.runs.file_names()
         return [seen_file.RunFile(path) for path in self.files() if path.name in names]
 
     def close(self) -> None:
@@ -192,11 +192,11 @@ def grown(life: Life, count: int = 1500, each: int = 25) -> None:
 def test_runs_are_merged_and_their_number_stays_small(life: Life) -> None:
     grown(life)
     life.merge()
-    assert 1 < len(life.runs.names()) <= 3 * 4
-    assert len(life.files()) > len(life.runs.names()), "what the last checkpoint may name stays until the next one"
+    assert 1 < len(life.runs.file_names()) <= 3 * 4
+    assert len(life.files()) > len(life.runs.file_names()), "what the last checkpoint may name stays until the next one"
     life.checkpoint()
-    assert {path.name for path in life.files()} == life.runs.names()
-    assert sum(one.in_memory for one in life.sets.values()) < FLUSHED, "the rest is on disk"
+    assert {path.name for path in life.files()} == life.runs.file_names()
+    assert sum(one.entries_in_memory for one in life.sets.values()) < FLUSHED, "the rest is on disk"
     life.check()
     before = life.files()
     life.reopen()
@@ -206,9 +206,9 @@ def test_runs_are_merged_and_their_number_stays_small(life: Life) -> None:
 
 def test_runs_that_are_merged_while_a_checkpoint_is_written_are_not_missed_by_the_next(life: Life) -> None:
     grown(life, 300)
-    begun = life.runs.names()  # a process of its own writes it, and puts these on the disk
+    begun = life.runs.file_names()  # a process of its own writes it, and puts these on the disk
     grown(life)
-    life.runs.named(begun)  # it is valid: what was written and merged meanwhile is deleted
+    life.runs.keep_named(begun)  # it is valid: what was written and merged meanwhile is deleted
     life.checkpoint()
     life.reopen()
     life.check()
@@ -228,15 +228,15 @@ def test_each_line_of_the_journal_is_found_again(life: Life) -> None:
     grown(life)
     life.end(1, 7)
     life.commit()
-    life.sets[1].again(URLS[3])
-    life.journal.admit(1, line_of(life.next_item, 1, Found(URLS[3], 0)).encode(), 1)
+    life.sets[1].note_new_line(URLS[3])
+    life.journal.add_admitted_lines(1, format_line(life.next_item, 1, Found(URLS[3], 0)).encode(), 1)
     life.commit()
     life.runs.flush()
     life.merge()
     lines = {}
     for line, crawl, texts in life.journal.admitted_since(0):
         for text in texts:
-            lines[crawl, parsed(text).found.url] = line
+            lines[crawl, parse_line(text).found.url] = line
     for (crawl, url), line in lines.items():
         assert max(filter(None, (file.line_of(life.sets[crawl].fingerprint(url)) for file in life.opened()))) == line
     assert [bool([1 for file in life.opened() if file.line_of(end_key(item)) is not None]) for item in (7, 8)] == [
@@ -267,12 +267,12 @@ def test_a_forgotten_crawl_takes_its_entries_along(life: Life) -> None:
         life.commit()
         life.merge()
     entries = sum(map(len, life.opened()))
-    life.runs.detach(2)
+    life.runs.detach_crawl(2)
     life.sets.pop(2)
     life.known.pop(2)
     life.journal.delete("crawls", 2)
     life.commit()
-    life.runs.forgotten()
+    life.runs.rewrite_without_forgotten()
     for start in range(1000, 2000, 25):
         life.add(1, URLS[start : start + 25])
         life.commit()
@@ -362,7 +362,7 @@ def test_a_kill_at_any_step_loses_nothing(tmp_path: Path, call: str, at: int) ->
     life._open()
     life.known = {1: set(), 2: set()}
     for _, crawl, lines in life.journal.admitted_since(0):
-        life.known[crawl].update(parsed(text).found.url for text in lines)
+        life.known[crawl].update(parse_line(text).found.url for text in lines)
     life.reopen()
     life.check()
     grown(life, 1500)
@@ -377,12 +377,12 @@ def _grow_and_note(folder: Path, kept: Path) -> None:
         life.commit()
         life.merge()
         if start % 200 == 0:
-            state, names = life.runs.state(), life.runs.names()
+            state, names = life.runs.state_for_checkpoint(), life.runs.file_names()
             life.runs.sync()
             new = kept.with_suffix(".new")
             new.write_bytes(msgspec.msgpack.encode((life.journal.last_seq(), msgspec.msgpack.encode(state))))
             new.rename(kept)
-            life.runs.named(names)
+            life.runs.keep_named(names)
 
 
 def _die_at(call: str, at: int, work: Callable[[], None]) -> None:
@@ -437,7 +437,7 @@ def test_a_merge_that_finds_the_disk_full_is_tried_again(life: Life, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(seen_merge, "RunWriter", Full)
         grown(life, 400)
-        assert len(life.runs.names()) == len(life.files()) == 8
+        assert len(life.runs.file_names()) == len(life.files()) == 8
     grown(life, 1500)
-    assert len(life.runs.names()) <= 12
+    assert len(life.runs.file_names()) <= 12
     life.check()

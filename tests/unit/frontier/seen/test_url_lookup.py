@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.seen import seen_runs, url_lookup
-from weft.frontier.view import Entry, FrontierView
+from weft.frontier.view import FrontierView, JournalEntry
 from weft.records import Found, Purpose, Reason
 
 SITES = ("http://a.test", "http://b.test")
@@ -20,7 +20,7 @@ URLS = [f"{SITES[number % 2]}/page/{number}" for number in range(600)]
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seen_runs, "FLUSHED", 40)
+    monkeypatch.setattr(seen_runs, "FLUSHED_ENTRIES", 40)
 
 
 class Opened:
@@ -51,15 +51,15 @@ class Opened:
 
     def end(self, count: int) -> list[str]:
         leases = self.frontier.leases.claim("me", count)
-        self.frontier.leases.cool([Ended(lease, self.frontier.now(), ok=True) for lease in leases])
+        self.frontier.leases.cool([TransferEnd(lease, self.frontier.now(), ok=True) for lease in leases])
         self.frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases])
         self.frontier.durability.commit()
         return [lease.url for lease in leases]
 
-    def entries(self, url: str, crawl: int = 0) -> list[Entry]:
+    def entries(self, url: str, crawl: int = 0) -> list[JournalEntry]:
         view = FrontierView([self.folder])
         try:
-            return view.entries(url, crawl)
+            return view.entries_of_url(url, crawl)
         finally:
             view.close()
 
@@ -67,7 +67,7 @@ class Opened:
         view = FrontierView([self.folder])
         try:
             site = url[: url.index("/", 8)]
-            return view.ahead_of(view.entries(url)[-1], site, lambda other: other[: other.index("/", 8)])
+            return view.ahead_of(view.entries_of_url(url)[-1], site, lambda other: other[: other.index("/", 8)])
         finally:
             view.close()
 
@@ -106,7 +106,7 @@ def test_each_crawl_has_its_own_and_a_closed_one_until_it_is_forgotten(opened: O
     assert [entry.crawl for entry in opened.entries(URLS[150], 2)] == [2]
     assert (opened.entries(URLS[50], 2), opened.entries(URLS[250], 1)) == ([], [])
     opened.frontier.crawls.close_crawl(2)
-    opened.frontier.crawls.closed(2)
+    opened.frontier.crawls.forget_closed_crawl(2)
     opened.frontier.durability.commit()
     assert [entry.crawl for entry in opened.entries(URLS[250])] == [2]
     while not opened.frontier.crawls.forget_crawls([2]):
@@ -180,7 +180,7 @@ def test_a_url_that_is_refused_for_its_budget_is_new_again(tmp_path: Path) -> No
     frontier.close()
     view = FrontierView([tmp_path])
     try:
-        assert [len(view.entries(url)) for url in (urls[0], refused[0])] == [1, 0]
+        assert [len(view.entries_of_url(url)) for url in (urls[0], refused[0])] == [1, 0]
         assert view.refusal(refused[0]) == Reason.BUDGET
     finally:
         view.close()

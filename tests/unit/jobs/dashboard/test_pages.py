@@ -385,7 +385,7 @@ def test_the_service_with_panels_of_other_rooms(tmp_path: Path) -> None:
         assert "the engine has not answered" in (await caller("GET", "/service")).body.decode()
 
     run(tmp_path, test, panels=(Odd(), Broken()))
-    assert [panel.title for panel in load_panels(PANELS)] == ["Crawls on this machine"]
+    assert [panel.title for panel in load_panels(PANELS, load_service(None))] == ["Crawls on this machine"]
 
 
 def test_an_engine_that_is_away_is_a_page_and_not_a_traceback(tmp_path: Path) -> None:

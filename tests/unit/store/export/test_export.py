@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from weft import urls
 from weft.errors import BadInput, BadUrl
 from weft.records import Row
-from weft.store.export.columns import COLUMNS, columns
-from weft.store.export.lines import _cell
-from weft.store.export.markdown import document, file_name
-from weft.store.export.request import FIELDS, ExportRequest, Selection, moment
+from weft.store.export.columns import COLUMNS, common_crawl_columns
+from weft.store.export.lines import _csv_cell
+from weft.store.export.markdown import file_name, markdown_document
+from weft.store.export.request import DEFAULT_COLUMNS, ExportRequest, RowSelection, parse_since
 from weft.store.export.source import parse_head
-from weft.store.export.surt import surt
+from weft.store.export.surt import surt_key
 
 
 def row(url: str = "http://example.com/", **changes: object) -> Row:
@@ -65,7 +65,7 @@ KEYS = {
 
 @pytest.mark.parametrize(("url", "key"), KEYS.items(), ids=KEYS)
 def test_keys_are_those_of_the_archives(url: str, key: str) -> None:
-    assert surt(urls.canonical(url)) == key
+    assert surt_key(urls.canonical(url)) == key
 
 
 @given(st.text("aB1/.%?&=~+;()-_é ", max_size=30))
@@ -74,31 +74,31 @@ def test_the_key_of_any_path_is_lower_case_and_the_same_for_www_and_https(path: 
         url = urls.canonical(f"http://www.Example.com/{path}")
     except BadUrl:
         return
-    key = surt(url)
+    key = surt_key(url)
     assert key.startswith("com,example)/") and key == key.lower() and " " not in key
-    assert key == surt(urls.canonical(f"https://example.com/{path}"))
+    assert key == surt_key(urls.canonical(f"https://example.com/{path}"))
 
 
 def test_statuses_are_codes_and_kinds() -> None:
-    takes = Selection(ExportRequest("jsonl", statuses=("404", "2xx", "0")), 0.0).matches
+    takes = RowSelection(ExportRequest("jsonl", statuses=("404", "2xx", "0")), 0.0).matches
     assert [code for code in (0, 200, 204, 301, 404, 410, 500) if takes(row(status=code))] == [0, 200, 204, 404]
 
 
 def test_hosts_are_exact_or_a_whole_domain() -> None:
-    takes = Selection(ExportRequest("jsonl", hosts=("a.com", "*.b.com")), 0.0).matches
+    takes = RowSelection(ExportRequest("jsonl", hosts=("a.com", "*.b.com")), 0.0).matches
     there = ["http://a.com/", "http://a.com:81/", "http://b.com/", "http://x.y.b.com/", "http://[::1]:80/"]
     others = ["http://x.a.com/", "http://ab.com/", "http://xb.com/", "http://c.com/a.com"]
     assert [url for url in there + others if takes(row(url))] == there[:4]
-    assert Selection(ExportRequest("jsonl", hosts=("[::1]",)), 0.0).matches(row("http://[::1]:81/"))
+    assert RowSelection(ExportRequest("jsonl", hosts=("[::1]",)), 0.0).matches(row("http://[::1]:81/"))
 
 
 def test_since_is_a_date_a_time_or_so_long_ago() -> None:
-    assert moment("2026-11-06") == 1_793_923_200
-    assert moment("2026-11-06T01:00:00+01:00") == 1_793_923_200
-    assert abs(moment("2h") - (time.time() - 7200)) < 5
-    assert moment("") == 0
+    assert parse_since("2026-11-06") == 1_793_923_200
+    assert parse_since("2026-11-06T01:00:00+01:00") == 1_793_923_200
+    assert abs(parse_since("2h") - (time.time() - 7200)) < 5
+    assert parse_since("") == 0
     with pytest.raises(BadInput, match="write a date"):
-        moment("yesterday")
+        parse_since("yesterday")
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,18 @@ def test_what_cannot_be_is_reported(order: ExportRequest, says: str) -> None:
 
 
 def test_the_columns_are_those_asked_for_and_the_content() -> None:
-    assert ExportRequest("jsonl", fields=("title", "url"), content="text").columns(FIELDS) == ("title", "url", "text")
-    assert ExportRequest("jsonl").columns(FIELDS) == FIELDS
+    assert ExportRequest("jsonl", fields=("title", "url"), content="text").columns(DEFAULT_COLUMNS) == (
+        "title",
+        "url",
+        "text",
+    )
+    assert ExportRequest("jsonl").columns(DEFAULT_COLUMNS) == DEFAULT_COLUMNS
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
 def test_no_cell_is_a_formula(text: str) -> None:
-    assert _cell(text) == "'" + text
-    assert _cell("x" + text) == "x" + text
+    assert _csv_cell(text) == "'" + text
+    assert _csv_cell("x" + text) == "x" + text
 
 
 @pytest.mark.parametrize(
@@ -161,7 +165,7 @@ def test_front_matter_is_yaml_whatever_the_title_holds() -> None:
         language = "en"
         mime = "text/html"
 
-    _, front, body = document(row(title='a: "b"\n--- # é'), Page(), Page().markdown).split("---\n", 2)
+    _, front, body = markdown_document(row(title='a: "b"\n--- # é'), Page(), Page().markdown).split("---\n", 2)
     facts = yaml.safe_load(front)
     assert facts["title"] == 'a: "b"\n--- # é' and facts["language"] == "de"
     assert facts["url"] == "http://example.com/" and str(facts["fetched_at"]).startswith("2026-11-06")
@@ -169,7 +173,7 @@ def test_front_matter_is_yaml_whatever_the_title_holds() -> None:
 
 
 def test_hosts_have_the_parts_that_common_crawl_gives_them() -> None:
-    told = columns(row("https://www.a.bbc.co.uk:8443/p?q=1"), "c1")
+    told = common_crawl_columns(row("https://www.a.bbc.co.uk:8443/p?q=1"), "c1")
     assert tuple(told) == COLUMNS
     assert told["url_surtkey"] == "uk,co,bbc,a:8443)/p?q=1"
     names = ("tld", "2nd_last_part", "3rd_last_part", "4th_last_part", "5th_last_part")
@@ -177,10 +181,10 @@ def test_hosts_have_the_parts_that_common_crawl_gives_them() -> None:
     assert told["url_host_registry_suffix"] == "co.uk" and told["url_host_registered_domain"] == "bbc.co.uk"
     assert (told["url_protocol"], told["url_port"], told["url_path"], told["url_query"]) == ("https", 8443, "/p", "q=1")
     assert told["content_languages"] == "deu" and told["content_digest"] == "ABC"
-    private = columns(row("http://me.blogspot.com/"), "c1")
+    private = common_crawl_columns(row("http://me.blogspot.com/"), "c1")
     assert private["url_host_registered_domain"] == "blogspot.com" and private["url_port"] is None
     assert private["url_host_private_domain"] == "me.blogspot.com"
-    address = columns(row("http://127.0.0.1:80/"), "c1")
+    address = common_crawl_columns(row("http://127.0.0.1:80/"), "c1")
     assert address["url_host_name"] == "127.0.0.1" and address["url_host_tld"] is None
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from weft.errors import BadInput
 from weft.records import FetchResult, Row
-from weft.store.errors import DamagedIndex, StoreError, reading, remedy, writing
+from weft.store.errors import DamagedIndex, StoreError, convert_read_errors, convert_write_errors, rebuild_advice
 from weft.store.export.source import ExportSource
 from weft.store.index.index_writer import SlotIndex
 from weft.store.index.query import IndexReader
@@ -52,7 +52,7 @@ def readers(folder: Path) -> list[Callable[[], object]]:
     def stats() -> object:
         store = PageStore.open([folder], read_only=True)
         try:
-            return store.stats(), list(store.rows()), store.for_url(page(1)[0].url)
+            return store.stats(), list(store.rows()), store.rows_of_url(page(1)[0].url)
         finally:
             store.abandon()
 
@@ -162,7 +162,7 @@ def test_other_errors_are_no_damage(tmp_path: Path) -> None:
     busy.sqlite_errorname = "SQLITE_BUSY"
     corrupt = sqlite3.DatabaseError("malformed")
     corrupt.sqlite_errorname = "SQLITE_CORRUPT_INDEX"
-    for around, word in ((reading, "read"), (writing, "written")):
+    for around, word in ((convert_read_errors, "read"), (convert_write_errors, "written")):
         with pytest.raises(StoreError, match=f"cannot be {word}: database is locked") as caught, around(tmp_path / "i"):
             raise busy
         assert not isinstance(caught.value, DamagedIndex) and caught.value.exit_code == 1
@@ -174,9 +174,9 @@ def test_other_errors_are_no_damage(tmp_path: Path) -> None:
 
 
 def test_the_remedy_names_the_crawl_where_it_can(tmp_path: Path) -> None:
-    assert "weft rebuild DIR..., with all data dirs" in remedy(tmp_path)
+    assert "weft rebuild DIR..., with all data dirs" in rebuild_advice(tmp_path)
     (tmp_path / "engine.json").touch()
-    assert f"`weft rebuild {tmp_path}`" in remedy(tmp_path)
+    assert f"`weft rebuild {tmp_path}`" in rebuild_advice(tmp_path)
 
 
 def test_a_flipped_bit_is_seen_or_changes_no_row(data: Path) -> None:

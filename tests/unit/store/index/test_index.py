@@ -17,7 +17,7 @@ from weft.store.errors import DamagedIndex, StoreError
 from weft.store.index import index_writer as index_module
 from weft.store.index import schema
 from weft.store.index.index_writer import FileState, SlotIndex
-from weft.store.index.query import IndexReader, Where
+from weft.store.index.query import IndexReader, RowFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ def test_rows_committed_twice_are_there_once(index: SlotIndex, reader: IndexRead
     index.commit(2, 0, [values(1, title="second"), values(3)], [])
     assert next((row.item, row.title) for row in reader.rows()) == (1, "first")
     assert [row.item for row in reader.rows()] == [1, 2, 3]
-    assert index.known([3, 1, 99, *range(1000, 2000)]) == {1, 3}
+    assert index.items_with_rows([3, 1, 99, *range(1000, 2000)]) == {1, 3}
 
 
 def test_a_row_comes_back_as_it_was(index: SlotIndex, reader: IndexReader) -> None:
@@ -99,16 +99,16 @@ def test_url_is_found_before_and_after_folding(
     monkeypatch.setattr(index_module, "FOLD_ROWS", 50)
     url = "http://twice.test/"
     index.commit(1, 0, [values(1, url=url), *(values(item) for item in range(2, 60))], [])
-    assert [row.item for row in reader.for_url(url)] == [1]
+    assert [row.item for row in reader.rows_of_url(url)] == [1]
     index.sync()
-    assert reader.unfolded() == []
-    assert [row.item for row in reader.for_url(url)] == [1]
+    assert reader.rows_without_keys() == []
+    assert [row.item for row in reader.rows_of_url(url)] == [1]
     index.commit(2, 0, [values(100, url=url)], [])
-    assert [row.item for row in reader.for_url(url)] == [1, 100]
+    assert [row.item for row in reader.rows_of_url(url)] == [1, 100]
     index.sync()
-    assert len(reader.unfolded()) == 1  # too few for another run
-    assert reader.for_url("http://h5.test/page/5")[0].item == 5
-    assert reader.for_url("http://none.test/") == []
+    assert len(reader.rows_without_keys()) == 1  # too few for another run
+    assert reader.rows_of_url("http://h5.test/page/5")[0].item == 5
+    assert reader.rows_of_url("http://none.test/") == []
 
 
 def test_urls_whose_hashes_collide_are_distinguished(
@@ -116,34 +116,34 @@ def test_urls_whose_hashes_collide_are_distinguished(
 ) -> None:
     monkeypatch.setattr(schema, "url_hash", lambda url: -7)
     index.commit(1, 0, [values(1, url="http://a.test/"), values(2, url="http://b.test/")], [])
-    assert [row.item for row in reader.for_url("http://b.test/")] == [2]
+    assert [row.item for row in reader.rows_of_url("http://b.test/")] == [2]
 
 
 def test_batches_and_items(index: SlotIndex, reader: IndexReader) -> None:
     for batch in (1, 2, 5):
         index.commit(batch, batch - 1, [values(batch * 10), values(batch * 10 + 1)], [])
-    assert reader.since(1) == sorted(index.since(1)) == [20, 21, 50, 51]
-    assert reader.since(5) == []
-    assert (index.number("batch"), index.number("durable")) == (5, 4)
-    assert [row.item for row in reader.rows(Where(after_batch=2))] == [50, 51]
-    found = reader.for_item(21)
+    assert reader.items_since(1) == sorted(index.items_since(1)) == [20, 21, 50, 51]
+    assert reader.items_since(5) == []
+    assert (index.meta_number("batch"), index.meta_number("durable")) == (5, 4)
+    assert [row.item for row in reader.rows(RowFilter(after_batch=2))] == [50, 51]
+    found = reader.row_of_item(21)
     assert found and found.url == "http://h21.test/page/21"
-    assert reader.for_item(22) is None
+    assert reader.row_of_item(22) is None
 
 
 @pytest.mark.parametrize(
     ("where", "items"),
     [
-        (Where(after_item=2), [3, 4]),
-        (Where(status=404), [2]),
-        (Where(error="timeout"), [3]),
-        (Where(error=""), [1, 2, 4]),
-        (Where(stored=False), [3]),
-        (Where(stored=True, status=200), [1, 4]),
-        (Where(crawl=2), []),
+        (RowFilter(after_item=2), [3, 4]),
+        (RowFilter(status=404), [2]),
+        (RowFilter(error="timeout"), [3]),
+        (RowFilter(error=""), [1, 2, 4]),
+        (RowFilter(stored=False), [3]),
+        (RowFilter(stored=True, status=200), [1, 4]),
+        (RowFilter(crawl=2), []),
     ],
 )
-def test_rows_can_be_filtered(index: SlotIndex, reader: IndexReader, where: Where, items: list[int]) -> None:
+def test_rows_can_be_filtered(index: SlotIndex, reader: IndexReader, where: RowFilter, items: list[int]) -> None:
     rows = [values(1), values(2, status=404), values(3, status=0, error="timeout", file=None), values(4)]
     index.commit(1, 0, rows, [])
     assert [row.item for row in reader.rows(where)] == items
@@ -157,18 +157,18 @@ def test_lost_rows_are_gone_from_every_table_and_reported_until_they_are_forgott
     index.commit(1, 0, [values(1, file=file.id), values(2, file=file.id)], [FileState(file.id, "f", 300, 200)])
     index.sync()
     lost = [row for row in index.rows_in(file.id) if row.item == 2]
-    index.lose(lost, FileState(file.id, "f", 200, 100))
+    index.move_to_lost(lost, FileState(file.id, "f", 200, 100))
     assert [row.item for row in reader.rows()] == [1]
-    assert reader.for_url("http://h2.test/page/2") == []
+    assert reader.rows_of_url("http://h2.test/page/2") == []
     assert index.files() == [FileState(file.id, "f", 200, 100)]
-    assert index.since(0) == [1]
-    assert [row.item for row in reader.by_hash([schema.url_hash(row.url) for row in lost])] == []
+    assert index.items_since(0) == [1]
+    assert [row.item for row in reader.rows_of_hashes([schema.url_hash(row.url) for row in lost])] == []
     assert reader.totals()[0] == 1
-    assert index.lost() == reader.lost() == lost
-    index.add_lost(lost)
-    assert index.lost() == lost
-    index.forget_lost()
-    assert index.lost() == reader.lost() == []
+    assert index.lost_rows() == reader.lost_rows() == lost
+    index.add_lost_rows(lost)
+    assert index.lost_rows() == lost
+    index.delete_lost_rows()
+    assert index.lost_rows() == reader.lost_rows() == []
 
 
 def test_a_reader_on_the_way_through_does_not_hold_the_log(index: SlotIndex, reader: IndexReader) -> None:

@@ -17,9 +17,9 @@ from weft.store.corpus import Corpus
 from weft.store.index import index_writer as index_module
 from weft.store.index import replaced, runs, schema
 from weft.store.index.index_writer import FileState, SlotIndex
-from weft.store.index.keys import FOLDED
+from weft.store.index.keys import LAST_KEYED
 from weft.store.index.query import IndexReader
-from weft.store.index.replaced import late
+from weft.store.index.replaced import count_by_late_rows
 from weft.store.repair import rebuild as rebuild_module
 from weft.store.repair.rebuild import Rebuild
 
@@ -53,12 +53,12 @@ def values(item: int, number: int, crawl: int, seed: int, hops: int = 0) -> tupl
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "FOLD_ROWS", 20)
-    monkeypatch.setattr(runs, "SLICE", 64)
-    monkeypatch.setattr(runs, "FAN_IN", 3)
+    monkeypatch.setattr(runs, "ENTRIES_PER_STEP", 64)
+    monkeypatch.setattr(runs, "RUNS_PER_MERGE", 3)
 
 
 def made(folder: Path, slot: str = "pod0-fetcher0") -> SlotIndex:
-    index = SlotIndex(schema.path_of(folder, slot), FACTS)
+    index = SlotIndex(schema.index_path(folder, slot), FACTS)
     if not index.files():
         index.register(NAME.replace("pod0-fetcher0", slot))
     return index
@@ -114,7 +114,7 @@ def steps_to_read_late(folder: Path, count: int) -> int:
         path = index.path
     with closing(sqlite3.connect(path)) as db:
         db.set_progress_handler(step, 100)
-        assert late(db, path).kinds == {}
+        assert count_by_late_rows(db, path).kinds == {}
     return steps[0]
 
 
@@ -161,7 +161,7 @@ def test_rows_that_are_lost_give_their_place_back(tmp_path: Path) -> None:
     with closing(made(tmp_path)) as index:
         last = visits_again(index, first_visits(index, 60), 60)
         rows = [row for row in index.rows_in(1) if row.item % 3 == 0]
-        index.lose(rows, FileState(1, NAME, 0, 0))
+        index.move_to_lost(rows, FileState(1, NAME, 0, 0))
         check_counts([tmp_path])
         visits_again(index, last, 60, seed=6)
         check_counts([tmp_path])
@@ -214,7 +214,7 @@ def test_a_rebuilt_index_counts_again_and_knows_what_was_noted(tmp_path: Path) -
         index.sync(last=True)
     Rebuild([tmp_path], "c", missing=lambda known: []).run()
     check_counts([tmp_path])
-    with closing(SlotIndex(schema.path_of(tmp_path, "pod0-fetcher0"), FACTS)) as index:
+    with closing(SlotIndex(schema.index_path(tmp_path, "pod0-fetcher0"), FACTS)) as index:
         commit(index, 10_000, [values(last + n, n, 1, seed=8) for n in range(1, 30)])
         check_counts([tmp_path])
 
@@ -227,13 +227,13 @@ def test_rows_get_their_keys_while_an_index_is_rebuilt(tmp_path: Path, monkeypat
     with closing(made(tmp_path)) as index:
         first_visits(index, 600)
         index.sync(last=True)
-    without_keys, read_new = list[int](), replaced.read_new
+    without_keys, read_new = list[int](), replaced.read_new_rows
 
     def counting(db: sqlite3.Connection, path: Path) -> Any:
-        without_keys.append(db.execute(f"SELECT count(*) FROM pages WHERE seq > {FOLDED}").fetchone()[0])
+        without_keys.append(db.execute(f"SELECT count(*) FROM pages WHERE seq > {LAST_KEYED}").fetchone()[0])
         return read_new(db, path)
 
-    monkeypatch.setattr(replaced, "read_new", counting)
+    monkeypatch.setattr(replaced, "read_new_rows", counting)
     Rebuild([tmp_path], "c", missing=lambda known: []).run()
     assert sum(without_keys) > 100 and max(without_keys) <= 30
     check_counts([tmp_path])

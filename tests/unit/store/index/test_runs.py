@@ -19,7 +19,7 @@ from weft.store.errors import DamagedIndex
 from weft.store.index import hosts, runs, schema
 from weft.store.index import index_writer as index_module
 from weft.store.index.index_writer import FileState, SlotIndex
-from weft.store.index.query import IndexReader, Where
+from weft.store.index.query import IndexReader, RowFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +44,8 @@ def values(item: int, crawl: int = 1) -> tuple[Any, ...]:
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "FOLD_ROWS", 10)
-    monkeypatch.setattr(runs, "SLICE", 16)
-    monkeypatch.setattr(runs, "FAN_IN", 3)
+    monkeypatch.setattr(runs, "ENTRIES_PER_STEP", 16)
+    monkeypatch.setattr(runs, "RUNS_PER_MERGE", 3)
 
 
 @pytest.fixture
@@ -87,16 +87,16 @@ def check(path: Path, items: set[int]) -> None:
     assert entries(path) == Counter((key, seq) for seq, *both in rows for key in both)
     with closing(IndexReader(path)) as reader:
         assert [row.item for row in reader.rows()] == sorted(items)
-        assert [row.item for row in reader.rows(Where(after_item=20, upto_item=90))] == sorted(
+        assert [row.item for row in reader.rows(RowFilter(after_item=20, upto_item=90))] == sorted(
             item for item in items if 20 < item <= 90
         )
         for item in sorted(items)[::7]:
-            assert [row.item for row in reader.for_url(url_of(item))] == [item]
-            found = reader.for_item(item)
+            assert [row.item for row in reader.rows_of_url(url_of(item))] == [item]
+            found = reader.row_of_item(item)
             assert found is not None and found.url == url_of(item)
         last = reader.last_batch()
-        positions = reader.of_hosts(["h3.test"], last, 10_000)
-        found_rows = [row.item for some in reader.in_order(0, last, only=positions) for _, _, row in some]
+        positions = reader.positions_of_hosts(["h3.test"], last, 10_000)
+        found_rows = [row.item for some in reader.rows_in_order(0, last, only=positions) for _, _, row in some]
         assert sorted(found_rows) == sorted(item for item in items if item % HOSTS == 3)
         assert sorted(reader.hashes()) == list(reader.hashes())
 
@@ -107,17 +107,17 @@ def test_rows_are_found_while_runs_are_merged_and_afterwards(index: SlotIndex) -
     check(index.path, set(items))
     with closing(sqlite3.connect(index.path)) as db:
         levels = Counter(level for (level,) in db.execute("SELECT level FROM runs WHERE level >= 0"))
-    assert max(levels) >= 2 and max(levels.values()) < 2 * runs.FAN_IN
+    assert max(levels) >= 2 and max(levels.values()) < 2 * runs.RUNS_PER_MERGE
 
 
 def test_a_merge_may_stop_anywhere(index: SlotIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "MERGE_S", 0)
-    monkeypatch.setattr(runs, "behind", lambda db: 0)
+    monkeypatch.setattr(runs, "runs_in_fullest_level", lambda db: 0)
     items = shuffled(300)
     fill(index, items)
     with closing(sqlite3.connect(index.path)) as db:
         steps = 0
-        while runs.step(db, index.path):
+        while runs.merge_piece(db, index.path):
             db.commit()
             steps += 1
             if steps % 5 == 0:
@@ -130,22 +130,22 @@ def test_rows_that_are_deleted_in_the_middle_of_a_merge_leave_no_keys(
     index: SlotIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_module, "MERGE_S", 0)
-    monkeypatch.setattr(runs, "behind", lambda db: 0)
+    monkeypatch.setattr(runs, "runs_in_fullest_level", lambda db: 0)
     batch = fill(index, list(range(100)), crawl=1)
     fill(index, list(range(100, 200)), crawl=2, batch=batch)
     with closing(sqlite3.connect(index.path)) as db:
         for _ in range(9):
-            assert runs.step(db, index.path)
+            assert runs.merge_piece(db, index.path)
             db.commit()
         lost = [row for row in index.rows_in(1) if row.item in range(150, 160)]
-        index.lose(lost, FileState(1, "1/f", 0, 0))
+        index.move_to_lost(lost, FileState(1, "1/f", 0, 0))
         while not index.forget([1], 30):
-            assert runs.step(db, index.path)
+            assert runs.merge_piece(db, index.path)
             db.commit()
-        while runs.step(db, index.path):
+        while runs.merge_piece(db, index.path):
             db.commit()
     check(index.path, set(range(100, 200)) - set(range(150, 160)))
-    assert index.known(list(range(200))) == set(range(100, 200)) - set(range(150, 160))
+    assert index.items_with_rows(list(range(200))) == set(range(100, 200)) - set(range(150, 160))
     assert list(index.verify())
 
 
@@ -153,9 +153,9 @@ def test_an_item_has_one_row_after_any_opening(index: SlotIndex) -> None:
     items = shuffled(100)
     fill(index, items)
     with closing(SlotIndex(index.path, FACTS)) as again:
-        assert again.known([*items, 1000]) == set(items)
+        assert again.items_with_rows([*items, 1000]) == set(items)
         again.commit(99, 99, [values(item) for item in (3, 3, 1000, 1000)], [])
-        assert again.known([3, 1000, 2000]) == {3, 1000}
+        assert again.items_with_rows([3, 1000, 2000]) == {3, 1000}
     check(index.path, {*items, 1000})
 
 
@@ -182,7 +182,7 @@ def test_a_kill_at_any_moment_leaves_every_row_with_its_keys(tmp_path: Path, aft
     committed = after + len(os.read(read, 4096) or b"")
     os.close(read)
     with closing(SlotIndex(path, FACTS)) as index:
-        there = set(index.since(0))
+        there = set(index.items_since(0))
         assert set(items[: 7 * committed]) <= there <= set(items[: 7 * committed + 7])
         check(path, there)
         fill(index, [5000, 5001], batch=1000)
@@ -199,7 +199,7 @@ def test_a_power_cut_at_any_step_leaves_every_synced_row_with_its_keys(
 
     def check_left(left: Path) -> None:
         with closing(SlotIndex(left / "index-a.db", FACTS)) as index:
-            there = set(index.since(0))
+            there = set(index.items_since(0))
             assert synced <= there <= set(items)
             check(index.path, there)
             assert len(list(index.verify())) >= (len(there) > 0)
@@ -230,7 +230,7 @@ def test_a_merge_that_finds_the_disk_full_is_continued_when_there_is_room(
     with closing(SlotIndex(path, FACTS)) as index:
         index.register("1/f")
         with monkeypatch.context() as patch:
-            patch.setattr(runs, "behind", lambda db: 0)
+            patch.setattr(runs, "runs_in_fullest_level", lambda db: 0)
             batch = fill(index, items)
     with closing(sqlite3.connect(path)) as db:
         db.execute("VACUUM")
@@ -239,7 +239,7 @@ def test_a_merge_that_finds_the_disk_full_is_continued_when_there_is_room(
             ((pages,),) = db.execute("PRAGMA page_count")
             db.execute(f"PRAGMA max_page_count = {pages + room}")
             try:
-                is_over = not runs.step(db, path)
+                is_over = not runs.merge_piece(db, path)
                 db.commit()
                 room = 0
             except sqlite3.OperationalError as error:
@@ -279,7 +279,7 @@ def test_rows_since_a_time_are_read_from_the_first_batch_that_has_one(index: Slo
     fill(index, [*range(100, 170), 3, *range(170, 200)])  # one with an early time among the late ones
     with closing(IndexReader(index.path)) as reader:
         last = reader.last_batch()
-        found = [row.item for some in reader.in_order(0, last, since=1e9 + 160) for _, _, row in some]
+        found = [row.item for some in reader.rows_in_order(0, last, since=1e9 + 160) for _, _, row in some]
         assert [item for item in found if item >= 160] == list(range(160, 200))
         assert len(found) < 60
 
@@ -290,7 +290,7 @@ def test_hosts_are_counted_as_rows_are_stored(index: SlotIndex, monkeypatch: pyt
     with closing(IndexReader(index.path)) as reader:
         for crawl in (0, 1, 2):
             assert list(reader.top_hosts(crawl)) == list(reader.hosts(crawl))
-        index.lose([row for row in index.rows_in(1) if row.item < 50], FileState(1, "1/f", 0, 0))
+        index.move_to_lost([row for row in index.rows_in(1) if row.item < 50], FileState(1, "1/f", 0, 0))
         assert list(reader.top_hosts()) == list(reader.hosts())
         while not index.forget([1], 30):
             pass
@@ -298,7 +298,7 @@ def test_hosts_are_counted_as_rows_are_stored(index: SlotIndex, monkeypatch: pyt
 
 
 def test_of_too_many_hosts_the_largest_are_known(index: SlotIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts, "MOST", 8)
+    monkeypatch.setattr(hosts, "MOST_HOSTS", 8)
     hot = [3 + HOSTS * number for number in range(60)]
     others = [item for item in range(1000, 1300) if item % HOSTS != 3]
     items = [*hot, *others]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.store.index.visits import Visit, current_visit, repeated
+from weft.store.index.visits import Visit, current_visit, repeated_hashes
 
 
 def visits(*told: str) -> list[Visit]:
@@ -68,4 +68,4 @@ class Held:
     ],
 )
 def test_urls_with_several_rows_are_found_over_indexes(indexes: list[Held], found: list[int]) -> None:
-    assert list(repeated(indexes)) == found
+    assert list(repeated_hashes(indexes)) == found

@@ -15,7 +15,7 @@ import pytest
 from weft.records import FetchResult
 from weft.store.errors import StoreError
 from weft.store.repair import damage
-from weft.store.repair.damage import Gap, RecordRun, find_runs, measure, own_runs, writer_of
+from weft.store.repair.damage import DamageGap, RecordRun, find_runs, measure_member, runs_of_file, writer_of
 from weft.store.warc.warc_read import WarcScan
 from weft.store.warc.warc_records import RecordMaker
 
@@ -61,22 +61,22 @@ def test_a_bit_flipped_anywhere_in_a_record_costs_that_record_alone(path: Path) 
             assert 3 <= at < 10 or at == length - 9
             unharmed += 1
             continue
-        assert (found, scan.gaps) == ([0, *rest], [Gap(begin, length)]), at
+        assert (found, scan.gaps) == ([0, *rest], [DamageGap(begin, length)]), at
         assert (scan.end, scan.torn) == (len(data), False)
     assert unharmed <= 8
 
 
-@pytest.mark.parametrize("size", [1, 3, 100, damage._CHUNK - 2, damage._CHUNK, 3 * damage._CHUNK + 1])
+@pytest.mark.parametrize("size", [1, 3, 100, damage._CHUNK_BYTES - 2, damage._CHUNK_BYTES, 3 * damage._CHUNK_BYTES + 1])
 def test_records_behind_zeros_of_any_length_are_found(path: Path, size: int) -> None:
     one, two = records(b"one", b"two")
     found, scan = scanned(path, one + bytes(size) + two)
-    assert (found, scan.gaps, scan.torn) == ([0, len(one) + size], [Gap(len(one), size)], False)
+    assert (found, scan.gaps, scan.torn) == ([0, len(one) + size], [DamageGap(len(one), size)], False)
 
 
 @pytest.mark.parametrize("shift", range(-4, 3))
 def test_a_record_that_begins_at_the_end_of_what_is_read_at_once_is_found(path: Path, shift: int) -> None:
     (one,) = records(b"one")
-    begin = damage._CHUNK + 1 + shift  # the search begins at 1
+    begin = damage._CHUNK_BYTES + 1 + shift  # the search begins at 1
     found, _ = scanned(path, bytes(begin) + one)
     assert found == [begin]
 
@@ -85,7 +85,7 @@ def test_damage_to_the_first_record_leaves_the_others(path: Path) -> None:
     parts = records(b"info", b"one", b"two")
     found, scan = scanned(path, flipped(parts[0], 40) + parts[1] + parts[2])
     assert found == [len(parts[0]), len(parts[0] + parts[1])]
-    assert (scan.gaps, scan.torn) == ([Gap(0, len(parts[0]))], False)
+    assert (scan.gaps, scan.torn) == ([DamageGap(0, len(parts[0]))], False)
 
 
 def test_two_breaks_and_a_torn_end_are_distinguished(path: Path) -> None:
@@ -94,7 +94,7 @@ def test_two_breaks_and_a_torn_end_are_distinguished(path: Path) -> None:
     data = b"".join([parts[0], flipped(parts[1], 30), parts[2], flipped(parts[3], 30), parts[4], parts[5][:-1]])
     found, scan = scanned(path, data)
     assert found == [at[0], at[2], at[4]]
-    assert scan.gaps == [Gap(at[1], len(parts[1])), Gap(at[3], len(parts[3]))]
+    assert scan.gaps == [DamageGap(at[1], len(parts[1])), DamageGap(at[3], len(parts[3]))]
     assert (scan.end, scan.torn) == (at[5], True)
 
 
@@ -105,7 +105,7 @@ def test_records_inside_a_page_are_not_taken_for_the_file_s_own(path: Path) -> N
     data = outer[0] + flipped(outer[1], 40) + outer[2]
     found, scan = scanned(path, data)
     assert found == [0, len(outer[0] + outer[1])]
-    assert scan.gaps == [Gap(len(outer[0]), len(outer[1]))]
+    assert scan.gaps == [DamageGap(len(outer[0]), len(outer[1]))]
     torn, scan = scanned(path, outer[0] + flipped(outer[1], 40))
     assert (torn, scan.end, scan.torn) == ([0], len(outer[0]), True)
 
@@ -132,15 +132,15 @@ def test_own_runs_ties_run_to_run_until_nothing_changes() -> None:
         RecordRun(11, 12, {"y"}),
         RecordRun(14, 15, {""}),
     )
-    assert own_runs([a, b, c, odd], {"x"}, 99) == [a, b, c]
-    assert own_runs([a, b, c, odd], {""}, 99) == []
-    assert own_runs([a, b, c, odd], set(), 12) == [a, b, c]
-    assert own_runs([a, b, c, odd], set(), 15) == [odd]
+    assert runs_of_file([a, b, c, odd], {"x"}, 99) == [a, b, c]
+    assert runs_of_file([a, b, c, odd], {""}, 99) == []
+    assert runs_of_file([a, b, c, odd], set(), 12) == [a, b, c]
+    assert runs_of_file([a, b, c, odd], set(), 15) == [odd]
 
 
 def test_the_ids_of_a_writer_have_all_but_their_serial_in_common() -> None:
     maker = RecordMaker()
-    writers = {writer_of(f"<urn:uuid:{maker._id()}>") for _ in range(20)}
+    writers = {writer_of(f"<urn:uuid:{maker._new_id()}>") for _ in range(20)}
     assert writers == {f"<urn:uuid:{maker._prefix}"}
     assert writer_of("<urn:1>") == ""
 
@@ -173,20 +173,20 @@ def record(length: bytes, block: bytes, version: bytes = b"WARC/1.0") -> bytes:
 )
 def test_measure_knows_a_whole_record(content: bytes, whole: bool) -> None:
     made = member(content)
-    found = measure(io.BytesIO(b"xy" + made + b"behind"), 2)
+    found = measure_member(io.BytesIO(b"xy" + made + b"behind"), 2)
     assert found == ((len(made), "<urn:uuid:") if whole else None)
 
 
 def test_measure_takes_the_longest_head_and_no_longer_one() -> None:
     # What hardly gets smaller: of a head of one letter a single step unpacks to a thousand times as much.
-    filling = base64.b64encode(random.Random(1).randbytes(2 * damage._MOST_HEAD))
+    filling = base64.b64encode(random.Random(1).randbytes(2 * damage._MOST_HEAD_BYTES))
 
     def with_head(size: int) -> io.BytesIO:
         start = b"WARC/1.1\r\nContent-Length: 0\r\nX: "
         return io.BytesIO(member(start + filling[: size - len(start) - 4] + b"\r\n\r\n"))
 
-    assert measure(with_head(damage._MOST_HEAD), 0) is not None
-    assert measure(with_head(damage._MOST_HEAD + 4 * damage._STEP), 0) is None
+    assert measure_member(with_head(damage._MOST_HEAD_BYTES), 0) is not None
+    assert measure_member(with_head(damage._MOST_HEAD_BYTES + 4 * damage._STEP), 0) is None
 
 
 def test_what_a_hostile_body_unpacks_to_is_not_kept() -> None:
@@ -194,7 +194,7 @@ def test_what_a_hostile_body_unpacks_to_is_not_kept() -> None:
     bomb = packer.compress(record(b"99", b"")) + b"".join(packer.compress(bytes(1 << 20)) for _ in range(64))
     bomb += packer.flush()
     read = io.BytesIO(bomb)
-    assert measure(read, 0) is None
+    assert measure_member(read, 0) is None
     assert read.tell() < len(bomb)  # it was not even read to its end
 
 

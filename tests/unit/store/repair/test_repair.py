@@ -98,7 +98,7 @@ def test_a_tail_that_no_row_knows_is_cut(fill: Callable[..., Path], open_store: 
     with path.open("ab") as file:
         file.write(b"\x1f\x8b half a record")
     store = open_store()
-    assert store.repair() == []
+    assert store.lost_pages_to_refetch() == []
     assert_agrees(store, [1, 2, 3])
     store.close()
 
@@ -112,14 +112,14 @@ def test_a_file_torn_at_every_byte_of_its_last_page_loses_that_page_alone(page: 
             store.add(*page(n))
             store.write()
             store.commit()
-        second, third = (store.for_url(page(n)[0].url)[0] for n in (2, 3))
+        second, third = (store.rows_of_url(page(n)[0].url)[0] for n in (2, 3))
         store.abandon()
         begin, end = second.warc_offset + second.warc_length, third.warc_offset + third.warc_length
         for cut in range(begin, end):
             shutil.copytree(saved, torn)
             os.truncate(torn / "warc" / third.warc_file, cut)
             store = PageStore.open([torn], crawl_id="c1")
-            assert store.repair() == [third]
+            assert store.lost_pages_to_refetch() == [third]
             assert_agrees(store, [1, 2])
             store.abandon()
             shutil.rmtree(torn)
@@ -127,7 +127,7 @@ def test_a_file_torn_at_every_byte_of_its_last_page_loses_that_page_alone(page: 
 
 def _row(open_store: Open, url: str) -> Row:
     store = open_store(read_only=True)
-    (row,) = store.for_url(url)
+    (row,) = store.rows_of_url(url)
     store.close()
     return row
 
@@ -141,7 +141,7 @@ def test_zeros_where_the_last_record_should_be_are_found(
     os.truncate(path, size - back - 12)  # into the last record: the length at its end has zeros of its own
     os.truncate(path, size)
     store = open_store()
-    assert [row.item for row in store.repair()] == [4]
+    assert [row.item for row in store.lost_pages_to_refetch()] == [4]
     assert_agrees(store, [1, 2, 3])
     store.close()
 
@@ -155,7 +155,7 @@ def test_a_hole_among_pages_that_were_never_synced_is_found(
         file.seek(third.warc_offset + 20)
         file.write(b"\0" * 40)
     store = open_store()
-    assert [row.item for row in store.repair()] == [3]
+    assert [row.item for row in store.lost_pages_to_refetch()] == [3]
     assert_agrees(store, [1, 2, 4, 5, 6])
     store.close()
 
@@ -205,7 +205,7 @@ def test_damage_to_the_end_of_a_file_that_was_synced_is_found_too(open_store: Op
     os.truncate(path, path.stat().st_size - 9)
     os.truncate(path, path.stat().st_size + 9)
     store = open_store()
-    assert [row.item for row in store.repair()] == [3]
+    assert [row.item for row in store.lost_pages_to_refetch()] == [3]
     assert_agrees(store, [1, 2])
     assert store.stats().rows == 2
     store.close()
@@ -222,7 +222,7 @@ def test_a_file_that_is_gone_costs_its_rows(fill: Callable[..., Path], open_stor
     path = fill(1, 5)
     path.unlink()
     store = open_store()
-    assert [row.item for row in store.repair()] == [1, 2, 3, 4, 5]
+    assert [row.item for row in store.lost_pages_to_refetch()] == [1, 2, 3, 4, 5]
     assert list(store.rows()) == []
     store.close()
 
@@ -233,7 +233,7 @@ def test_a_file_of_which_only_a_part_of_the_warcinfo_is_left_begins_anew(
     path = fill(1, 2)
     os.truncate(path, 11)
     store = open_store()
-    assert [row.item for row in store.repair()] == [1, 2]
+    assert [row.item for row in store.lost_pages_to_refetch()] == [1, 2]
     assert path.stat().st_size == 0
     store.add(*page(1))
     store.write()
@@ -249,7 +249,7 @@ def test_an_older_file_is_repaired_too(fill: Callable[..., Path], open_store: Op
     older = fill(0, -1).parents[1] / third.warc_file
     os.truncate(older, third.warc_offset + 10)
     store = open_store(rotate_bytes=2000)
-    lost = [row.item for row in store.repair()]
+    lost = [row.item for row in store.lost_pages_to_refetch()]
     assert lost and lost[0] == 3
     assert_agrees(store, [n for n in range(1, 21) if n not in lost])
     store.close()
@@ -261,7 +261,7 @@ def test_lost_rows_can_be_stored_again_and_batches_go_on(
     path = fill(1, 5)
     os.truncate(path, path.stat().st_size - 1)
     store = open_store()
-    assert [row.item for row in store.repair()] == [5]
+    assert [row.item for row in store.lost_pages_to_refetch()] == [5]
     store.add(*page(5))
     store.write()
     assert store.commit() == 6
@@ -314,7 +314,7 @@ def test_records_behind_a_break_are_not_cut_off(fill: Callable[..., Path], open_
     for n in (2, 5):
         spoil(path, rows[n - 1])
     store = open_store()
-    assert [row.item for row in store.repair()] == [2, 5]
+    assert [row.item for row in store.lost_pages_to_refetch()] == [2, 5]
     assert path.stat().st_size == size
     (file,) = store._shards[0].index.files()
     assert (file.length, file.last) == (size, rows[7].warc_offset)
@@ -330,7 +330,7 @@ def test_a_break_and_a_torn_end_cost_a_page_each_and_the_end_alone_is_cut(
     spoil(path, rows[1])
     os.truncate(path, path.stat().st_size - 1)
     store = open_store()
-    assert [row.item for row in store.repair()] == [2, 6]
+    assert [row.item for row in store.lost_pages_to_refetch()] == [2, 6]
     end = rows[4].warc_offset + rows[4].warc_length
     (file,) = store._shards[0].index.files()
     assert (file.length, file.last, path.stat().st_size) == (end, rows[4].warc_offset, end)
@@ -348,7 +348,7 @@ def test_an_item_without_a_response_keeps_its_record_before_a_torn_one(open_stor
     (path,) = store_files(open_store)
     os.truncate(path, path.stat().st_size - 1)
     store = open_store()
-    assert [row.item for row in store.repair()] == [3]
+    assert [row.item for row in store.lost_pages_to_refetch()] == [3]
     store.abandon()
     assert [place.record.kind for place in WarcScan(path)] == ["warcinfo", "request", "response", "metadata"]
 
@@ -361,15 +361,15 @@ def test_what_is_lost_is_reported_at_every_opening_until_it_is_queued_again(
     spoil(path, lost)
     for _ in range(2):  # a process that dies before it has queued it
         store = open_store()
-        assert store.repair() == [lost]
+        assert store.lost_pages_to_refetch() == [lost]
         store.abandon()
     store = open_store()
-    assert store.repair() == [lost]
-    store.readmitted()
-    assert store.repair() == []
+    assert store.lost_pages_to_refetch() == [lost]
+    store.forget_repaired()
+    assert store.lost_pages_to_refetch() == []
     store.abandon()
     store = open_store()
-    assert store.repair() == []
+    assert store.lost_pages_to_refetch() == []
     store.close()
 
 
@@ -387,7 +387,7 @@ def test_a_lost_page_that_is_there_in_another_copy_is_not_fetched_again(open_sto
         store.abandon()
         spoil(folder / first.warc_file, first)
         store = open_store(slot=f"slot{kept}")
-        assert [row.item for row in store.repair()] == ([1] if is_lost else [])
+        assert [row.item for row in store.lost_pages_to_refetch()] == ([1] if is_lost else [])
         store.abandon()
         shutil.rmtree(folder.parent)
 
@@ -400,11 +400,11 @@ def test_half_a_page_does_not_stand_for_a_lost_one(open_store: Open, page: Pages
     store.add(*page(2, url=url, final_url=url, error=error))
     store.write()
     store.commit()
-    first = store.for_url(url)[0]
+    first = store.rows_of_url(url)[0]
     store.abandon()
     spoil(store_files(open_store)[0], first)
     store = open_store()
-    assert [row.item for row in store.repair()] == [1]
+    assert [row.item for row in store.lost_pages_to_refetch()] == [1]
     store.abandon()
 
 
@@ -436,7 +436,7 @@ def test_rows_that_an_older_index_lacks_are_read_back(
 ) -> None:
     path = older()
     store = open_store(acknowledged=7, is_done=lambda item: item <= 7)
-    assert store.read_back == 3 and store.repair() == []
+    assert store.read_back == 3 and store.lost_pages_to_refetch() == []
     assert_agrees(store, [1, 2, 3, 4, 5, 6, 7])  # the eighth was not acknowledged, and is fetched again
     assert store.stats().rows == store.stats().pages == 7
     assert store.items_since(7) == [5, 6, 7]
@@ -548,7 +548,7 @@ def test_an_opening_of_what_is_whole_takes_nothing_out_and_counts_nothing_anew(
     def lose(*_: object) -> None:
         raise AssertionError("nothing is lost")
 
-    monkeypatch.setattr(SlotIndex, "lose", lose)
+    monkeypatch.setattr(SlotIndex, "move_to_lost", lose)
     store = open_store()
     assert_agrees(store, list(range(1, 21)))
     store.close()

@@ -12,7 +12,7 @@ from warcio.archiveiterator import ArchiveIterator
 
 from weft.bodies import FileBody
 from weft.records import FetchResult
-from weft.store.warc.members import LargeMember, member
+from weft.store.warc.members import LargeMember, gzip_member
 from weft.store.warc.warc_file import WarcFile
 from weft.store.warc.warc_read import http_head, read_record
 from weft.store.warc.warc_records import RecordMaker, payload_digest
@@ -32,7 +32,7 @@ def test_a_member_in_pieces_holds_what_one_in_memory_does(tmp_path: Path, kind: 
     body = BODIES[kind]
     large = LargeMember(b"head\r\n", in_file(tmp_path, body), b"\r\n\r\n")
     made = b"".join(large.pieces())
-    assert gzip.decompress(made) == gzip.decompress(member(b"head\r\n", body, b"\r\n\r\n"))
+    assert gzip.decompress(made) == gzip.decompress(gzip_member(b"head\r\n", body, b"\r\n\r\n"))
     assert len(large) == len(made) and b"".join(large.pieces()) == made
 
 

@@ -17,7 +17,7 @@ from warcio.archiveiterator import ArchiveIterator
 from warcio.checker import Checker
 
 from weft.records import FetchResult
-from weft.store.warc.warc_read import WarcRecord, parse
+from weft.store.warc.warc_read import WarcRecord, parse_record
 from weft.store.warc.warc_records import NOT_MODIFIED, SAME_PAYLOAD, RecordMaker, base32, payload_digest
 
 UUID4 = re.compile(r"<urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}>\Z")
@@ -29,7 +29,7 @@ def fetched(head: bytes, body: bytes = b"hello", ip: str = "192.0.2.1") -> Fetch
 
 
 def response(head: bytes, body: bytes = b"hello", truncated: str | None = None) -> WarcRecord:
-    return parse(isal_zlib.decompress(RecordMaker().page(fetched(head, body), truncated).response, 31))
+    return parse_record(isal_zlib.decompress(RecordMaker().page(fetched(head, body), truncated).response, 31))
 
 
 def test_response_record_carries_what_a_reader_needs() -> None:
@@ -49,7 +49,7 @@ def test_response_record_carries_what_a_reader_needs() -> None:
 
 def test_request_is_linked_to_its_response() -> None:
     page = RecordMaker().page(fetched(b"HTTP/1.1 200 OK\r\n\r\n"))
-    request, answer = (parse(isal_zlib.decompress(part, 31)) for part in (page.request, page.response))
+    request, answer = (parse_record(isal_zlib.decompress(part, 31)) for part in (page.request, page.response))
     assert request.headers["warc-concurrent-to"] == answer.headers["warc-record-id"]
     assert request.headers["warc-target-uri"] == answer.headers["warc-target-uri"]
     assert request.block == b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n"
@@ -104,7 +104,7 @@ def test_http2_is_stored_so_that_readers_understand_and_said_so() -> None:
 def test_revisit_refers_to_the_earlier_record(not_modified: bool, profile: str) -> None:
     head = b"HTTP/1.1 304 Not Modified\r\nContent-Length: 999\r\n\r\n"
     page = RecordMaker().revisit(fetched(head, b""), "sha1:" + "A" * 32, 1_700_000_000.5, not_modified)
-    record = parse(isal_zlib.decompress(page.response, 31))
+    record = parse_record(isal_zlib.decompress(page.response, 31))
     assert record.kind == "revisit"
     assert record.headers["warc-profile"] == profile
     assert record.headers["warc-refers-to-target-uri"] == "http://a.test/"
@@ -115,10 +115,10 @@ def test_revisit_refers_to_the_earlier_record(not_modified: bool, profile: str) 
 def test_ids_and_dates_are_unique_and_right_across_seconds() -> None:
     maker = RecordMaker()
     pages = [maker.page(fetched(b"HTTP/1.1 200 OK\r\n\r\n")) for _ in range(50)]
-    records = [parse(isal_zlib.decompress(part, 31)) for page in pages for part in (page.request, page.response)]
+    records = [parse_record(isal_zlib.decompress(part, 31)) for page in pages for part in (page.request, page.response)]
     assert len({record.headers["warc-record-id"] for record in records}) == 100
     assert RecordMaker()._prefix != maker._prefix
-    assert [maker._date(at) for at in (0.0, 59.999999, 60.0, 0.5)] == [
+    assert [maker._format_date(at) for at in (0.0, 59.999999, 60.0, 0.5)] == [
         "1970-01-01T00:00:00.000000Z",
         "1970-01-01T00:00:59.999999Z",
         "1970-01-01T00:01:00.000000Z",

@@ -10,7 +10,7 @@ import pytest
 
 from weft.errors import BadInput, DiskFull
 from weft.store.errors import StoreError
-from weft.store.warc.warc_file import WarcFile, check_slot, files_of, name_of, serial_of
+from weft.store.warc.warc_file import WarcFile, check_slot, files_of, warc_name, warc_serial
 
 
 def test_chunks_are_appended_where_it_says(tmp_path: Path) -> None:
@@ -60,16 +60,16 @@ def test_a_write_that_stops_half_way_is_cut_back(
 
 
 def test_names_carry_crawl_slot_and_serial(tmp_path: Path) -> None:
-    name = name_of("2026-11 é/x", "pod0-fetcher1", 7)
+    name = warc_name("2026-11 é/x", "pod0-fetcher1", 7)
     assert name == "weft-2026_11_x-pod0-fetcher1-00007.warc.gz"
-    assert serial_of(name) == 7
-    assert serial_of("other.warc.gz") == -1
-    assert serial_of(name_of("c", "s", 123456)) == 123456
+    assert warc_serial(name) == 7
+    assert warc_serial("other.warc.gz") == -1
+    assert warc_serial(warc_name("c", "s", 123456)) == 123456
 
 
 def test_files_of_a_slot_are_its_own_in_order(tmp_path: Path) -> None:
-    ours = [name_of("c", "pod0-fetcher0", serial) for serial in (2, 10, 100000)]
-    others = [name_of("c", "fetcher0", 1), name_of("d", "pod0-fetcher0", 3), "weft-x.warc.gz", "readme"]
+    ours = [warc_name("c", "pod0-fetcher0", serial) for serial in (2, 10, 100000)]
+    others = [warc_name("c", "fetcher0", 1), warc_name("d", "pod0-fetcher0", 3), "weft-x.warc.gz", "readme"]
     for name in [*reversed(ours), *others]:
         (tmp_path / "3").mkdir(exist_ok=True)
         (tmp_path / "3" / name).touch()

@@ -12,8 +12,8 @@ from warcio.warcwriter import WARCWriter
 
 from weft.records import FetchResult
 from weft.store.errors import StoreError
-from weft.store.repair.damage import Gap
-from weft.store.warc.warc_read import WarcScan, parse, read_record
+from weft.store.repair.damage import DamageGap
+from weft.store.warc.warc_read import WarcScan, parse_record, read_record
 from weft.store.warc.warc_records import RecordMaker
 
 
@@ -53,7 +53,7 @@ def test_read_record_names_a_missing_file(tmp_path: Path) -> None:
 )
 def test_parse_refuses_what_is_no_record(data: bytes) -> None:
     with pytest.raises(ValueError):
-        parse(data)
+        parse_record(data)
 
 
 def test_scan_gives_places_and_records(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_scan_passes_over_a_member_that_is_no_record(tmp_path: Path) -> None:
     path.write_bytes(good + odd + good)
     scan = WarcScan(path)
     assert [place.offset for place in scan] == [0, len(good + odd)]
-    assert (scan.end, scan.torn, scan.gaps) == (path.stat().st_size, False, [Gap(len(good), len(odd))])
+    assert (scan.end, scan.torn, scan.gaps) == (path.stat().st_size, False, [DamageGap(len(good), len(odd))])
     path.write_bytes(good + odd)
     scan = WarcScan(path)
     assert len(list(scan)) == 1

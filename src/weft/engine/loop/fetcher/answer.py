@@ -7,7 +7,7 @@ import msgspec
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.fetcher.verdict import VerdictKind, kind_of
 from weft.fetch.headers import Head
-from weft.frontier.contract import Ended
+from weft.frontier.contract import TransferEnd
 from weft.records import FetchResult, Lease
 from weft.store.warc.masking import without_cookie_values
 
@@ -26,7 +26,7 @@ class EndedTransfer:
         self.asked_at = asked_at
         self.kind: VerdictKind = kind_of(result)
         self.head = Head(result.head)
-        self.ended: Ended | None = None  # for the site's clock, if the transfer was made
+        self.ended: TransferEnd | None = None  # for the site's clock, if the transfer was made
         self.handed = False  # handed to a parser together with its end
 
     def mask_cookies(self) -> None:

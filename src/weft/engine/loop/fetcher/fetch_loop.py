@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from weft import urls
-from weft.engine.crawls.running_crawl import BY_COMMAND, PAUSED, RunningCrawl
+from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.login.session import LOGIN_BYTES
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.fetcher.flight import FlightControl
@@ -26,12 +26,12 @@ from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.parser.pressure import POLL_EVERY_S, Pressure, PressureLevel
 from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.loop.stop import BLOCKING, NOT_IN_LOG_STOPS, Stop
+from weft.engine.loop.stop import BLOCKING, BY_COMMAND, NOT_IN_LOG_STOPS, PAUSED, Stop
 from weft.engine.transports.hands import Hands
 from weft.engine.transports.transports import Transports
 from weft.errors import DiskFull, ServerAway, ServerFull
 from weft.fetch.contract import Done
-from weft.frontier.contract import End, Ended, Frontier, FrontierStats, Wanted
+from weft.frontier.contract import End, Frontier, FrontierStats, SlotRequest, TransferEnd
 from weft.records import Lease, Purpose, Reason
 from weft.telemetry import Log
 
@@ -113,7 +113,7 @@ class Loop:
         self._hands = hands  # workers on other machines, which some crawls may use
         self._leases: dict[int, Lease] = {}
         self._resolving: list[Lease] = []  # politeness by address: the DNS lookup of their host is not finished
-        self._wanted_slots: list[Wanted] = []  # the address is known; a slot at it is requested with `claim_slots`
+        self._wanted_slots: list[SlotRequest] = []  # the address is known; a slot at it is requested with `claim_slots`
         self._drain_reason: Stop | None = None
         self._drain_until = 0.0
         self._polled_at = clock()
@@ -209,7 +209,7 @@ class Loop:
             if result.error == "aborted" or tag.crawl not in self._crawls:
                 # The transfer was aborted, or its crawl has ended. The request was sent all the same, so the site's
                 # delay starts here.
-                self._round.add_cooled(Ended(tag, result.site_free_at, outcome="aborted"))
+                self._round.add_cooled(TransferEnd(tag, result.site_free_at, outcome="aborted"))
                 if not result.was_sent:
                     self._round.mark_unsent(tag)
                 if result.rendered is not None:
@@ -347,7 +347,8 @@ class Loop:
         if lease.purpose is Purpose.LOGIN and crawl.session is not None:
             asked, keep_bytes = crawl.session.request_fields(), LOGIN_BYTES
             is_acted = bool(crawl.session.login.actions)
-        crawl.transport_of(spec, needs_browser=is_acted).submit(
+        transport = crawl.transport if spec is None and not is_acted else crawl.transport_of(spec, is_acted)
+        transport.submit(
             lease.url,
             headers,
             lease,
@@ -383,7 +384,7 @@ class Loop:
             if lease.purpose is not Purpose.ROBOTS:
                 origin = urls.origin_of(lease.url)
                 asks = crawl.robots_book.crawl_delay_s(origin, crawl.robots_book.rules_of_origin(origin)[1]) or 0.0
-            self._wanted_slots.append(Wanted(lease, address, asks))
+            self._wanted_slots.append(SlotRequest(lease, address, asks))
 
     def _send_granted_requests(self, now: float) -> None:
         """Sends the requests that were granted a slot at their address; the frontier has released the other leases."""

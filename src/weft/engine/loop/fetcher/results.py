@@ -33,7 +33,7 @@ from weft.engine.model import end_kind
 from weft.engine.user_code.calls import CallResult, decode_spec
 from weft.engine.user_code.running import request_name
 from weft.errors import BadUrl
-from weft.frontier.contract import End, Ended, Item, Rejection
+from weft.frontier.contract import End, Item, Rejection, TransferEnd
 from weft.records import FetchResult, Found, Lease, Purpose, Reason, Rendered
 from weft.telemetry import Log
 
@@ -208,7 +208,7 @@ class ResultHandler:
             crawl.progress.slowed[str(result.status)] += 1
         wait_s = answer.head.retry_after_s(wall) if slow else None
         outcome = result.error or str(result.status)
-        answer.ended = Ended(
+        answer.ended = TransferEnd(
             lease,
             result.site_free_at,
             site_health(result),
@@ -260,7 +260,7 @@ class ResultHandler:
         before = crawl.revisits.earlier_row(lease) if crawl.revisits is not None else None
         if crawl.session is not None and self._handle_session(crawl.session, answer):
             return True
-        if answer.crawl.must_be_sent_once(lease) and self._handle_sent_once(answer):
+        if lease.request and crawl.must_be_sent_once(lease) and self._handle_sent_once(answer):
             return True
         if kind is VerdictKind.AGAIN:
             self.round.end_lease(lease, End.RELEASE)

@@ -41,7 +41,7 @@ class StoredVisits:
     """Earlier visits from the pages that are stored when this object is made."""
 
     def __init__(self, store: PageStore) -> None:
-        self._pages = store.known()
+        self._pages = store.known_pages()
 
     def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, EarlierVisit]:
         """The earlier visits of those URLs at which there was a whole page."""
@@ -68,8 +68,11 @@ def _row_of_visit(visit: PastVisit, crawl: int) -> Row:
 class Revisits:
     """The earlier visits of the pages that are in flight."""
 
-    def __init__(self, visits: VisitSource) -> None:
+    def __init__(self, visits: VisitSource, renders_since: float | None = None) -> None:
+        """`renders_since`: since when (wall clock) the crawl renders pages that need it; None if it renders none. A
+        copy from before is asked for without conditions: a browser cannot draw the page of a 304."""
         self._visits = visits
+        self._renders_since = renders_since
         self._looked_up: dict[int, EarlierVisit | None] = {}
         self._rows_read: dict[int, Row] = {}
 
@@ -89,6 +92,8 @@ class Revisits:
         if known is None:
             return []
         self._rows_read[lease.item] = known.row
+        if self._renders_since is not None and not known.row.rendered and known.row.fetched_at < self._renders_since:
+            return []
         headers = [("If-None-Match", known.etag), ("If-Modified-Since", known.last_modified)]
         return [(name, value) for name, value in headers if value]
 
@@ -108,4 +113,6 @@ def is_unchanged(before: Row, result: FetchResult) -> bool:
     """Whether the answer states, or its body proves, that the page is unchanged."""
     if result.error:
         return False
+    if result.rendered is not None and not result.rendered.error and not before.rendered:
+        return False  # the stored copy is the page before its scripts have drawn it
     return result.status == 304 or (200 <= result.status < 300 and payload_digest(result.body) == before.digest)

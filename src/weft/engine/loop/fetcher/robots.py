@@ -8,7 +8,7 @@ then it is tried again: a few times where nothing answers, for minutes where a s
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from weft import urls
 from weft.bodies import first_of
@@ -34,12 +34,20 @@ class RobotsBook:
     """Parsed robots.txt by origin."""
 
     def __init__(
-        self, sites: SitesPart, user_agent: str, trust: str = "", *, least_public_delay_s: float = 0.0
+        self,
+        sites: SitesPart,
+        user_agent: str,
+        trust: str = "",
+        *,
+        least_public_delay_s: float = 0.0,
+        ignored_at: Callable[[str], bool] = lambda _host: False,
     ) -> None:
         """`trust`: crawls of another one do not share robots.txt files with these. `least_public_delay_s`: every site
-        whose host is not private by its name is treated as if its Crawl-delay were at least that."""
+        whose host is not private by its name is treated as if its Crawl-delay were at least that. `ignored_at`: at
+        which hosts the rules are not applied."""
         self._sites = sites
         self._least_public_delay_s = least_public_delay_s
+        self._ignored_at = ignored_at
         self._trust = f"{trust} " if trust else ""
         self.agent = product_token(user_agent)
         self._parsed: OrderedDict[str, tuple[RobotsRecord, Robots]] = OrderedDict()
@@ -96,6 +104,8 @@ class RobotsBook:
 
     def store_record(self, origin: str, record: RobotsRecord) -> Robots:
         """Reports the record and its Crawl-delay to the frontier; `origin` with its trust prefix, as in the lease."""
+        if self._ignored_at(urls.host_of(f"{origin.removeprefix(self._trust)}/")):
+            record = without_rules(record)
         rules = rules_of(record)
         self._sites.robots_known(origin, record, self.crawl_delay_s(origin.removeprefix(self._trust), rules))
         return rules
@@ -148,6 +158,15 @@ def rules_of(record: RobotsRecord) -> Robots:
     if record.status == "ok":
         return Robots.parse(record.body)
     return Robots.ALLOW_ALL if record.status == "allow" else Robots.DISALLOW_ALL
+
+
+def without_rules(record: RobotsRecord) -> RobotsRecord:
+    """The record of a robots.txt that a user does not want applied: its sitemaps alone, so that all who read records,
+    and `weft audit`, see what was in force."""
+    if record.status == "address":  # it forbids nothing: the address may not be reached
+        return record
+    lines = ["# ignore_robots is set", *(f"Sitemap: {one}" for one in rules_of(record).sitemaps)]
+    return RobotsRecord("ok", "\n".join(lines).encode(), record.expires, record.detail)
 
 
 UNREACHABLE = RobotsRecord("unreachable", b"", 0.0, "not asked")

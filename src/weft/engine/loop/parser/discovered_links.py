@@ -141,7 +141,7 @@ class DiscoveredLinks:
 
     def _links_of_stored_answer(self, url: str, crawl: RunningCrawl) -> _LinksOfAnswer | None:
         """The discovered links of a stored answer; None if there is none."""
-        stored = self._store.get(url, crawl.number)
+        stored = self._store.latest_page(url, crawl.number)
         if stored is None:
             return None
         http = stored.http

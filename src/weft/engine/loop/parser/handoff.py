@@ -13,7 +13,7 @@ from weft.bodies import FileBody
 from weft.engine.loop.fetcher.answer import EndedTransfer
 from weft.engine.loop.parser.pressure import Pressure
 from weft.engine.loop.parser.spool import SpoolWriter, spool_answer
-from weft.frontier.contract import Handed, ParseQueuePart, SharedFrontier
+from weft.frontier.contract import HandedTransfer, ParseQueuePart, SharedFrontier
 from weft.telemetry import Log, Slot
 
 GATHER_S = (
@@ -36,7 +36,7 @@ class Handoff:
         self._spool = spool
         self._pressure = pressure
         self._step = step
-        self._answers: list[Handed] = []
+        self._answers: list[HandedTransfer] = []
 
     def add_answers(self, answers: Iterable[EndedTransfer]) -> None:
         """Adds answers together with the ends of their transfers: a site's slot is free when the page is handed
@@ -47,7 +47,7 @@ class Handoff:
             body = answer.result.body
             large = body if isinstance(body, FileBody) else None
             reference = self._spool.add(answer.lease.item, spool_answer(answer.result, answer.asked_at), large)
-            self._answers.append(Handed(answer.ended, reference))
+            self._answers.append(HandedTransfer(answer.ended, reference))
             answer.handed = True
 
     def flush(self) -> None:

@@ -349,7 +349,7 @@ class Parsing:
         elif rendered is not None:
             drawn = DrawnPage(body, rendered.screenshot or next(iter(rendered.pictures), b""))
             body, content_type = rendered.html, "text/html; charset=utf-8"
-        elif why := crawl.not_rendered(lease):
+        elif crawl.spider is not None and (why := crawl.not_rendered(lease)):
             error = f"render_browser: {why}"
         if self._suspects.is_poison(lease.item):
             self._end_unparsed(answer, CRASH)

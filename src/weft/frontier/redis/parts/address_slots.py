@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterable, Sequence
 
 from weft import urls
 from weft.errors import ServerAway, ServerFull
-from weft.frontier.contract import Ended, Wanted
-from weft.frontier.redis.scripts import Argument
+from weft.frontier.contract import SlotRequest, TransferEnd
+from weft.frontier.redis.scripts import ScriptArgument
 from weft.records import Lease, Purpose
 from weft.telemetry import Log
 
-ABSENT = (ServerAway, ServerFull)
-AWAY_WAIT = 1_000_000  # microseconds to wait for an address whose pod did not answer
+UNAVAILABLE = (ServerAway, ServerFull)
+AWAY_WAIT_US = 1_000_000  # microseconds to wait for an address whose pod did not answer
 TOO_LONG = "x"
-Wait = int | str  # microseconds, or TOO_LONG: longer than the maximum
+AddressWait = int | str  # microseconds, or TOO_LONG: longer than the maximum
 log = Log("weft.frontier.redis.parts.address_slots")
 
 
-class _Held:
+class _HeldSlot:
     """A slot that this process holds."""
 
     __slots__ = ("address", "asks_s", "delay_s", "ended", "number", "origin")
@@ -35,7 +35,7 @@ class _Held:
         self.delay_s = delay_s  # that of the crawl
         self.origin = origin  # whose robots.txt is fetched; else empty
         self.asks_s = 0.0  # the Crawl-delay in that robots.txt
-        self.ended: Ended | None = None
+        self.ended: TransferEnd | None = None
 
 
 class AddressSlots:
@@ -47,128 +47,133 @@ class AddressSlots:
         owner: str,
         pod: int,
         pods: int,
-        ask: Callable[[int, Sequence[Argument]], list[bytes]],
+        ask: Callable[[int, Sequence[ScriptArgument]], list[bytes]],
         now: Callable[[], float],
         places_of: Callable[[Lease], int],
     ) -> None:
         self._slot = slot
         self._owner = owner
         self._pod, self._pods = pod, pods
-        self._ask = ask
+        self._call_script_of_pod = ask
         self._now = now
-        self._places_of = places_of  # how many requests the crawl of a lease may have in flight
+        self._slots_of = places_of  # how many requests the crawl of a lease may have in flight
         self._number = 0
-        self._unsettled: set[int] = set()  # pods where an earlier process of this slot may hold slots
-        self._held: dict[int, _Held] = {}  # by item
-        self._owed: dict[int, list[_Held]] = {}  # by pod: to be released
+        self._unreleased_pods: set[int] = set()  # pods where an earlier process of this slot may hold slots
+        self._held_slots: dict[int, _HeldSlot] = {}  # by item
+        self._owed_releases: dict[int, list[_HeldSlot]] = {}  # by pod: to be released
 
-    def settle(self) -> None:
+    def release_earlier_slots(self) -> None:
         """Releases the slots of earlier processes: they are free after a full delay from now."""
-        self._unsettled = set(range(self._pods))
-        self._give_back()
+        self._unreleased_pods = set(range(self._pods))
+        self._release_owed()
 
-    def claim(self, wanted: Sequence[Wanted]) -> list[Wait | None]:
+    def claim(self, wanted: Sequence[SlotRequest]) -> list[AddressWait | None]:
         """For each request, None if it has its slot now, otherwise how long it must wait."""
-        self._give_back()
-        waits: list[Wait | None] = [AWAY_WAIT] * len(wanted)
+        self._release_owed()
+        waits: list[AddressWait | None] = [AWAY_WAIT_US] * len(wanted)
         by_pod: dict[int, list[int]] = {}
         for at, one in enumerate(wanted):
             by_pod.setdefault(urls.pod_of(one.address, self._pods), []).append(at)
         for pod, places in by_pod.items():
-            if pod in self._owed or pod in self._unsettled:
+            if pod in self._owed_releases or pod in self._unreleased_pods:
                 continue  # it did not answer `_give_back`
-            for at, wait in zip(places, self._claim_at(pod, [wanted[at] for at in places]), strict=True):
+            for at, wait in zip(places, self._claim_at_pod(pod, [wanted[at] for at in places]), strict=True):
                 waits[at] = wait
         return waits
 
-    def ended(self, ended: Iterable[Ended]) -> None:
+    def end_transfers(self, ended: Iterable[TransferEnd]) -> None:
         """Transfers have ended. A robots.txt keeps its slot until it is parsed: it may raise the address's delay."""
         for one in ended:
-            held = self._held.get(one.lease.item)
+            held = self._held_slots.get(one.lease.item)
             if held is not None and held.ended is None:
                 held.ended = one
                 if not held.origin:
-                    self._owe(one.lease.item)
-        self._give_back()
+                    self._note_owed_release(one.lease.item)
+        self._release_owed()
 
-    def asks(self, origin: str, crawl_delay_s: float) -> None:
+    def record_crawl_delay(self, origin: str, crawl_delay_s: float) -> None:
         """Records the Crawl-delay of an origin's robots.txt."""
         if crawl_delay_s:
-            for held in self._held.values():
+            for held in self._held_slots.values():
                 if held.origin == origin:
                     held.asks_s = crawl_delay_s
 
-    def finished(self, items: Iterable[int]) -> None:
+    def release_finished(self, items: Iterable[int]) -> None:
         """Leases have ended: releases their slots, also of requests that were not sent."""
         for item in items:
-            self._owe(item)
-        self._give_back()
+            self._note_owed_release(item)
+        self._release_owed()
 
-    def _claim_at(self, pod: int, wanted: list[Wanted]) -> list[Wait | None]:
-        arguments: list[Argument] = ["take", self._owner, self._pod]
+    def _claim_at_pod(self, pod: int, wanted: list[SlotRequest]) -> list[AddressWait | None]:
+        arguments: list[ScriptArgument] = ["take", self._owner, self._pod]
         asked = []
         for one in wanted:
             self._number += 1
             robots = one.lease.purpose is Purpose.ROBOTS
-            asked.append(_Held(one.address, self._number, one.lease.about if robots else "", one.lease.delay_s))
+            asked.append(_HeldSlot(one.address, self._number, one.lease.about if robots else "", one.lease.delay_s))
             arguments += [one.address, self._number, int(one.crawl_delay_s * 1e6), int(one.lease.delay_s * 1e6)]
-            arguments.append(self._places_of(one.lease))
+            arguments.append(self._slots_of(one.lease))
         try:
-            answers = self._ask(pod, arguments)
-        except ABSENT as why:
+            answers = self._call_script_of_pod(pod, arguments)
+        except UNAVAILABLE as why:
             log.warning("addresses wait for their pod", pod=pod, addresses=len(wanted), why=why)
-            self._owed.setdefault(pod, []).extend(asked)  # the call may have been carried out
-            return [AWAY_WAIT] * len(wanted)
-        waits: list[Wait | None] = []
+            self._owed_releases.setdefault(pod, []).extend(asked)  # the call may have been carried out
+            return [AWAY_WAIT_US] * len(wanted)
+        waits: list[AddressWait | None] = []
         for one, held, answer in zip(wanted, asked, answers, strict=True):
             if answer == b"y":
-                self._held[one.lease.item] = held
+                self._held_slots[one.lease.item] = held
                 waits.append(None)
             else:
                 waits.append(TOO_LONG if answer == b"x" else int(answer))
         return waits
 
-    def _owe(self, item: int) -> None:
-        held = self._held.pop(item, None)
+    def _note_owed_release(self, item: int) -> None:
+        held = self._held_slots.pop(item, None)
         if held is not None:
-            self._owed.setdefault(urls.pod_of(held.address, self._pods), []).append(held)
+            self._owed_releases.setdefault(urls.pod_of(held.address, self._pods), []).append(held)
 
-    def _give_back(self) -> None:
-        for pod in list(self._unsettled):
-            if self._call(pod, ["release", self._owner, self._slot + "#"]):
-                self._unsettled.discard(pod)
-        for pod, owed in list(self._owed.items()):
-            arguments: list[Argument] = ["end", self._owner]
+    def _release_owed(self) -> None:
+        for pod in list(self._unreleased_pods):
+            if self._call_pod(pod, ["release", self._owner, self._slot + "#"]):
+                self._unreleased_pods.discard(pod)
+        for pod, owed in list(self._owed_releases.items()):
+            arguments: list[ScriptArgument] = ["end", self._owner]
             for held in owed:
-                arguments += [held.address, held.number, *_end_of(held.ended, self._now()), int(held.asks_s * 1e6)]
+                arguments += [
+                    held.address,
+                    held.number,
+                    *_end_arguments(held.ended, self._now()),
+                    int(held.asks_s * 1e6),
+                ]
                 arguments.append(int(held.delay_s * 1e6))
-            if self._call(pod, arguments):
-                del self._owed[pod]
+            if self._call_pod(pod, arguments):
+                del self._owed_releases[pod]
 
-    def _call(self, pod: int, arguments: Sequence[Argument]) -> bool:
+    def _call_pod(self, pod: int, arguments: Sequence[ScriptArgument]) -> bool:
         """False if the pod did not answer."""
         try:
-            self._ask(pod, arguments)
-        except ABSENT:
+            self._call_script_of_pod(pod, arguments)
+        except UNAVAILABLE:
             return False
         return True
 
 
-def _end_of(ended: Ended | None, now: float) -> list[Argument]:
+def _end_arguments(ended: TransferEnd | None, now: float) -> list[ScriptArgument]:
     """Age, ok, slow, Retry-After, how long the answer took."""
     if ended is None:
         return ["-", 0, 0, 0, ""]
     age = max(0, int((now - ended.at) * 1e6))
     retry_after = int((ended.retry_after_s or 0.0) * 1e6)
-    return [age, int(ended.ok is True), slow_of(ended), retry_after, took_of(ended)]
+    return [age, int(ended.ok is True), slow_argument(ended), retry_after, answer_time_argument(ended)]
 
 
-def slow_of(ended: Ended) -> int:
+def slow_argument(ended: TransferEnd) -> int:
     """Whether the site asked for fewer requests, encoded for the scripts: by a limit (1), by a fault (2)."""
     return 0 if not ended.slow_down else 2 if ended.in_trouble else 1
 
 
-def took_of(ended: Ended) -> Argument:
+def answer_time_argument(ended: TransferEnd) -> ScriptArgument:
     """How long an answer took, encoded for lua/cool.lua and lua/address.lua."""
     if ended.took_s is not None:
         return int(ended.took_s * 1e6)

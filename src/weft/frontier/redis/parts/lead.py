@@ -29,93 +29,95 @@ from weft.frontier.redis.item_packing import unpacked_item
 from weft.frontier.redis.link import PodLink
 from weft.telemetry import Log
 
-KEEP_USED_S = 30.0
-SWEEP_AGE_S = 120.0
+USED_FILES_KEPT_S = 30.0
+UNREGISTERED_FILES_KEPT_S = 120.0
 _REMEDY = "restore it from a backup, or start over with `fresh=True`"
 log = Log("weft.frontier.redis.parts.lead")
 
 
-class Lead:
+class PodSpiller:
     """The spilling of one pod."""
 
     def __init__(self, link: PodLink, folder: Path, alive: Alive = silent) -> None:
         self._link = link
         self._folder = folder
         self._alive = alive
-        self._entries = link.limits.cap  # in a segment
-        self._used: list[tuple[float, Path]] = []
+        self._entries_per_segment = link.limits.split_above  # in a segment
+        self._used_files: list[tuple[float, Path]] = []
         self._swept = False
 
-    def tend(self) -> int:
+    def move_segments(self) -> int:
         """Spills, refills, and loads rejected segments; returns how many segments it moved."""
         if not self._swept:
-            self._sweep()
+            self._delete_unregistered_files()
             self._swept = True
-        self._forget_used()
-        moved = self._refill() + self._spill() + self._load_rejected()
+        self._delete_used_files()
+        moved = self._refill_heads() + self._spill_tails() + self._load_rejected()
         if moved:
-            self._link.next_claim.after(0.0)
+            self._link.next_claim.allow_after(0.0)
         return moved
 
-    def spilled(self, segments: Sequence[bytes]) -> Iterator[bytes]:
+    def spilled_entries(self, segments: Sequence[bytes]) -> Iterator[bytes]:
         """The entries of segments."""
         for segment in segments:
-            yield from self._read(segment)
+            yield from self._read_segment(segment)
 
-    def _spill(self) -> int:
+    def _spill_tails(self) -> int:
         moved = 0
-        for queue in sorted(self._link.ask("SMEMBERS", "long")):
-            while self._spill_once(queue):
+        for queue in sorted(self._link.run_command("SMEMBERS", "long")):
+            while self._spill_segment(queue):
                 moved += 1
         return moved
 
-    def _spill_once(self, queue: bytes) -> bool:
-        entries: list[bytes] = self._link.ask("LRANGE", b"w:" + queue, 0, self._entries - 1)
-        if len(entries) < self._entries:
-            self._link.ask("SREM", "long", queue)
+    def _spill_segment(self, queue: bytes) -> bool:
+        entries: list[bytes] = self._link.run_command("LRANGE", b"w:" + queue, 0, self._entries_per_segment - 1)
+        if len(entries) < self._entries_per_segment:
+            self._link.run_command("SREM", "long", queue)
             return False
-        segment = self._write(queue, entries)
-        (done,) = self._link.call(
-            "spill", ["out", queue, segment, len(entries), entries[0], entries[-1], self._entries]
+        segment = self._write_segment(queue, entries)
+        (done,) = self._link.call_script(
+            "spill", ["out", queue, segment, len(entries), entries[0], entries[-1], self._entries_per_segment]
         )
         if not done:
             (self._folder / segment).unlink(missing_ok=True)
         return bool(done)
 
-    def _refill(self) -> int:
+    def _refill_heads(self) -> int:
         moved = 0
-        for queue in sorted(self._link.ask("SMEMBERS", "low")):
-            segment: bytes | None = self._link.ask("LINDEX", b"g:" + queue, 0)
+        for queue in sorted(self._link.run_command("SMEMBERS", "low")):
+            segment: bytes | None = self._link.run_command("LINDEX", b"g:" + queue, 0)
             if segment is None:
-                self._link.ask("SREM", "low", queue)
+                self._link.run_command("SREM", "low", queue)
                 continue
             site = queue.split(b":", 2)[2]
-            (done,) = self._link.call("spill", ["in", queue, segment, site, *self._read(segment)])
-            moved += self._settled(segment, done)
+            (done,) = self._link.call_script("spill", ["in", queue, segment, site, *self._read_segment(segment)])
+            moved += self._note_used_segment(segment, done)
         return moved
 
     def _load_rejected(self) -> int:
         moved = 0
-        for record in self._link.ask("LRANGE", "rejects", 0, 999):
+        for record in self._link.run_command("LRANGE", "rejects", 0, 999):
             fields: Any = unpacked_item(record)
             if fields[1] != b"segments":
                 continue
-            while (segment := self._link.ask("LINDEX", fields[0], 0)) is not None:
-                (done,) = self._link.call("spill", ["rejected", fields[0], segment, record, *self._read(segment)])
-                moved += self._settled(segment, done)
+            while (segment := self._link.run_command("LINDEX", fields[0], 0)) is not None:
+                (done,) = self._link.call_script(
+                    "spill", ["rejected", fields[0], segment, record, *self._read_segment(segment)]
+                )
+                moved += self._note_used_segment(segment, done)
         return moved
 
-    def _settled(self, segment: bytes, done: int) -> int:
+    def _note_used_segment(self, segment: bytes, done: int) -> int:
         if done:
-            self._used.append((self._link.now(), self._folder / segment.decode()))
+            self._used_files.append((self._link.now(), self._folder / segment.decode()))
         return int(done)
 
-    def _write(self, queue: bytes, entries: list[bytes]) -> str:
+    def _write_segment(self, queue: bytes, entries: list[bytes]) -> str:
         name = f"{sha256(queue).hexdigest()[:24]}/{uuid4().hex}.seg"
         path = self._folder / name
         with writing(path):
             new = not path.parent.exists()
-            with _created(path) as file:
+            with _create_file(path) as file:
                 file.write(msgspec.msgpack.encode(entries))
                 file.flush()
                 os.fsync(file.fileno())
@@ -125,31 +127,31 @@ class Lead:
                 sync_folder(self._folder.parent)  # where the first one has made this folder, too
         return name
 
-    def _read(self, segment: bytes) -> list[bytes]:
+    def _read_segment(self, segment: bytes) -> list[bytes]:
         path = self._folder / segment.decode()
         try:
             return msgspec.msgpack.decode(path.read_bytes(), type=list[bytes])
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise unreadable(path, error, f"it holds queued URLs: {_REMEDY}") from None
 
-    def _forget_used(self) -> None:
+    def _delete_used_files(self) -> None:
         now = self._link.now()
-        while self._used and self._used[0][0] + KEEP_USED_S < now:
-            self._used.pop(0)[1].unlink(missing_ok=True)
+        while self._used_files and self._used_files[0][0] + USED_FILES_KEPT_S < now:
+            self._used_files.pop(0)[1].unlink(missing_ok=True)
 
-    def _sweep(self) -> None:
+    def _delete_unregistered_files(self) -> None:
         """Deletes files that an earlier lead wrote without registering them, or used without deleting them."""
         if not self._folder.exists():
             return
         known = {
             segment.decode()
             for pattern in ("g:*", "x:*")
-            for keys in self._link.scan(pattern)
+            for keys in self._link.scan_keys(pattern)
             for key in keys
-            for segment in self._link.ask("LRANGE", key, 0, -1)
+            for segment in self._link.run_command("LRANGE", key, 0, -1)
             if segment.endswith(b".seg")
         }
-        old = time.time() - SWEEP_AGE_S
+        old = time.time() - UNREGISTERED_FILES_KEPT_S
         for path in self._folder.glob("*/*.seg"):
             self._alive()
             with suppress(FileNotFoundError):  # another lead deleted it meanwhile
@@ -161,7 +163,7 @@ class Lead:
                 folder.rmdir()
 
 
-def _created(path: Path) -> BinaryIO:
+def _create_file(path: Path) -> BinaryIO:
     """A new file, in a folder that is created if necessary; another lead may delete an empty folder at any moment."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.frontier.contract import Handed, LeasedPage
+from weft.frontier.contract import HandedTransfer, LeasedPage
 from weft.frontier.redis.link import NUMBER_MASK, PodLink
 from weft.frontier.redis.parts.held import HeldLease, HeldLeases
 from weft.frontier.redis.parts.redis_crawls import RedisCrawls
-from weft.frontier.redis.parts.redis_leases import RedisLeases, cooling_of
-from weft.frontier.redis.scripts import Argument
+from weft.frontier.redis.parts.redis_leases import RedisLeases, cooling_arguments
+from weft.frontier.redis.scripts import ScriptArgument
 from weft.frontier.requests import RequestLog
 
-_YES = ord("1")
+_YES_BYTE = ord("1")
 
 
 class RedisParseQueue:
@@ -28,36 +28,36 @@ class RedisParseQueue:
         self._crawls = crawls
         self._leases = leases
 
-    def fetched(self, handed: Iterable[Handed]) -> list[bool]:
+    def fetched(self, handed: Iterable[HandedTransfer]) -> list[bool]:
         """Cools transfers whose pages lie in a spool, and queues the pages for a parser. False: the lease had ended."""
-        arguments: list[Argument] = []
+        arguments: list[ScriptArgument] = []
         valid: list[bool] = []
         given = list(handed)
         for one in given:
-            held = self._held.valid(one.ended.lease)
+            held = self._held.held_state(one.ended.lease)
             valid.append(held is not None)
             if held is None:
                 continue
             if not held.cooled:
-                self._requests.end(one.ended.lease.item, one.ended.at, one.ended.outcome or "-")
+                self._requests.log_end(one.ended.lease.item, one.ended.at, one.ended.outcome or "-")
             self._held.free_slot(held)
-            arguments += cooling_of(self._link, held, one.ended, one.reference)
+            arguments += cooling_arguments(self._link, held, one.ended, one.reference)
         if not arguments:
             return valid
-        self._leases.ends_are_logged(one.ended for one, was in zip(given, valid, strict=True) if was)
-        (letters,) = self._link.call("cool", arguments)
-        self._link.next_claim.after(self._crawls.shortest_delay_s)
+        self._leases.log_ends(one.ended for one, was in zip(given, valid, strict=True) if was)
+        (letters,) = self._link.call_script("cool", arguments)
+        self._link.next_claim.allow_after(self._crawls.shortest_delay_s)
         answers = iter(letters)
         for one, was in zip(given, valid, strict=True):
             if was:
                 self._held.by_item.pop(one.ended.lease.item, None)
-        return [was and next(answers) == _YES for was in valid]
+        return [was and next(answers) == _YES_BYTE for was in valid]
 
     def claim(self, limit: int) -> list[LeasedPage]:
         """Leases fetched pages to this process for parsing, the oldest first."""
         owner = self._held.owner
-        deadline, rows = self._link.call("take", [owner, limit])
-        until = self._link.local(int(deadline))
+        deadline, rows = self._link.call_script("take", [owner, limit])
+        until = self._link.to_local_time(int(deadline))
         taken = []
         for fields in rows:
             lease = self._held.lease_of(fields, owner, until, int(fields[10]) / 1e6)
@@ -67,11 +67,14 @@ class RedisParseQueue:
 
     def died_on(self, item: int) -> int:
         """Counts a parser that died on this page; returns how many have."""
-        deaths: Any = self._link.ask("HINCRBY", "deaths", str(item & NUMBER_MASK), 1)
+        deaths: Any = self._link.run_command("HINCRBY", "deaths", str(item & NUMBER_MASK), 1)
         return int(deaths)
 
     def awaited(self, items: Sequence[int]) -> list[bool]:
         """Whether each item is fetched and not parsed yet; True for a leased one, which may be."""
-        numbers = [self._link.number(item) for item in items]
-        waiting, held = self._link.ask("HMGET", "fetched", *numbers), self._link.ask("HMGET", "lease", *numbers)
+        numbers = [self._link.number_of_item(item) for item in items]
+        waiting, held = (
+            self._link.run_command("HMGET", "fetched", *numbers),
+            self._link.run_command("HMGET", "lease", *numbers),
+        )
         return [one is not None or other is not None for one, other in zip(waiting, held, strict=True)]

@@ -17,21 +17,21 @@ class PodProcesses:
         self._held = held
         self._requests = requests
 
-    def assign(self, slots: Iterable[str]) -> None:
+    def assign_slots(self, slots: Iterable[str]) -> None:
         """Sets the slots that this pod has from now on; recovery does not wait for others.
 
         If this opening has detected a loss, all of them have to report: the server may have lost the list.
         """
-        self._link.ask("DEL", "crew")
-        self._link.ask("SADD", "crew", *slots)
+        self._link.run_command("DEL", "crew")
+        self._link.run_command("SADD", "crew", *slots)
         if self._link.has_lost_data:
-            self._link.ask("SUNIONSTORE", "settling", "crew")
+            self._link.run_command("SUNIONSTORE", "settling", "crew")
         else:
-            self._link.ask("SINTERSTORE", "settling", "settling", "crew")
+            self._link.run_command("SINTERSTORE", "settling", "settling", "crew")
 
     def release_owner(self, owner: str, *, but: str = "") -> int:
         """Ends all leases of an owner (or of all incarnations of `slot#`); returns how many requests were in flight."""
-        (in_flight,) = self._link.call("release", [owner, but])
+        (in_flight,) = self._link.call_script("release", [owner, but])
         self._held.log_expired(in_flight)
         self._requests.flush()
         return len(in_flight)

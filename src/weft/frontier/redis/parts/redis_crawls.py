@@ -18,8 +18,8 @@ from weft.frontier.redis import bloom
 from weft.frontier.redis.link import CrawlFacts, PodLink, section_text
 from weft.frontier.requests import RequestLog
 
-_SITES = 500  # sites per call of a script
-_LINES = ("unknown", "slow", "due")  # of waiting sites, by their responsiveness
+_SITES_PER_CALL = 500  # sites per call of a script
+_WAITING_QUEUES = ("unknown", "slow", "due")  # of waiting sites, by their responsiveness
 
 
 class RedisCrawls:
@@ -41,24 +41,24 @@ class RedisCrawls:
         """
         wanted = ""
         if self._bloom is not None:
-            wanted = bloom.shape(self._link.client, self._link.where, *self._bloom)
-        return self._set_crawl(name, "", limits, section, weight, wanted)
+            wanted = bloom.filter_shape(self._link.client, self._link.where, *self._bloom)
+        return self._write_crawl(name, "", limits, section, weight, wanted)
 
     def change_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
         """Applies other settings to a crawl, in all processes."""
-        self._set_crawl("", crawl, limits, section, weight)
+        self._write_crawl("", crawl, limits, section, weight)
 
     def follow(self, crawl: int, revision: int, trust: str = "") -> None:
         """See the contract. The log records it before the settings change, which happens for all processes at once."""
-        self._requests.crawl(self._link.now(), crawl, revision, trust)
+        self._requests.log_crawl(self._link.now(), crawl, revision, trust)
         self._requests.flush()
 
     def pause(self, crawl: int, paused: bool = True) -> None:
         """Pauses or continues a crawl."""
-        self._link.call("pause", [crawl, int(paused)])
-        self._link.next_claim.after(0.0)
+        self._link.call_script("pause", [crawl, int(paused)])
+        self._link.next_claim.allow_after(0.0)
 
-    def _set_crawl(
+    def _write_crawl(
         self,
         name: str,
         number: int | str,
@@ -71,7 +71,7 @@ class RedisCrawls:
             limits.max_pages, limits.max_pages_per_domain, limits.max_depth, limits.in_flight, limits.max_sitemaps,
         ]  # fmt: skip
         polite = "" if section is None else section_text(section)
-        crawl, seed, kind, known_as, moving, has_depths = self._link.call(
+        crawl, seed, kind, known_as, moving, has_depths = self._link.call_script(
             "crawl",
             [
                 name, number, random.getrandbits(63), *("" if bound is None else bound for bound in bounds), polite,
@@ -84,13 +84,13 @@ class RedisCrawls:
             raise KeyError(number)
         facts = CrawlFacts(int(crawl), int(seed), limits, (kind or b"").decode(), known_as.decode(), section)
         facts.has_depths = bool(has_depths)
-        self._learn(facts)
+        self._register_crawl(facts)
         if moving:
-            self._schedule_all(facts.number)
-        self._link.next_claim.after(0.0)
+            self._reschedule_sites(facts.number)
+        self._link.next_claim.allow_after(0.0)
         return facts.number
 
-    def _learn(self, crawl: CrawlFacts) -> None:
+    def _register_crawl(self, crawl: CrawlFacts) -> None:
         existing = self._link.crawls.get(crawl.number)
         if existing is not None:
             existing.limits, existing.section = crawl.limits, crawl.section
@@ -99,28 +99,28 @@ class RedisCrawls:
             self._link.crawls[crawl.number] = crawl
             self.by_name[crawl.name] = crawl.number
             if crawl.bloom == "server" and self._bloom is not None:
-                bloom.reserve(self._link.client, self._link.where, crawl.number, *self._bloom)
+                bloom.reserve_filter(self._link.client, self._link.where, crawl.number, *self._bloom)
         section = crawl.section or self._link.section
         delay_s = section.delay_s if section.places == 1 else 0.0
         self.shortest_delay_s = delay_s if len(self._link.crawls) == 1 else min(self.shortest_delay_s, delay_s)
 
-    def _schedule_all(self, crawl: int) -> None:
+    def _reschedule_sites(self, crawl: int) -> None:
         """Reschedules all sites after a change of the delay; if a kill interrupts it, the next process that opens the
         crawl does it.
         """
         for sites in sites_of(self._link, crawl):
-            self._link.call("schedule", [crawl, *sites])
-        self._link.call("schedule", [crawl])
+            self._link.call_script("schedule", [crawl, *sites])
+        self._link.call_script("schedule", [crawl])
 
 
 def sites_of(link: PodLink, crawl: int) -> Iterator[list[bytes]]:
     """All sites of a crawl. A site that changes its queue meanwhile may come twice: the queues are read in the
     direction in which a responsive site moves, and then in the other direction.
     """
-    for line in (*_LINES, *reversed(_LINES[:-1])):
+    for line in (*_WAITING_QUEUES, *reversed(_WAITING_QUEUES[:-1])):
         cursor: Any = 0
         while True:
-            cursor, sites = link.ask("ZSCAN", f"{line}:{crawl}", cursor, "COUNT", _SITES)
+            cursor, sites = link.run_command("ZSCAN", f"{line}:{crawl}", cursor, "COUNT", _SITES_PER_CALL)
             if sites:
                 yield [site for site, _ in sites]
             if not int(cursor):

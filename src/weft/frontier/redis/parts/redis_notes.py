@@ -6,37 +6,37 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.frontier.redis.link import PodLink
-from weft.frontier.redis.parts.shelf import Shelf
+from weft.frontier.redis.parts.shelf import SharedRecords
 
 
 class RedisNotes:
     """See the contract."""
 
     def __init__(
-        self, link: PodLink, shelf: Shelf | None = None, elsewhere: Callable[[int, str], None] | None = None
+        self, link: PodLink, shelf: SharedRecords | None = None, elsewhere: Callable[[int, str], None] | None = None
     ) -> None:
         """`shelf`: the file for commands that read files only; None: the pod is another's. `elsewhere` extends the
         scope in the other pods."""
         self._link = link
-        self._shelf = shelf
-        self._elsewhere = elsewhere
+        self._shared_records = shelf
+        self._extend_elsewhere = elsewhere
 
     def note(self, name: str, value: str | None = None) -> str:
         """A string by name; a given value is stored, and an empty one deletes it."""
         if value is None:
-            kept: Any = self._link.ask("HGET", "meta", name)
+            kept: Any = self._link.run_command("HGET", "meta", name)
             return kept.decode() if kept else ""
-        self._link.ask("HSET", "meta", name, value) if value else self._link.ask("HDEL", "meta", name)
+        self._link.run_command("HSET", "meta", name, value) if value else self._link.run_command("HDEL", "meta", name)
         return value
 
     def scope_extended(self, crawl: int, url: str) -> None:
         """Recorded with the crawl in every pod, for all processes."""
-        self._link.ask("SADD", f"scope:{crawl}", url)
-        if self._shelf is not None:
-            self._shelf.keep_scope(crawl, self.scope_extensions(crawl))
-        if self._elsewhere is not None:
-            self._elsewhere(crawl, url)
+        self._link.run_command("SADD", f"scope:{crawl}", url)
+        if self._shared_records is not None:
+            self._shared_records.save_scope(crawl, self.scope_extensions(crawl))
+        if self._extend_elsewhere is not None:
+            self._extend_elsewhere(crawl, url)
 
     def scope_extensions(self, crawl: int) -> list[str]:
         """The URLs by which redirects of seeds extended the scope."""
-        return sorted(member.decode() for member in self._link.ask("SMEMBERS", f"scope:{crawl}"))
+        return sorted(member.decode() for member in self._link.run_command("SMEMBERS", f"scope:{crawl}"))

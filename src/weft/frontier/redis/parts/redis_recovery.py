@@ -11,7 +11,7 @@ from weft.frontier.redis.parts.held import HeldLeases
 from weft.frontier.redis.parts.intake import PodIntake
 from weft.frontier.redis.parts.pod_processes import PodProcesses
 from weft.frontier.redis.parts.redis_durability import RedisDurability
-from weft.frontier.redis.parts.redis_status import figures
+from weft.frontier.redis.parts.redis_status import read_stats
 
 
 class RedisRecovery:
@@ -33,9 +33,9 @@ class RedisRecovery:
         self._slot = slot
         self._intake = intake
         self._held = held
-        self._crew = crew
+        self._processes = crew
         self._durability = durability
-        self._places = places
+        self._address_slots = places
         self._alive = alive
         self.lost_ends: list[int] = []  # stored items whose links may have been lost with the server's data
 
@@ -61,30 +61,30 @@ class RedisRecovery:
         if batch:
             # Links for other pods must be on the disk before their pages are acknowledged.
             self._durability.sync()
-        in_flight, unsure = link.call(
+        in_flight, unsure = link.call_script(
             "recover", [self._slot, int(link.is_rebooted), batch, len(stored) // 2, *stored, *numbers]
         )
-        link.worked = True
+        link.has_worked = True
         self._held.log_expired(in_flight)
-        self.lost_ends = [link.item(int(number)) for number in unsure]
+        self.lost_ends = [link.item_of_number(int(number)) for number in unsure]
         for key, count in (by_key or {}).items():
-            link.call("budget", [key, count, *link.crawls])
+            link.call_script("budget", [key, count, *link.crawls])
             self._alive()
         for crawl, counts in (by_crawl or {}).items():
             for key, count in counts.items():
-                link.call("budget", [key, count, crawl])
+                link.call_script("budget", [key, count, crawl])
                 self._alive()
         for earlier in (self._slot, self._slot + "#"):
-            self._crew.release_owner(earlier, but=self._held.owner)
-        if self._places is not None:
-            self._places.settle()
-        return figures(link).stats().queued
+            self._processes.release_owner(earlier, but=self._held.owner)
+        if self._address_slots is not None:
+            self._address_slots.release_earlier_slots()
+        return read_stats(link).stats().queued
 
     def restore_stored(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None:
         """Restores the pages of `lost_ends` (URL, depth, item) that the server has forgotten."""
-        self._intake.restore(crawl, rows)
-        self._link.ask("SREM", "settling", self._slot)
+        self._intake.restore_stored(crawl, rows)
+        self._link.run_command("SREM", "settling", self._slot)
 
     def settled(self) -> bool:
         """Whether all processes of the pod have called `restore_stored` since the server lost data."""
-        return not self._link.ask("EXISTS", "settling")
+        return not self._link.run_command("EXISTS", "settling")

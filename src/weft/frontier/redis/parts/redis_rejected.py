@@ -10,11 +10,11 @@ from weft.frontier.politeness import UNREACHABLE_S
 from weft.frontier.redis.link import OwnPodLink
 from weft.frontier.redis.parts.held import HeldLeases
 from weft.frontier.redis.parts.redis_sites import RedisSites
-from weft.frontier.redis.parts.shelf import Shelf
-from weft.frontier.redis.scripts import Argument
+from weft.frontier.redis.parts.shelf import SharedRecords
+from weft.frontier.redis.scripts import ScriptArgument
 from weft.records import Found, Purpose, Reason
 
-_AT_ONCE = 1000
+_REJECTED_AT_ONCE = 1000
 
 
 class RedisRejected:
@@ -25,37 +25,37 @@ class RedisRejected:
         link: OwnPodLink,
         slot: str,
         held: HeldLeases,
-        shelf: Shelf,
+        shelf: SharedRecords,
         sites: RedisSites,
         wall: Callable[[], float],
     ) -> None:
         self._link = link
         self._slot = slot
         self._held = held
-        self._shelf = shelf
+        self._shared_records = shelf
         self._sites = sites
         self._wall = wall
-        self._stamps: dict[int, int] = {}  # of items that are rejected, and whose rows are not stored
+        self._lease_stamps: dict[int, int] = {}  # of items that are rejected, and whose rows are not stored
 
     def refused(self, crawl: int, reason: Reason, url: str, parent: int) -> None:
         """Recorded on disk, for `weft explain`."""
-        self._shelf.refuse(crawl, reason, url, parent)
+        self._shared_records.record_refusal(crawl, reason, url, parent)
 
     def left_sitemaps(self, crawl: int) -> list[Found]:
         """The sitemaps over the limit, up to a bound: for a crawl whose limit is raised."""
-        return self._shelf.left(crawl)
+        return self._shared_records.recorded_sitemaps(crawl)
 
     def rejections(self) -> list[Rejection]:
         """Items removed from their queues since the last call."""
-        if not self._link.rejects_wait:
-            self._link.flush()
-        if not self._link.rejects_wait:
+        if not self._link.has_waiting_rejects:
+            self._link.send_deferred()
+        if not self._link.has_waiting_rejects:
             return []
-        (rows,) = self._link.call("rejected", [self._held.owner, _AT_ONCE])
+        (rows,) = self._link.call_script("rejected", [self._held.owner, _REJECTED_AT_ONCE])
         rejected = []
         for fields in rows:
             lease = self._held.lease_of(fields, self._held.owner, 0.0, 0.0)
-            self._stamps[lease.item] = fields[1]
+            self._lease_stamps[lease.item] = fields[1]
             item = Item(
                 lease.item, lease.url, lease.depth, lease.parent, lease.hops, lease.purpose, lease.about, lease.attempt,
                 lease.offsite,
@@ -69,12 +69,12 @@ class RedisRejected:
 
     def ended(self, items: Iterable[int], batch: int = 0) -> None:
         """Ends rejected items whose rows are stored."""
-        arguments: list[Argument] = [self._slot, batch]
+        arguments: list[ScriptArgument] = [self._slot, batch]
         for item in items:
-            if (stamp := self._stamps.pop(item, None)) is not None:
-                arguments += [self._link.number(item), stamp, "o", 0]
+            if (stamp := self._lease_stamps.pop(item, None)) is not None:
+                arguments += [self._link.number_of_item(item), stamp, "o", 0]
         if len(arguments) > 2:
-            self._link.call("finish", arguments)
+            self._link.call_script("finish", arguments)
 
     def _give_up_robots(self, item: Item, reason: Reason) -> None:
         """A redirect has led to an origin that was given up: the robots.txt of the redirecting origin is

@@ -7,13 +7,13 @@ from itertools import islice
 
 from weft import urls
 from weft.alive import Alive
-from weft.frontier.contract import Stored
-from weft.frontier.durability.walk import STEP, Walk
+from weft.frontier.contract import StoredUrls
+from weft.frontier.durability.walk import URLS_PER_STEP, RevisitWalk
 from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.parts.intake import PodIntake
 from weft.frontier.redis.parts.redis_notes import RedisNotes
 from weft.frontier.redis.parts.redis_sites import RedisSites
-from weft.frontier.redis.parts.redis_status import figures
+from weft.frontier.redis.parts.redis_status import read_stats
 from weft.records import Found
 
 
@@ -27,38 +27,38 @@ class RedisRevisits:
         self._notes = notes
         self._alive = alive
 
-    def readmit(self, crawl: int, found: Found) -> None:
+    def readmit(self, crawl: int, found_url: Found) -> None:
         """Queues a URL, seen or not, as a new visit under a new number."""
-        self._sites.ask_robots_again(crawl, urls.origin_of(found.url))
-        self._intake.admit_again(crawl, [found])
+        self._sites.ask_robots_again(crawl, urls.origin_of(found_url.url))
+        self._intake.admit_again(crawl, [found_url])
 
-    def readmit_once(self, crawl: int, name: str, what: str, stored: Stored) -> Iterator[None]:
+    def readmit_once(self, crawl: int, name: str, what: str, stored: StoredUrls) -> Iterator[None]:
         """Queues URLs once more, unless the note `name` says that these (`what`) are queued already."""
-        walk = Walk.of(self._notes.note(name), what, continues=False)
+        walk = RevisitWalk.parse_note(self._notes.note(name), what, continues=False)
         if not walk.is_over:
             yield from self._readmit_all(crawl, name, walk, stored)
 
-    def walk(self, crawl: int, name: str, run: str, stored: Stored, begin: Callable[[int], None]) -> Iterator[None]:
+    def walk(self, crawl: int, name: str, run: str, stored: StoredUrls, begin: Callable[[int], None]) -> Iterator[None]:
         """Queues known URLs again, once for each run; `begin` is called with the last item before. An interrupted walk
         of any run is continued.
         """
         note = self._notes.note(name)
-        walk = Walk.of(note, run, continues=True)
+        walk = RevisitWalk.parse_note(note, run, continues=True)
         if walk.is_over:
             return
-        if not walk.after and note != walk.at(0):
-            begin(self._link.item(figures(self._link).counters[5]))
-            self._notes.note(name, walk.at(0))
+        if not walk.after and note != walk.note_at(0):
+            begin(self._link.item_of_number(read_stats(self._link).counters[5]))
+            self._notes.note(name, walk.note_at(0))
         yield from self._readmit_all(crawl, name, walk, stored)
 
-    def _readmit_all(self, crawl: int, name: str, walk: Walk, stored: Stored) -> Iterator[None]:
+    def _readmit_all(self, crawl: int, name: str, walk: RevisitWalk, stored: StoredUrls) -> Iterator[None]:
         """Queues them in steps, each with its position: a kill costs one step."""
         left = iter(stored(walk.after))
-        while some := list(islice(left, STEP)):
-            again = [found for _, found in some if found is not None]
-            for origin in dict.fromkeys(urls.origin_of(found.url) for found in again):
+        while some := list(islice(left, URLS_PER_STEP)):
+            again = [found_url for _, found_url in some if found_url is not None]
+            for origin in dict.fromkeys(urls.origin_of(found_url.url) for found_url in again):
                 self._sites.ask_robots_again(crawl, origin)
-            self._intake.admit_again(crawl, again, (name, walk.at(some[-1][0])))
+            self._intake.admit_again(crawl, again, (name, walk.note_at(some[-1][0])))
             self._alive()
             yield
         self._notes.note(name, walk.what)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from weft.frontier.contract import CAUSES, CrawlCounts, FrontierStats, WaitReason
+from weft.frontier.contract import WAIT_CAUSES, CrawlCounts, FrontierStats, WaitReason
 from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.parts.redis_crawls import sites_of
 
 # Reasons why a crawl may not be over, in the order of lua/stats.lua.
-WAITS = ("outboxes", "scheduled", "blocked", "rejects", "mail", "seeded", "spilled")
+WAIT_NAMES = ("outboxes", "scheduled", "blocked", "rejects", "mail", "seeded", "spilled")
 
 
 class StatsReply(NamedTuple):
@@ -39,9 +39,9 @@ class StatsReply(NamedTuple):
         )
 
 
-def figures(link: PodLink) -> StatsReply:
+def read_stats(link: PodLink) -> StatsReply:
     """Reads the statistics with one script."""
-    return StatsReply(*link.call("stats", []))
+    return StatsReply(*link.call_script("stats", []))
 
 
 class RedisStatus:
@@ -52,30 +52,30 @@ class RedisStatus:
 
     def stats(self) -> FrontierStats:
         """The current numbers."""
-        return figures(self._link).stats()
+        return read_stats(self._link).stats()
 
-    def facts(self) -> tuple[FrontierStats, dict[str, int]]:
+    def stats_and_waits(self) -> tuple[FrontierStats, dict[str, int]]:
         """For the decision that a crawl is over: the statistics, and how much waits for each reason (`WAITS`). One
         script reads both: two calls could both miss an item that moved between them, and the crawl would end without
         it.
         """
-        now = figures(self._link)
-        return now.stats(), dict(zip(WAITS, now.waits, strict=True))
+        now = read_stats(self._link)
+        return now.stats(), dict(zip(WAIT_NAMES, now.waits, strict=True))
 
     def crawl_counts(self, crawl: int) -> CrawlCounts:
         """The counts of one crawl."""
-        is_open, *counts = self._link.call("standing", [crawl])
+        is_open, *counts = self._link.call_script("standing", [crawl])
         if not is_open:
             raise KeyError(crawl)
         return CrawlCounts(*counts)
 
     def waits_for(self, crawl: int) -> WaitReason | None:
         """Why a crawl with queued URLs waits; None while it does not."""
-        cause, about, until = self._link.call("waiting", [crawl])
+        cause, about, until = self._link.call_script("waiting", [crawl])
         if not cause:
             return None
         return WaitReason(
-            CAUSES[cause.decode()].format(about.decode()), self._link.local(int(until)) if until else None
+            WAIT_CAUSES[cause.decode()].format(about.decode()), self._link.to_local_time(int(until)) if until else None
         )
 
     def has_work(self, crawl: int) -> bool:
@@ -84,4 +84,4 @@ class RedisStatus:
             return False
         if self._link.crawls[crawl].limits.max_pages_per_domain is None:
             return True
-        return any(self._link.call("work", [crawl, *sites])[0] for sites in sites_of(self._link, crawl))
+        return any(self._link.call_script("work", [crawl, *sites])[0] for sites in sites_of(self._link, crawl))

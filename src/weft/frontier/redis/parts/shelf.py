@@ -24,7 +24,7 @@ from weft.frontier.durability.journal import DELETE_OUTDATED, sync_log
 from weft.frontier.requests import robots_evidence
 from weft.records import Found, Purpose
 
-_TABLES = """
+_CREATE_TABLES = """
 CREATE TABLE IF NOT EXISTS robots (origin TEXT PRIMARY KEY, version INTEGER, record BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS robots_history (
     origin TEXT, wall REAL, record BLOB, PRIMARY KEY (origin, wall)) WITHOUT ROWID;
@@ -34,28 +34,28 @@ CREATE TABLE IF NOT EXISTS left_sitemaps (
     url TEXT PRIMARY KEY, crawl INTEGER, depth INTEGER, hops INTEGER, about TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 """
-_WAIT_S = 30.0  # for another process's write
+_WRITE_WAIT_S = 30.0  # for another process's write
 MOST_REFUSALS = 100_000
 
 
-class Shelf:
+class SharedRecords:
     """The shared file; see the module."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, timeout=_WAIT_S, check_same_thread=False)
-            use_write_ahead_log(self._db, _WAIT_S)
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=_WRITE_WAIT_S, check_same_thread=False)
+            use_write_ahead_log(self._db, _WRITE_WAIT_S)
             self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.executescript(_TABLES)
+            self._db.executescript(_CREATE_TABLES)
         except sqlite3.DatabaseError as error:
             raise BadInput(f"{path}: cannot hold robots.txt files: {error}; choose another data dir") from None
-        self._refusals: dict[tuple[int, str, str], int] = {}
-        self._left: dict[str, tuple[int, int, int, str]] = {}
-        self._kept = 0
+        self._new_refusals: dict[tuple[int, str, str], int] = {}
+        self._new_sitemaps: dict[str, tuple[int, int, int, str]] = {}
+        self._recorded_counts = 0
 
-    def keep(self, origin: str, record: RobotsRecord, wall: float, deleted_until: float = 0.0) -> int:
+    def save_robots(self, origin: str, record: RobotsRecord, wall: float, deleted_until: float = 0.0) -> int:
         """Saves a robots.txt; returns its version. Records in force only before `deleted_until` are deleted."""
         data = msgspec.msgpack.encode(record)
         with writing(self._path):
@@ -80,46 +80,46 @@ class Shelf:
         row = self._db.execute("SELECT version, record FROM robots WHERE origin = ?", (origin,)).fetchone()
         return None if row is None else (int(row[0]), msgspec.msgpack.decode(row[1], type=RobotsRecord))
 
-    def keep_scope(self, crawl: int, extensions: list[str]) -> None:
+    def save_scope(self, crawl: int, extensions: list[str]) -> None:
         """Saves a crawl's scope extensions."""
         with writing(self._path):
             row = (f"scope:{crawl}", msgspec.msgpack.encode(extensions))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
 
-    def refuse(self, crawl: int, reason: str, url: str, parent: int) -> None:
+    def record_refusal(self, crawl: int, reason: str, url: str, parent: int) -> None:
         """Remembers a refusal, up to a bound; `commit` writes it."""
-        if self._kept < MOST_REFUSALS:
-            self._kept += 1
-            self._refusals[crawl, reason, url] = parent
+        if self._recorded_counts < MOST_REFUSALS:
+            self._recorded_counts += 1
+            self._new_refusals[crawl, reason, url] = parent
 
-    def leave(self, crawl: int, sitemap: Found) -> None:
+    def record_sitemap(self, crawl: int, sitemap: Found) -> None:
         """Records a sitemap over the limit, up to a bound; `commit` writes it."""
-        if self._kept < MOST_REFUSALS:
-            self._left[sitemap.url] = (crawl, sitemap.depth, sitemap.hops, sitemap.about)
+        if self._recorded_counts < MOST_REFUSALS:
+            self._new_sitemaps[sitemap.url] = (crawl, sitemap.depth, sitemap.hops, sitemap.about)
 
-    def left(self, crawl: int) -> list[Found]:
+    def recorded_sitemaps(self, crawl: int) -> list[Found]:
         """The recorded sitemaps."""
         rows = self._db.execute("SELECT url, depth, hops, about FROM left_sitemaps WHERE crawl = ?", (crawl,))
         return [Found(url, depth, 0, hops, Purpose.SITEMAP, about) for url, depth, hops, about in rows]
 
     def commit(self) -> None:
         """Writes the recorded refusals and sitemaps."""
-        if not (self._refusals or self._left):
+        if not (self._new_refusals or self._new_sitemaps):
             return
         with writing(self._path):
             self._db.execute("BEGIN IMMEDIATE")
-            rows = [(reason, url, parent, crawl) for (crawl, reason, url), parent in self._refusals.items()]
+            rows = [(reason, url, parent, crawl) for (crawl, reason, url), parent in self._new_refusals.items()]
             try:
                 self._db.executemany("INSERT OR IGNORE INTO refusals VALUES (?, ?, ?, ?)", rows)
-                left = [(url, *place) for url, place in self._left.items()]
+                left = [(url, *place) for url, place in self._new_sitemaps.items()]
                 self._db.executemany("INSERT OR IGNORE INTO left_sitemaps VALUES (?, ?, ?, ?, ?)", left)
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
-        self._refusals.clear()
-        self._left.clear()
+        self._new_refusals.clear()
+        self._new_sitemaps.clear()
 
     def sync(self) -> None:
         """Makes what was written safe against a power cut."""

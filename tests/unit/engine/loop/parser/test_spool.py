@@ -23,7 +23,7 @@ from weft.engine.loop.parser.spool import (
     spool_answer,
 )
 from weft.errors import DiskFull, ServerAway
-from weft.frontier.contract import Ended, Handed
+from weft.frontier.contract import HandedTransfer, TransferEnd
 from weft.records import FetchResult, Lease, Purpose
 
 
@@ -200,10 +200,10 @@ class Queue:
     """A parse queue on a server that is away for its first call."""
 
     def __init__(self) -> None:
-        self.handed: list[Handed] = []
+        self.handed: list[HandedTransfer] = []
         self.is_away = True
 
-    def fetched(self, handed: Iterable[Handed]) -> list[bool]:
+    def fetched(self, handed: Iterable[HandedTransfer]) -> list[bool]:
         if self.is_away:
             self.is_away = False
             raise ServerAway("it does not answer")
@@ -238,5 +238,5 @@ def answer(n: int) -> EndedTransfer:
     head, body = b"HTTP/1.1 200 OK\r\n\r\n", bytes([n]) * 1000
     result = FetchResult(lease.url, 200, head, body, None, "", 5.0, 5.5, "127.0.0.1", b"GET /")
     made = EndedTransfer(cast(Any, None), lease, result, 1_700_000_000.0)
-    made.ended = Ended(lease, 5.5)
+    made.ended = TransferEnd(lease, 5.5)
     return made

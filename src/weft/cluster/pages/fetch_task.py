@@ -7,9 +7,6 @@ here, on disk, until the task's deadline.
 
 from __future__ import annotations
 
-import hashlib
-import os
-import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,14 +14,15 @@ from typing import Any
 
 import msgspec
 
-from weft.bodies import Body, Spool, chunks_of
-from weft.cluster.tasks import HandSide
+from weft.bodies import Spool, chunks_of
+from weft.cluster.pages.kept_bodies import BodyStore
+from weft.cluster.pages.result_sender import ResultSender
+from weft.cluster.tasks import HandSide, hand_clock
 from weft.config import FetchSection
 from weft.engine.transports.transports import address_refusal
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.fetch.curl.client import Client
 from weft.fetch.remote.messages import (
-    INLINE_BYTES,
     FetchTask,
     LargeBody,
     RemoteRequest,
@@ -38,8 +36,9 @@ HANDLES = 64
 CLIENTS = 4
 POLL_S = 0.25
 RESULTS_KEPT_S = 600
+Ended = tuple[RemoteRequest, FetchResult]
 _clients: OrderedDict[bytes, Client] = OrderedDict()  # of this process, the one used last at the end
-log = Log("weft.cluster.fetch_task")
+log = Log("weft.cluster.pages.fetch_task")
 
 
 def run(body: dict[str, Any], side: HandSide) -> Mapping[str, Any]:
@@ -60,7 +59,7 @@ def _client_of(section: FetchSection, folder: Path) -> Client:
     client = _clients.pop(key, None)
     if client is None:
         spool = Spool(section.body_memory_bytes, folder)
-        client = Client(section, refusal=address_refusal(section), handles=HANDLES, spool=spool)
+        client = Client(section, refusal=address_refusal(section), handles=HANDLES, clock=hand_clock, spool=spool)
     _clients[key] = client
     if len(_clients) > CLIENTS:
         _clients.popitem(last=False)[1].close()
@@ -68,65 +67,53 @@ def _client_of(section: FetchSection, folder: Path) -> Client:
 
 
 class FetchRun:
-    """The requests of one task."""
+    """The requests of one task. Results are sent by a thread: a broker that is silent holds up no transfer, so each is
+    ended at its time.
+    """
 
     def __init__(self, task: FetchTask, side: HandSide, client: Client) -> None:
         self._task = task
         self._side = side
         self._client = client
         self._deadline = side.deadline + task.run_s
-        self._unsent: list[tuple[RemoteRequest, FetchResult]] = []
+        self._bodies = BodyStore(side, task.most_bytes, is_shared=task.is_shared)
 
     def run(self, requests: list[RemoteRequest]) -> None:
         """Makes them, and sends what comes."""
+        sender = ResultSender(self._is_sent, self._deadline)
+        try:
+            self._make(requests, sender)
+        finally:
+            sender.finish()
+
+    def _make(self, requests: list[RemoteRequest], sender: ResultSender[Ended]) -> None:
+        until = self._deadline - self._task.margin_s
         for request in requests:
             self._client.submit(
-                request.url, request.headers, request, keep_bytes=request.keep_bytes, until=self._deadline,
+                request.url, request.headers, request, keep_bytes=request.keep_bytes, until=until,
                 filtered=request.filtered, is_first=request.is_first, body=request.body, method=request.method,
                 timeout_s=request.timeout_s,
             )  # fmt: skip
         left = len(requests)
         while left:
-            done = self._client.poll(POLL_S)
-            left -= len(done)
-            self._unsent += [(tag, result) for tag, result in done if isinstance(tag, RemoteRequest)]
-            self._send()
-        while self._unsent and time.monotonic() < self._deadline:
-            time.sleep(POLL_S)
-            self._send()
-        for request, _ in self._unsent:
-            log.warning("a result could not be sent until its deadline", id=request.id)
+            for tag, result in self._client.poll(POLL_S):
+                left -= 1
+                if isinstance(tag, RemoteRequest):
+                    sender.put((tag, result))
 
-    def _send(self) -> None:
-        """What cannot be sent now is tried again, until the deadline."""
-        self._unsent = [one for one in self._unsent if not self._is_sent(*one)]
-
-    def _is_sent(self, request: RemoteRequest, result: FetchResult) -> bool:
+    def _is_sent(self, ended: Ended) -> bool:
+        request, result = ended
         try:
-            inline, large = self._placed(request, result.body)
-            if inline is None and large is None:
+            if (kept := self._bodies.keep(request.id, b"".join(chunks_of(result.body)))) is None:
                 return False
-            self._push(request, result, inline or b"", large)
+            self._push(request, result, *kept)
         except (ServerAway, ServerFull) as error:
             log.warning("a result waits for the broker", id=request.id, why=str(error))
             return False
         return True
 
-    def _placed(self, request: RemoteRequest, body: Body) -> tuple[bytes | None, LargeBody | None]:
-        """A body within its result, or where it is beside it; neither where there is no room now."""
-        if len(body) <= INLINE_BYTES:
-            return b"".join(chunks_of(body)), None
-        data = b"".join(chunks_of(body))
-        side, sha256 = self._side, hashlib.sha256(data).hexdigest()
-        if self._task.is_shared and side.shared_dir is not None:
-            _write_shared(side.shared_dir / side.broker.cluster_id, request.id, data)
-            return None, LargeBody(len(data), sha256, is_shared=True)
-        large = LargeBody(len(data), sha256)
-        is_kept = side.broker.put_body(request.id, data, self._task.most_bytes, 0.0)
-        return None, large if is_kept else None
-
     def _push(self, request: RemoteRequest, result: FetchResult, inline: bytes, large: LargeBody | None) -> None:
-        side, task, now = self._side, self._task, time.monotonic()
+        side, task, now = self._side, self._task, hand_clock()
         answer = RemoteResult(
             request.id, task.slot, task.epoch, side.hand, result.status, result.head, result.error, result.detail,
             now - result.ended, result.ended - result.started, result.ip, result.request_head, inline, large,
@@ -143,14 +130,3 @@ class FetchRun:
             steps.rpush(key, text)
             steps.expire(key, RESULTS_KEPT_S)
             steps.execute()
-
-
-def _write_shared(folder: Path, id_: str, data: bytes) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = folder / id_
-        with os.fdopen(os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(data)
-        Path(f"{path}.new").replace(path)
-    except OSError as error:
-        raise ServerFull(f"{folder}: a result cannot be written: {error.strerror}") from None

@@ -1,0 +1,1 @@
+export const boats = ["ketch", "sloop", "yawl"];

@@ -1,0 +1,1 @@
+export default { base: "./", build: { modulePreload: { polyfill: false } } };

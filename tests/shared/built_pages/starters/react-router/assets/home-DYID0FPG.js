@@ -1,0 +1,1 @@
+import{t as r,x as e}from"./jsx-runtime-BpUKwz2E.js";const t=()=>[{title:"Orchard"}],n=r(function(){return e.jsxs("main",{children:[e.jsx("h1",{children:"The orchard"}),e.jsx("p",{children:"Forty kinds of apples ripen here from July to November."}),e.jsx("a",{href:"/apples",children:"All apples"})]})});export{n as default,t as meta};

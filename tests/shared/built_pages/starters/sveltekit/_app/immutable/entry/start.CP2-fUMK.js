@@ -1,0 +1,1 @@
+export{c as load_css,i as start}from"../chunks/DXoAEOzh.js";

@@ -1,0 +1,1 @@
+import"../chunks/xihTtKlq.js";import{E as e,G as t,K as n,Q as r,R as i,S as a,W as o,Z as s,w as c}from"../chunks/Bfw-ll7E.js";import{t as l}from"../chunks/B8vP3D4v.js";var u=e(`<h1> </h1> <p> </p>`,1);function d(e,d){r(d,!0);var f=u(),p=o(f),m=t(p,!0),h=n(p,2),g=t(h,!0);i(()=>{a(m,l.status),a(g,l.error?.message)}),c(e,f),s()}export{d as component};

@@ -1,0 +1,5 @@
+import"../chunks/xihTtKlq.js";import{E as e,I as t,K as n,Q as r,R as i,U as a,V as o,Z as s,at as c,c as l,m as u,nt as d,tt as f,w as p}from"../chunks/Bfw-ll7E.js";import{l as m}from"../chunks/DXoAEOzh.js";var h=c({csr:()=>g,prerender:()=>!0}),g=!1,_=e(`<meta name="description" content="About this app"/>`),v=e(`<div class="text-column"><h1>About this app</h1> <p>This is a <a href="https://svelte.dev/docs/kit">SvelteKit</a> app. You can make your own by typing
+		the following into your command line and following the prompts:</p> <pre>npx sv create</pre> <p>The page you're looking at is purely static HTML, with no client-side interactivity needed.
+		Because of that, we don't need to load any JavaScript. Try viewing the page's source, or opening
+		the devtools network panel and reloading.</p> <p>The <a>Sverdle</a> page illustrates SvelteKit's data loading and form handling.
+		Try using it with JavaScript disabled!</p></div>`);function y(e,c){r(c,!0);var h=v();u(`cwls5q`,e=>{var n=_();t(()=>{o.title=`About`}),p(e,n)});var g=n(a(h),8),y=n(a(g));f(),d(g),d(h),i(e=>l(y,`href`,e),[()=>m(`/sverdle`)]),p(e,h),s()}export{y as component,h as universal};
