@@ -15,6 +15,7 @@ from typing import Any
 import redis
 from crawling import Crawler, audited, check_corpus
 from hands import HandProcess
+from pace import LEAST, patience
 
 from weft.cluster.key import make_key
 from weft.supervise.redis_server import RedisServer
@@ -22,9 +23,12 @@ from weft.testing.judge import CrawlVerdict, judge
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 DELAY_S = 0.05
-OUTAGE_S = 4.0  # of a broker, longer than a request may wait for its worker
-STOPPED_S = 8.0
-SITES_OUT_S = 2.5
+# Requests are given up sooner than usual, so that kills cost less time; not so soon that a slow machine does it alone.
+SLOWER = min(4.0, patience(1.0) / LEAST)
+TOTAL_S, QUEUE_S, SLACK_S = 2 * SLOWER, 3 * SLOWER, 1 * SLOWER
+OUTAGE_S = QUEUE_S + 1.0  # of a broker, longer than a request may wait for its worker
+STOPPED_S = TOTAL_S + QUEUE_S + SLACK_S + 2.0
+SITES_OUT_S = TOTAL_S + 0.5
 
 
 class ClusterOfOne:
@@ -38,10 +42,11 @@ class ClusterOfOne:
 
     @property
     def flags(self) -> list[object]:
-        """The flags of `weft crawl`; requests are given up sooner than usual, so that kills cost less time."""
+        """The flags of `weft crawl`."""
         return [
-            "--workers", "cluster", "--broker", self.url, "--cluster-key-file", self.key_file, "--total-timeout", 2,
-            "--connect-timeout", 2, "--read-timeout", 2, "--hand-queue-seconds", 3, "--hand-slack-seconds", 1,
+            "--workers", "cluster", "--broker", self.url, "--cluster-key-file", self.key_file,
+            "--total-timeout", TOTAL_S, "--connect-timeout", TOTAL_S, "--read-timeout", TOTAL_S,
+            "--hand-queue-seconds", QUEUE_S, "--hand-slack-seconds", SLACK_S,
         ]  # fmt: skip
 
     def start_hand(self, *flags: str, wait: bool = True, environment: dict[str, str] | None = None) -> HandProcess:

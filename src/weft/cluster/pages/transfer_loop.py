@@ -4,7 +4,8 @@ ended at its time.
 
 Clients are kept between tasks, for their connections. A process has room for HANDLES requests, those included whose
 results could not be sent yet; a task for which there is no room waits. When the process ends, it waits for what it has
-begun (`drain`). A process whose thread fails ends: its requests are lost, as those of one that is killed.
+begun (`drain`). A time-out during which the process itself did not get to run is reported as that: it says
+nothing about the site. A process whose thread fails ends: its requests are lost, as those of one that is killed.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import os
 import queue
 import select
 import threading
+import time
 from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from weft.bodies import Spool
 from weft.cluster.pages.result_sender import ResultSender
@@ -26,13 +29,14 @@ from weft.cluster.tasks import hand_clock
 from weft.config import FetchSection
 from weft.engine.transports.transports import address_refusal
 from weft.fetch.curl.client import Client
-from weft.fetch.remote.messages import RemoteRequest
+from weft.fetch.remote.messages import STARVED, RemoteRequest
 from weft.records import FetchResult
 from weft.telemetry import Log
 
 HANDLES = 64
 CLIENTS = 4
 POLL_S = 0.25
+STARVED_SHARE = 0.25  # of a transfer's time, in which the process did not run though it wanted to
 log = Log("weft.cluster.pages.transfer_loop")
 
 
@@ -50,6 +54,7 @@ class TransferOwner(Protocol):
 class _Begun(NamedTuple):
     owner: TransferOwner
     request: RemoteRequest
+    delay_s: float  # of the loop until then, in all
 
 
 class _Ended(NamedTuple):
@@ -78,6 +83,8 @@ class TransferLoop:
         self._epoll.register(self._event, select.EPOLLIN)
         self._room = threading.Condition()
         self._held = 0  # requests that were begun, and whose results are not settled
+        self._delay_s = 0.0  # for how long it did not run though it wanted to, in all
+        self._due = float("inf")  # when it wants to run again, at the latest
         self._sender: ResultSender[_Ended] = ResultSender(self._is_settled, float("inf"))
         threading.Thread(target=self._run, name="weft-transfers", daemon=True).start()
 
@@ -114,6 +121,8 @@ class TransferLoop:
             os._exit(1)
 
     def _work(self) -> None:
+        began, cpu_s = hand_clock(), time.thread_time()
+        self._delay_s += max(0.0, began - self._due)
         with suppress(BlockingIOError):
             os.eventfd_read(self._event)
         with suppress(queue.Empty):
@@ -123,16 +132,25 @@ class TransferLoop:
         for client in self._clients.values():
             for begun, result in client.poll(0.0):
                 assert isinstance(begun, _Begun)
-                self._sender.put(_Ended(begun, result))
+                self._sender.put(_Ended(begun, self._judged(begun, result)))
             if (left_s := client.timeout_s()) is not None:
                 wait_s = min(wait_s, left_s)
+        now = hand_clock()
+        self._delay_s += max(0.0, now - began - (time.thread_time() - cpu_s))  # nothing above waits
+        self._due = now + wait_s
         self._epoll.poll(wait_s)
+
+    def _judged(self, begun: _Begun, result: FetchResult) -> FetchResult:
+        """A time-out is the hand's if the hand was not there for a good part of it."""
+        is_starved = self._delay_s - begun.delay_s >= STARVED_SHARE * (result.ended - result.started)
+        return replace(result, error=STARVED) if result.error == "timeout" and is_starved else result
 
     def _submit(self, batch: _Batch) -> None:
         client, until = self._client_of(batch.section), batch.owner.until
         for request in batch.requests:
+            begun = _Begun(batch.owner, request, self._delay_s)
             client.submit(
-                request.url, request.headers, _Begun(batch.owner, request), keep_bytes=request.keep_bytes, until=until,
+                request.url, request.headers, begun, keep_bytes=request.keep_bytes, until=until,
                 filtered=request.filtered, is_first=request.is_first, body=request.body, method=request.method,
                 timeout_s=request.timeout_s,
             )  # fmt: skip

@@ -20,7 +20,7 @@ from weft.config import ClusterSection, FetchSection
 from weft.credentials import HARMLESS
 from weft.fetch.contract import Done
 from weft.fetch.remote.contract import HandDispatcher, RemoteArrival
-from weft.fetch.remote.messages import BATCH, LATE, FetchTask, RemoteRequest, fetch_result
+from weft.fetch.remote.messages import BATCH, LATE, STARVED, FetchTask, RemoteRequest, fetch_result
 from weft.fetch.remote.routing import FAILURES, HAND_ERRORS, OUT_S, Routing
 from weft.records import FetchResult, HandRoute, Lease
 from weft.telemetry import Log
@@ -238,6 +238,9 @@ class HandPool:
         if result.error == LATE:
             self._routing.lost(hand, LATE, now)
             answer = flight.failed("unasked", f"worker {hand} had no time for it", now, was_sent=False)
+        elif result.error == STARVED:
+            self._lost(flight, now, "it did not get to run", answer.ended, STARVED)
+            return
         elif result.status:
             self._routing.reached(hand, flight.host, now)
         elif result.error in HAND_ERRORS and not self._routing.is_sites_fault(hand, flight.host, now):
@@ -246,11 +249,14 @@ class HandPool:
             answer = flight.failed("hand", detail, answer.ended, was_sent=result.was_sent)
         self._end(flight, answer)
 
-    def _lost(self, flight: RemoteFlight, now: float, why: str = "no result until its deadline") -> None:
-        self._routing.lost(flight.hand, "lost", now)
+    def _lost(
+        self, flight: RemoteFlight, now: float, why: str = "no result until its deadline", ended: float | None = None,
+        kind: str = "lost",
+    ) -> None:  # fmt: skip
+        self._routing.lost(flight.hand, kind, now)
         log.warning("a worker has lost a request", hand=flight.hand, url=flight.request.url, why=why)
         error = "lost" if self._count_loss(flight.tag) <= LOSSES else "hand"
-        self._end(flight, flight.failed(error, f"worker {flight.hand}: {why}", flight.deadline, was_sent=True))
+        self._end(flight, flight.failed(error, f"worker {flight.hand}: {why}", ended or flight.deadline, was_sent=True))
 
     def _count_loss(self, tag: object) -> int:
         """How often the request of a lease was lost, with this time."""

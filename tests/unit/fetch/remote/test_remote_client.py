@@ -14,7 +14,7 @@ from weft.config import ClusterSection, FetchSection
 from weft.fetch.contract import Done
 from weft.fetch.dns.resolver import NameCounts
 from weft.fetch.remote.contract import HandFacts, RemoteArrival
-from weft.fetch.remote.messages import LATE, FetchTask, RemoteResult, section_of, settings_for_hands
+from weft.fetch.remote.messages import LATE, STARVED, FetchTask, RemoteResult, section_of, settings_for_hands
 from weft.fetch.remote.pool import LOSSES, HandPool
 from weft.fetch.remote.remote_client import RemoteTransport
 from weft.fetch.remote.routing import FAILURES, OUT_S, Routing
@@ -203,6 +203,17 @@ def test_losses_are_no_attempts_at_the_site_but_not_for_ever(bench: Bench) -> No
         errors += [result.error for result in bench.results()]
         bench.ask_again(lease)
     assert errors == ["lost"] * LOSSES + ["hand"]
+
+
+def test_a_time_out_of_a_hand_that_did_not_run_is_no_attempt_at_the_site(bench: Bench) -> None:
+    bench.ask("a.example")
+    bench.results()
+    bench.now += 25.0
+    bench.answer(status=0, error=STARVED)
+    (result,) = bench.results()
+    assert (result.error, result.was_sent) == ("lost", True)
+    assert result.ended == pytest.approx(bench.now - 0.5), "its end is known"
+    assert [kind for _, kind in bench.pool.failures()] == [STARVED]
 
 
 def test_a_hand_that_had_no_time_is_at_fault_and_nothing_was_sent(bench: Bench) -> None:
