@@ -21,11 +21,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from weft.alive import silent
 from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
 from weft.engine.folder import CRAWL_SUFFIX
 from weft.frontier.contract import CrawlLimits, End, EndedLease, PageLinks, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
+from weft.frontier.requests.segments import Segment, name_of, replace_by_packed, segments_of
 from weft.records import FetchResult, Found, Lease, Purpose, Row
 from weft.store.pages import PageStore
 
@@ -145,6 +147,7 @@ class Builder:
         before = self._frontier_bytes()
         self._queue_links()
         self._frontier.close()
+        pack_closed(self._folder.pod_folder(0) / "requests")
         queued_bytes = bytes_written() - written - stored_bytes
         return {
             "seconds": round(time.monotonic() - began, 1),
@@ -279,6 +282,16 @@ def bytes_written() -> int:
     """Bytes that this process and the children it has waited for have sent to the disk."""
     fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(fields["write_bytes"]) - int(fields["cancelled_write_bytes"])
+
+
+def pack_closed(log: Path) -> None:
+    """Packs the closed files of a request log: what is built as fast as this is ahead of the thread that does it."""
+    before: Segment | None = None
+    *closed, _ = segments_of(log)
+    for segment in closed:
+        if segment.plain is not None and not replace_by_packed(segment, before, silent):
+            raise RuntimeError(f"{segment.plain} is damaged")
+        before = Segment(segment.serial, None, log / name_of(segment.serial, ".packed"))
 
 
 def size_of(folder: Path) -> int:

@@ -208,4 +208,5 @@ def _cpu(line: Line, point: Point) -> str:
     """What a command took of the CPU and of memory, which a busy machine changes less than its seconds."""
     of = point["costs"].get(line.of, {})
     cpu_s = of.get("first_request_cpu_s", of.get("cpu_s"))
-    return "" if cpu_s is None else f" ({cpu_s:.2g} s of CPU, {of['peak_rss_mb']:.0f} MB)"
+    load = f", load {of['load']:.0f}" if "load" in of else ""
+    return "" if cpu_s is None else f" ({cpu_s:.2g} s of CPU, {of['peak_rss_mb']:.0f} MB{load})"

@@ -207,7 +207,7 @@ class Hooks(weft.Spider):
     file, data, out = spider_file(tmp_path, text), tmp_path / "data", tmp_path / "out.jsonl"
     summary = run(file, "--data-dir", data, "-o", out, "--spider-workers", 1, code=3)
     assert "30 pages" in summary
-    assert f"Continue: weft crawl --resume -o {out} " in summary  # with its file, or that would lack what comes next
+    assert f"Continue: weft run --resume -o {out} " in summary  # with its file, or that would lack what comes next
     first = [item["n"] for item in lines(out) if "n" in item]
     assert sorted(first) == list(range(len(first)))  # by their priority
     run("--resume", "--data-dir", data, "-o", out, "--max-pages", 2000)

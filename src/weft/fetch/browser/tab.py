@@ -62,6 +62,8 @@ for (const name of ["Navigator", "WorkerNavigator"]) try { delete globalThis[nam
 try { Object.defineProperty(navigator, "serviceWorker", {value: undefined, configurable: false}) } catch {}
 """
 _IDLE = "new Promise(done => requestIdleCallback(() => done(), {timeout: 1000}))"
+_HAS_TEXT = "/\\w/.test(document.body ? document.body.innerText : '')"
+_DATA = frozenset({"XHR", "Fetch"})
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 # A page that has cleared its storage, as a logout does, keeps it empty.
 _STORE = """try { if (location.origin === ORIGIN && !localStorage.length)
@@ -472,11 +474,15 @@ class RenderTab:
                 await asyncio.wait_for(self._changed.wait(), max(0.01, min(settle_s - quiet_s, until - now)))
 
     def _latest(self, began: float) -> float:
-        """When a page is read at the latest. One whose scripts have not arrived or run yet has more time: the site is
-        slow, or the machine.
-        """
-        is_late = not self._loaded or self._is_busy or any(part.kind == "Script" for part in self._open.values())
-        return began + self._order.options.longest_settle_s * (LATE_FACTOR if is_late else 1)
+        """When a page is read at the latest. One that is late has more time: the site is slow, or the machine."""
+        return began + self._order.options.longest_settle_s * (LATE_FACTOR if self._is_late() else 1)
+
+    def _is_late(self) -> bool:
+        """Whether its scripts or its first data have not arrived, or have not run yet."""
+        open_kinds = {part.kind for part in self._open.values()}
+        had_data = any(part.sent and part.ended and part.kind in _DATA for part in self._parts)
+        is_coming = "Script" in open_kinds or (not had_data and not _DATA.isdisjoint(open_kinds))
+        return not self._loaded or self._is_busy or is_coming
 
     async def _be_idle(self, limit_s: float) -> None:
         """Waits until the page has nothing left to do. If that takes long, what has arrived may not have run yet."""
@@ -491,6 +497,8 @@ class RenderTab:
         is_kept = json.dumps(order.storage is not None)
         read = _READ.replace("MOST", str(order.max_bytes)).replace("IS_KEPT", is_kept)
         url, title, size, html, kept = await actions.evaluate(read)
+        if self._is_late() and not await actions.evaluate(_HAS_TEXT):
+            raise RenderFailed("timeout", "its scripts have not drawn anything in time")
         if size > order.max_bytes:
             raise RenderFailed("too_large", f"the rendered page has {size:,} characters")
         if not str(url).startswith(("http://", "https://")):

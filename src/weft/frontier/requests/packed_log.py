@@ -37,7 +37,7 @@ from weft.frontier.requests.request_lines import (
 
 PACKED_MAGIC = b"weft\x00rq2"
 _EARLIER_MAGIC = b"weft\x00rq1"  # keys as they are, which `restore_key` reads too
-PART_BYTES = 16 * 1024 * 1024
+PART_BYTES = 24 * 1024 * 1024  # a file has one: it is closed at 16 MiB, with the lines that were flushed then
 _INDEX_ENDS = struct.Struct("<II")
 _EDGE_BYTES = len(PACKED_MAGIC) + _INDEX_ENDS.size
 _MOST_INDEX_BYTES = 1 << 28

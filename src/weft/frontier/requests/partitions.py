@@ -216,13 +216,13 @@ class LogReader:
     def _slice_in_range(self, entries: list[LogPart | PackedLogFile], partition: LogPartition) -> slice:
         """From the first part that a request of the range can depend on, to the last with one. Parts note when requests
         began: the one before the first may have the ends of some."""
-        parts = [(at, entry.index) for at, entry in enumerate(entries) if isinstance(entry, LogPart)]
+        parts = _walls(entries)
         since, _ = partition.span
-        from_ = [at for at, part in parts if part.last_wall is None or part.last_wall >= since]
-        to = [at for at, part in parts if part.first_wall is None or part.first_wall < partition.until]
+        from_ = [at for at, _, last in parts if last >= since]
+        to = [at for at, first, _ in parts if first < partition.until]
         if not from_ or not to:
             return slice(0, 0)
-        first = max((at for at, _ in parts if at < from_[0]), default=from_[0]) if partition.since > -inf else 0
+        first = max((at for at, _, _ in parts if at < from_[0]), default=from_[0]) if partition.since > -inf else 0
         return slice(first, to[-1] + 1 if partition.until < inf else len(entries))
 
     def _wanted_keys(self, chosen: dict[str, slice], partition: LogPartition) -> tuple[set[str] | None, set[str]]:
@@ -311,6 +311,19 @@ class LogReader:
         except (UnreadableLog, FileNotFoundError):
             yield LostLines(0.0, slot)
         yield from sorted((start for start in found if takes(start.key, "")), key=lambda start: start.at)
+
+
+def _walls(entries: Sequence[LogPart | PackedLogFile]) -> list[tuple[int, float, float]]:
+    """The parts among the entries, with the times of their first and last requests. A part without any, as one of
+    robots.txt files alone, has the last time before it.
+    """
+    walls, before = list[tuple[int, float, float]](), -inf
+    for at, entry in enumerate(entries):
+        if isinstance(entry, LogPart):
+            first, last = entry.index.first_wall, entry.index.last_wall
+            walls.append((at, before if first is None else first, before if last is None else last))
+            before = walls[-1][2]
+    return walls
 
 
 def _names_in(hosts: Sequence[str]) -> frozenset[bytes]:

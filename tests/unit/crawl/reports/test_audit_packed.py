@@ -176,6 +176,25 @@ def test_a_range_costs_the_same_however_long_the_log_before_it_is(tmp_path: Path
     assert read[3] == read[30]
 
 
+def test_a_file_of_robots_txt_lines_alone_is_not_read_for_a_later_range(tmp_path: Path) -> None:
+    lines = [
+        "".join(f"R\t{at}\t0123456789abcdef\thttps://{host}" + "\n" for at, host in enumerate(HOSTS, 1)),
+        *(
+            "".join(start(item, 100.0 * item) + end(item, 100.0 * item + 1) for item in items)
+            for items in ((1, 2), (3, 4))
+        ),
+    ]
+    before = None
+    for serial, text in enumerate(lines):
+        path = tmp_path / f"requests-{serial:05d}.log"
+        path.write_bytes(with_sums((begin(1.0) if serial == 1 else "") + text))
+        assert segments.replace_by_packed(segments.Segment(serial, path, None), before, lambda: None)
+        before = segments.Segment(serial, None, path.with_suffix(".packed"))
+    reader = LogReader(log_files(tmp_path, tmp_path / "scratch"))
+    for since, files in ((WALL + 390, 2), (-inf, 3)):
+        assert len(reader.parts_in_range(LogPartition(0, since=since))) == files
+
+
 def requests_read_of_the_end(home: Path, files: int) -> int:
     crawled = Crawled(home)
     for host in HOSTS:
