@@ -6,7 +6,7 @@ import os
 import random
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -185,7 +185,7 @@ def test_a_flipped_bit_in_the_layout_is_refused(data: Path) -> None:
     path = data / "index-pod0-fetcher0.db"
     whole, chance = path.read_bytes(), random.Random(17)
     places = [at for page in layout_pages(whole) for at in used_bytes(whole, page) if not 18 <= at < 100]
-    assert len(places) > 8000
+    assert len(places) > 5000
     not_seen = [hit for at in places if not is_refused(path, hit := (at, chance.randrange(8)))]
     assert not not_seen
     assert path.read_bytes() == whole
@@ -209,9 +209,9 @@ def test_a_flipped_bit_is_refused_or_changes_nothing(data: Path, *, is_closed: b
             continue
         flip(path, hit)
         try:
-            # What has a checksum of its own is refused when it is read.
-            with suppress(DamagedIndex):
-                assert read_all(path) == contents, hit
+            assert read_all(path) == contents, hit
+        except DamagedIndex:  # what has a checksum of its own is refused when it is read
+            refused += 1
         finally:
             flip(path, hit)
     assert refused > FLIPS // 2
@@ -245,6 +245,7 @@ def layout_pages(whole: bytes) -> list[int]:
     """The pages of `sqlite_master`: the first one of the file, and those below it."""
     assert whole[100] == 5  # an inner page
     cells = [int.from_bytes(whole[at : at + 2]) for at in range(112, 112 + 2 * int.from_bytes(whole[103:105]), 2)]
+    # Each begins with the number of a page.
     return [1, int.from_bytes(whole[108:112]), *(int.from_bytes(whole[at : at + 4]) for at in cells)]
 
 
