@@ -54,8 +54,9 @@ _CONTRADICTIONS = {
       AND value < (SELECT max(batch) FROM batches)""",
     "its numbers are not in order": """SELECT 1 FROM (SELECT seq, lag(seq, 1, 0) OVER (PARTITION BY crawl
       ORDER BY number) AS before FROM pages) WHERE seq <= before""",
-    "its batches have rows out of order": """SELECT 1 FROM (SELECT batch, place, lag(batch, 1, 0) OVER in_order AS earlier,
-      lag(place, 1, 0) OVER in_order AS before FROM pages WINDOW in_order AS (ORDER BY seq))
+    "its batches have rows out of order": """SELECT 1 FROM (SELECT batch, place,
+      lag(batch, 1, 0) OVER in_order AS earlier, lag(place, 1, 0) OVER in_order AS before
+      FROM pages WINDOW in_order AS (ORDER BY seq))
       WHERE batch = earlier AND place <= before""",
     # While a crawl is being deleted, they are counted until the last of its rows is gone.
     "it does not count its rows as they are": """SELECT 1 FROM (SELECT crawl, status, error, content_type, depth,

@@ -46,7 +46,7 @@ from isal import isal_zlib
 from weft import urls
 from weft.errors import BadInput
 from weft.records import MAY_SUCCEED, Reason, Row, RowOutput
-from weft.store.errors import DamagedIndex, convert_read_errors, rebuild_advice
+from weft.store.errors import DamagedIndex, rebuild_advice
 
 _INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its stub wrongly declares an instance
 SCHEMA_VERSION = 9
