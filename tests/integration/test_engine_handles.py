@@ -367,11 +367,11 @@ with weft.Engine(sys.argv[1]) as engine:
 _BUSY = """
 import sys
 from weft.engine.process import host
-host.GRACE_S = 0.2
-parent = host.Parent(0)
+host.STOP_GRACE_S = 0.2
+parent = host.ParentWatch(0)
 if sys.argv[1] == "runs":
     steps = iter([1, 2, 3, 3])  # progress with its end, until there is none
-    parent.ends(lambda: print("asked to end", flush=True), lambda: next(steps))
+    parent.stop_when_gone(lambda: print("asked to end", flush=True), lambda: next(steps))
 print("ready", flush=True)
 while True:
     pass

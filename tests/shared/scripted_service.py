@@ -22,7 +22,7 @@ from weft.jobs.service import (
     JobEvent,
     LaneHealth,
     Latest,
-    Records,
+    RecordSlice,
     ResultSlice,
     ScrapedResult,
     Second,
@@ -147,11 +147,11 @@ class ScriptedService:
         numbers = [event.number or 0 for event in self.log[task_id] if event.kind == "page"]
         return self._numbered(task_id) if pages > len(numbers) else [0, *numbers][pages]
 
-    async def records(self, task_id: str, owner: str | None = None, **stretch: Any) -> Records:
+    async def records(self, task_id: str, owner: str | None = None, **stretch: Any) -> RecordSlice:
         """No records: the URLs of the pages that they would be of."""
         found = await self.results(task_id, owner, **stretch)
         data = "".join(f"{page.url}\n" for page in found.results).encode()
-        return Records(data=data, cursor=found.cursor, next_cursor=found.next_cursor)
+        return RecordSlice(data=data, cursor=found.cursor, next_cursor=found.next_cursor)
 
     async def events(self, task_id: str, owner: str | None = None, *, after: int = 0) -> AsyncIterator[JobEvent]:
         place = 0

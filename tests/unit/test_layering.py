@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -149,3 +150,23 @@ def test_a_forbidden_import_is_found(module: str, source: str) -> None:
 )
 def test_a_permitted_import_passes(module: str, source: str) -> None:
     assert violations(source, module) == []
+
+
+def test_every_file_that_the_map_of_the_code_names_exists() -> None:
+    """Docs are read first and renamed last: a newcomer must find what docs/architecture.md and the recipes name."""
+    root = SRC.parents[1]
+    files = {path.relative_to(SRC).as_posix() for path in SRC.rglob("*") if "__pycache__" not in path.parts}
+    own = {"quotes.py", "_name.c"}  # of the user in an example; any module written twice
+    for document in ("docs/architecture.md", "CONTRIBUTING.md"):
+        named = set(
+            re.findall(
+                r"`(?:src/weft/)?([\w*]+(?:/[\w*]+)*(?:\.(?:py|yaml|json|toml|c)|/))`", (root / document).read_text()
+            )
+        )
+        assert len(named) > 20, document
+        lost = {
+            name
+            for name in named - own
+            if not any(f"/{file}".endswith("/" + name.rstrip("/")) for file in files) and not list(root.glob(name))
+        }
+        assert not lost, f"{document} names what is not there"

@@ -121,8 +121,8 @@ def main(args: list[str] | None = None) -> None:
 
 def run(args: list[str]) -> int:
     """Runs one command line and returns its exit code."""
-    if (bad := _not_text(args)) is not None:
-        _complain(bad)
+    if (bad := _not_utf8_message(args)) is not None:
+        _print_error(bad)
         return 2
     try:
         result: Any = weft.main(args=args, prog_name="weft", standalone_mode=False)
@@ -131,7 +131,7 @@ def run(args: list[str]) -> int:
         error.show()
         return error.exit_code
     except click.ClickException as error:
-        _complain(_usage(error))
+        _print_error(_usage_message(error))
         return error.exit_code
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -139,10 +139,10 @@ def run(args: list[str]) -> int:
         import shlex
 
         command = "weft run FILE.py" if args[:1] == ["run"] else "weft crawl URL"
-        _complain(f"{error}\n{command} --data-dir {shlex.quote(str(error.home))}")
+        _print_error(f"{error}\n{command} --data-dir {shlex.quote(str(error.home))}")
         return error.exit_code
     except WeftError as error:
-        _complain(_for_a_key(error) or str(error))
+        _print_error(_api_key_message(error) or str(error))
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return 130
@@ -153,11 +153,11 @@ def run(args: list[str]) -> int:
     except Exception as error:
         if os.environ.get("WEFT_DEBUG"):
             raise
-        _complain(f"internal error: {type(error).__name__}: {error} (WEFT_DEBUG=1 shows where)")
+        _print_error(f"internal error: {type(error).__name__}: {error} (WEFT_DEBUG=1 shows where)")
         return 1
 
 
-def _for_a_key(error: WeftError) -> str:
+def _api_key_message(error: WeftError) -> str:
     """The message for a missing or wrong API key: the service's own is for HTTP clients."""
     if getattr(error, "status", None) != 401:
         return ""
@@ -172,15 +172,15 @@ def _for_a_key(error: WeftError) -> str:
     )
 
 
-def _usage(error: click.ClickException) -> str:
+def _usage_message(error: click.ClickException) -> str:
     """The message for a wrong command line, in the form of all other messages."""
-    message = _refused_value(error) or error.format_message().rstrip(".")
+    message = _refused_value_message(error) or error.format_message().rstrip(".")
     ctx = getattr(error, "ctx", None)
     help_ = f"\n`{ctx.command_path} --help` shows how it is used" if ctx is not None else ""
     return message[:1].lower() + message[1:] + help_
 
 
-def _refused_value(error: click.ClickException) -> str:
+def _refused_value_message(error: click.ClickException) -> str:
     """The message for a refused value in the form of the configuration: `--top: 'x' is not accepted; use a whole number
     from 0 up`."""
     from weft.config import accepted
@@ -198,7 +198,7 @@ def _refused_value(error: click.ClickException) -> str:
     return f"{flag}: {match[1]} is not accepted; use {accepted(schema)}"
 
 
-def _not_text(args: list[str]) -> str | None:
+def _not_utf8_message(args: list[str]) -> str | None:
     """The message for an argument that is not UTF-8, and could not be stored or sent."""
     for before, arg in zip(["", *args], args, strict=False):  # `before` has one more
         try:
@@ -210,7 +210,7 @@ def _not_text(args: list[str]) -> str | None:
     return None
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     from weft.cli.terminal.messages import as_flags
 
     lines = printable(as_flags(message), err=True).splitlines() or [""]

@@ -9,7 +9,7 @@ import click
 
 from weft.cli.terminal.output import output_flags, print_document
 
-_SPIDER = '''"""A spider: `weft run {name}.py -o {name}.jsonl` runs it, `python -m pytest test_{name}.py` tests it."""
+_CODE = '''"""A spider: `weft run {name}.py -o {name}.jsonl` runs it, `python -m pytest test_{name}.py` tests it."""
 
 import weft
 
@@ -22,7 +22,7 @@ class {title}(weft.Spider):
         yield {{"url": page.url, "title": page.title, "headings": page.css("h1, h2").texts}}
         yield from page.follow_all("a[rel=next]")
 '''
-_TEST = """import weft
+_TEST_TEMPLATE = """import weft
 from {name} import {title}
 
 PAGE = "<title>A page</title><h1>First</h1><h2>Second</h2><a rel=next href='/2'>next</a>"
@@ -52,7 +52,7 @@ def new(name: str, url: str, as_json: bool, quiet: bool) -> int:
     if not re.fullmatch(r"[a-z_][a-z0-9_]*", stem):
         raise BadInput(f"{name}: is not a name of a module: lower-case letters, digits and _, no digit first")
     values = {"name": stem, "title": "".join(part.capitalize() for part in stem.split("_")), "url": urls.seed(url)}
-    files = {Path(f"{stem}.py"): _SPIDER, Path(f"test_{stem}.py"): _TEST}
+    files = {Path(f"{stem}.py"): _CODE, Path(f"test_{stem}.py"): _TEST_TEMPLATE}
     if there := [str(path) for path in files if path.exists()]:
         raise BadInput(f"{there[0]} exists already: choose another name")
     for path, text in files.items():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weft.fetch.proxies.refresh import RefreshJob
     from weft.system.refresh_engine import Engine
 
-_CLEAR = "\x1b[K"  # to the end of the line
+_CLEAR_LINE = "\x1b[K"  # to the end of the line
 _config_file = click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
 
 
@@ -36,7 +36,7 @@ class ProxiesCommand(ServeCommand):
     }
 
 
-def _flags(command: Any) -> Any:
+def _add_flags(command: Any) -> Any:
     return config_flags(command, "service", only=("proxy", "fetch", "data_dir", "cluster"))
 
 
@@ -57,7 +57,7 @@ def proxies() -> None:
     show_default=True,
     help="Who tests them: this process (embedded) or the workers of `weft up --cluster` (celery); auto: they, if well.",
 )
-@_flags
+@_add_flags
 @output_flags
 @help_all
 def refresh(config_file: str | None, engine: Engine, as_json: bool, quiet: bool, **values: Any) -> int:
@@ -70,7 +70,7 @@ def refresh(config_file: str | None, engine: Engine, as_json: bool, quiet: bool,
     from weft.jobs.reading.progress import ProgressKeys
     from weft.system.refresh_engine import chosen_work
 
-    config = _loaded(config_file, values)
+    config = _load_config(config_file, values)
     folder = Path(config.server.data_dir)
     keys = ProgressKeys(folder, config.jobs.retention_hours * 3600)
 
@@ -86,7 +86,7 @@ def refresh(config_file: str | None, engine: Engine, as_json: bool, quiet: bool,
     enough = done.passed >= config.proxy.least
     if as_json:
         result = {"min_proxies": config.proxy.least, "enough": enough, "progress": keys.get(KIND, done.job_id)}
-        print_document({**_fields(done), **result})
+        print_document({**_struct_fields(done), **result})
         return 0 if enough else 3
     if not quiet:
         for problem in done.problems:
@@ -104,7 +104,7 @@ def refresh(config_file: str | None, engine: Engine, as_json: bool, quiet: bool,
 
 @proxies.command("list", cls=ProxiesCommand, context_settings={"max_content_width": 120})
 @_config_file
-@_flags
+@_add_flags
 @output_flags
 @help_all
 def list_(config_file: str | None, as_json: bool, quiet: bool, **values: Any) -> int:
@@ -113,14 +113,14 @@ def list_(config_file: str | None, as_json: bool, quiet: bool, **values: Any) ->
     from weft.fetch.proxies.pool import live_of
     from weft.fetch.proxies.refresh import last_job
 
-    config = _loaded(config_file, values)
+    config = _load_config(config_file, values)
     path = live_of(config.fetch.proxies, Path(config.server.data_dir))
     list_read, job = live.read(path), last_job(path)
     rows = list_read.proxies if list_read is not None else ()
     if as_json:
         tested_at = list_read.tested_at if list_read is not None else None
-        refreshed = _fields(job) if job is not None else None
-        print_document({"tested_at": tested_at, "proxies": [_facts(one) for one in rows], "refresh": refreshed})
+        refreshed = _struct_fields(job) if job is not None else None
+        print_document({"tested_at": tested_at, "proxies": [_proxy_facts(one) for one in rows], "refresh": refreshed})
         return 0
     for one in rows:
         tls = {None: "-", True: "tls", False: "no tls"}[one.tls]
@@ -134,7 +134,7 @@ def list_(config_file: str | None, as_json: bool, quiet: bool, **values: Any) ->
 @proxies.command(cls=ProxiesCommand, context_settings={"max_content_width": 120})
 @click.argument("url")
 @_config_file
-@_flags
+@_add_flags
 @output_flags
 @help_all
 def test(url: str, config_file: str | None, as_json: bool, quiet: bool, **values: Any) -> int:
@@ -152,7 +152,7 @@ def test(url: str, config_file: str | None, as_json: bool, quiet: bool, **values
 
     if why := wrong_test_url(url):
         raise BadInput(f"argument URL: {why}")
-    config = _loaded(config_file, {**values, "proxy_test_url": url})
+    config = _load_config(config_file, {**values, "proxy_test_url": url})
     section = replace(config.proxy, tls_url=None)
     proxies = usable_in(config.fetch.proxies, Path(config.server.data_dir))
     if not proxies:
@@ -171,7 +171,7 @@ def test(url: str, config_file: str | None, as_json: bool, quiet: bool, **values
     return 0 if works else 1
 
 
-def _loaded(config_file: str | None, values: dict[str, Any]) -> ServiceConfig:
+def _load_config(config_file: str | None, values: dict[str, Any]) -> ServiceConfig:
     from weft.config import load_service
 
     return load_service(config_file, flags=given(values, "service"))
@@ -191,22 +191,22 @@ class RefreshDisplay:
             return
         done = f"{job.completed_chunks:,} of {job.total_chunks:,} chunks, {job.result_count:,} work"
         self._is_drawn = sys.stderr.isatty()
-        drawn = f"\r{_CLEAR}" if self._is_drawn else ""
+        drawn = f"\r{_CLEAR_LINE}" if self._is_drawn else ""
         click.echo(f"{drawn}weft: testing proxies: {done}", err=True, nl=not self._is_drawn)
 
     def close(self) -> None:
         """Erases the line."""
         if self._is_drawn:
-            click.echo(f"\r{_CLEAR}", err=True, nl=False)
+            click.echo(f"\r{_CLEAR_LINE}", err=True, nl=False)
 
 
-def _fields(struct: Any) -> dict[str, Any]:
+def _struct_fields(struct: Any) -> dict[str, Any]:
     import msgspec
 
     return dict(msgspec.structs.asdict(struct))
 
 
-def _facts(one: Live) -> dict[str, Any]:
+def _proxy_facts(one: Live) -> dict[str, Any]:
     return {
         "proxy": one.proxy.name,
         "latency_s": one.latency_s,

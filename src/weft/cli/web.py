@@ -102,13 +102,15 @@ def web(
     if nginx_dir:
         _write_nginx(spec, nginx_dir, seeds_file, expected, crawl_config, as_json)
         return
-    options = ServeOptions(_writable(arrivals), latency_ms / 1000, use_gzip, cache_mb << 20, duration_s=duration_s)
+    options = ServeOptions(
+        _check_writable(arrivals), latency_ms / 1000, use_gzip, cache_mb << 20, duration_s=duration_s
+    )
     server, sockets = prepare(spec, options)
     _write_files(server.world, seeds_file, expected, crawl_config)
     run(server, sockets, lambda: _announce(server.world, seeds_file, as_json, quiet))
 
 
-def _writable(path: Path | None) -> str | None:
+def _check_writable(path: Path | None) -> str | None:
     """Checks now that a file can be written, rather than at the first request."""
     if path:
         try:
@@ -118,7 +120,7 @@ def _writable(path: Path | None) -> str | None:
     return str(path) if path else None
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write_file(path: Path, data: bytes) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
@@ -128,14 +130,14 @@ def _write(path: Path, data: bytes) -> None:
 def _write_files(world: World, seeds_file: Path | None, expected: Path | None, crawl_config: Path | None) -> None:
     seeds = world.seeds()
     if seeds_file:
-        _write(seeds_file, "".join(f"{seed}\n" for seed in seeds).encode())
+        _write_file(seeds_file, "".join(f"{seed}\n" for seed in seeds).encode())
     if expected:
         import msgspec
 
         from weft.testing.oracle import CrawlPlan, expect, plan_from_yaml
 
         plan = plan_from_yaml(crawl_config, seeds) if crawl_config else CrawlPlan(tuple(seeds))
-        _write(expected, msgspec.json.format(msgspec.json.encode(expect(world, plan)), indent=1))
+        _write_file(expected, msgspec.json.format(msgspec.json.encode(expect(world, plan)), indent=1))
 
 
 def _announce(world: World, seeds_file: Path | None, as_json: bool, quiet: bool) -> None:

@@ -126,7 +126,7 @@ def service_at(url: str, key: str | None, timeout_s: float, patience_s: float) -
 # ── one request ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _ask(
+def _make_request(
     service: ServiceAddress, call: ApiCall[Any], task_id: str, query: dict[str, Any], body: Any,
     headers: dict[str, str], timeout_s: float,
 ) -> CallRequest:  # fmt: skip
@@ -180,13 +180,13 @@ def _retry_waits(service: ServiceAddress) -> Callable[[ClientError], float]:
     return pause
 
 
-def _answer(
+def _request_answer(
     service: ServiceAddress, call: ApiCall[T], task_id: str = "", *, query: dict[str, Any] | None = None,
     body: Any = None, headers: dict[str, str] | None = None,
 ) -> Steps[tuple[ReplyHead, bytes]]:  # fmt: skip
     """The answer to a request; the request is repeated while the service is unavailable, which is safe for every
     call."""
-    ask = _ask(service, call, task_id, query or {}, body, headers or {}, service.timeout_s)
+    ask = _make_request(service, call, task_id, query or {}, body, headers or {}, service.timeout_s)
     pause = _retry_waits(service)
     while True:
         try:
@@ -199,13 +199,13 @@ def _answer(
             yield pause(error)
 
 
-def _call(service: ServiceAddress, call: ApiCall[T], task_id: str = "", **more: Any) -> Steps[T]:
+def _request_value(service: ServiceAddress, call: ApiCall[T], task_id: str = "", **more: Any) -> Steps[T]:
     """The answer to a request, decoded as the call's type."""
-    _, body = yield from _answer(service, call, task_id, **more)
-    return _decoded(service, body, call.answer)
+    _, body = yield from _request_answer(service, call, task_id, **more)
+    return _decode_value(service, body, call.answer)
 
 
-def _decoded(service: ServiceAddress, body: bytes, kind: type[T]) -> T:
+def _decode_value(service: ServiceAddress, body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, ValueError) as error:
@@ -221,12 +221,12 @@ def submit(
     """Submits a task. It is durable when this returns, and submitted only once however often the request was
     repeated."""
     headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}
-    return (yield from _call(service, scraping.SUBMIT, body={"url": url, **options}, headers=headers))
+    return (yield from _request_value(service, scraping.SUBMIT, body={"url": url, **options}, headers=headers))
 
 
 def status(service: ServiceAddress, task_id: str) -> Steps[TaskStatus]:
     """The status of a task."""
-    return (yield from _call(service, scraping.STATUS, task_id))
+    return (yield from _request_value(service, scraping.STATUS, task_id))
 
 
 def results(
@@ -234,7 +234,7 @@ def results(
 ) -> Steps[Results]:
     """A part of the results so far; continue with its `next_cursor`, or later with its `cursor`."""
     query = {"format": "json", "include_errors": include_errors, "limit": limit, "cursor": cursor}
-    page = yield from _call(service, scraping.RESULTS, task_id, query=query)
+    page = yield from _request_value(service, scraping.RESULTS, task_id, query=query)
     pages = tuple(ScrapedPage(document) for document in page.results)
     return Results(page.status, pages, tuple(page.errors or ()), page.next_cursor, page.cursor)
 
@@ -245,34 +245,34 @@ def export(
 ) -> Steps[tuple[bytes, str | None]]:  # fmt: skip
     """A part of the results so far as jsonl, csv, ...; and the cursor of the next part, None if there is none."""
     query = {"format": kind, "include_errors": include_errors, "limit": limit, "cursor": cursor}
-    head, body = yield from _answer(service, scraping.RESULTS, task_id, query=query)
+    head, body = yield from _request_answer(service, scraping.RESULTS, task_id, query=query)
     return body, head.headers.get("next-cursor")
 
 
 def cancel(service: ServiceAddress, task_id: str) -> Steps[TaskChanged]:
     """Cancels a task; what was scraped is kept."""
-    return (yield from _call(service, scraping.CANCEL, task_id))
+    return (yield from _request_value(service, scraping.CANCEL, task_id))
 
 
 def pause(service: ServiceAddress, task_id: str) -> Steps[TaskChanged]:
     """Pauses a task: no requests are sent until `resume`; the deadline is not extended."""
-    return (yield from _call(service, scraping.PAUSE, task_id))
+    return (yield from _request_value(service, scraping.PAUSE, task_id))
 
 
 def resume(service: ServiceAddress, task_id: str) -> Steps[TaskChanged]:
     """Resumes a paused task."""
-    return (yield from _call(service, scraping.RESUME, task_id))
+    return (yield from _request_value(service, scraping.RESUME, task_id))
 
 
 def health(service: ServiceAddress) -> Steps[dict[str, Any]]:
     """The health of the service."""
-    _, body = yield from _answer(service, scraping.SERVICE_STATUS)
-    return _decoded(service, body, dict[str, Any])
+    _, body = yield from _request_answer(service, scraping.SERVICE_STATUS)
+    return _decode_value(service, body, dict[str, Any])
 
 
 def webhook(service: ServiceAddress, task_id: str) -> Steps[Webhook]:
     """The status of a task's webhook."""
-    return (yield from _call(service, scraping.WEBHOOK, task_id))
+    return (yield from _request_value(service, scraping.WEBHOOK, task_id))
 
 
 def replay(
@@ -280,12 +280,14 @@ def replay(
 ) -> Steps[Webhook]:
     """Sends a webhook's events again: all after a number (-1: all), or those with some numbers; without arguments it
     continues where it stopped."""
-    return (yield from _call(service, scraping.REPLAY, task_id, body={"after": after, "numbers": list(numbers)}))
+    return (
+        yield from _request_value(service, scraping.REPLAY, task_id, body={"after": after, "numbers": list(numbers)})
+    )
 
 
 def webhook_secret(service: ServiceAddress) -> Steps[str]:
     """The secret that signs the webhook deliveries of this API key."""
-    return (yield from _call(service, scraping.WEBHOOK_SECRET)).secret
+    return (yield from _request_value(service, scraping.WEBHOOK_SECRET)).secret
 
 
 def wait(
@@ -327,7 +329,7 @@ def scrape(
 # ── operations with many results ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _paged(ask: Callable[[str | None], Steps[Any]], some: Callable[[Any], Iterable[T]]) -> Many[T]:
+def _pages_of_list(ask: Callable[[str | None], Steps[Any]], some: Callable[[Any], Iterable[T]]) -> Many[T]:
     cursor: str | None = None
     while True:
         page = yield from ask(cursor)
@@ -338,12 +340,12 @@ def _paged(ask: Callable[[str | None], Steps[Any]], some: Callable[[Any], Iterab
 
 def pages(service: ServiceAddress, task_id: str) -> Many[ScrapedPage]:
     """Every page so far, in the order in which they were stored."""
-    return _paged(lambda cursor: results(service, task_id, cursor=cursor), lambda answer: answer.pages)
+    return _pages_of_list(lambda cursor: results(service, task_id, cursor=cursor), lambda answer: answer.pages)
 
 
 def errors(service: ServiceAddress, task_id: str) -> Many[PageError]:
     """Every URL that has failed so far."""
-    return _paged(
+    return _pages_of_list(
         lambda cursor: results(service, task_id, include_errors=True, cursor=cursor), lambda answer: answer.errors
     )
 
@@ -352,18 +354,18 @@ def tasks(service: ServiceAddress, status: TaskState | str | None = None) -> Man
     """Every task, newest first."""
 
     def ask(cursor: str | None) -> Steps[scraping.TaskList]:
-        return _call(service, scraping.LIST, query={"status": status, "limit": 100, "cursor": cursor})
+        return _request_value(service, scraping.LIST, query={"status": status, "limit": 100, "cursor": cursor})
 
-    return _paged(ask, lambda answer: answer.tasks)
+    return _pages_of_list(ask, lambda answer: answer.tasks)
 
 
 def deliveries(service: ServiceAddress, task_id: str) -> Many[WebhookDelivery]:
     """The result of each webhook event of a task, in the order of the events."""
 
     def ask(cursor: str | None) -> Steps[scraping.WebhookDeliveries]:
-        return _call(service, scraping.DELIVERIES, task_id, query={"limit": 1000, "cursor": cursor})
+        return _request_value(service, scraping.DELIVERIES, task_id, query={"limit": 1000, "cursor": cursor})
 
-    return _paged(ask, lambda answer: answer.deliveries)
+    return _pages_of_list(ask, lambda answer: answer.deliveries)
 
 
 def events(service: ServiceAddress, task_id: str, *, after: int = 0) -> Many[TaskEvent]:
@@ -372,7 +374,7 @@ def events(service: ServiceAddress, task_id: str, *, after: int = 0) -> Many[Tas
     while True:
         try:
             headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
-            head = yield _ask(service, scraping.EVENTS, task_id, {}, None, headers, SILENT_S)
+            head = yield _make_request(service, scraping.EVENTS, task_id, {}, None, headers, SILENT_S)
             parser, refused = EventParser(), b""
             while piece := (yield ReadPiece()):
                 if head.status != 200:
@@ -417,7 +419,7 @@ class Blocking(ServiceClient, ABC):
 
     def first(self, steps: Steps[T]) -> T:
         """The result of an operation with a single one."""
-        with closing(self.run(_single(steps))) as results:  # type: ignore[type-var]
+        with closing(self.run(_yield_one(steps))) as results:  # type: ignore[type-var]
             return next(results)
 
 
@@ -430,11 +432,11 @@ class Awaiting(ServiceClient, ABC):
 
     async def first(self, steps: Steps[T]) -> T:
         """The result of an operation with a single one."""
-        async with aclosing(self.run(_single(steps))) as results:  # type: ignore[type-var]
+        async with aclosing(self.run(_yield_one(steps))) as results:  # type: ignore[type-var]
             return await anext(results)
 
 
-def _single(steps: Steps[T]) -> Many[T]:
+def _yield_one(steps: Steps[T]) -> Many[T]:
     yield OperationResult((yield from steps))
 
 
@@ -454,7 +456,7 @@ class SingleResult(Generic[P, T]):
 
     def __get__(self, client: Any, owner: object = None) -> Any:
         """The operation, bound to the client's service."""
-        return self if client is None else _method(self._operation, client.service, client.first)
+        return self if client is None else _make_method(self._operation, client.service, client.first)
 
 
 class ManyResults(Generic[P, T]):
@@ -473,10 +475,10 @@ class ManyResults(Generic[P, T]):
 
     def __get__(self, client: Any, owner: object = None) -> Any:
         """The operation, bound to the client's service."""
-        return self if client is None else _method(self._operation, client.service, client.run)
+        return self if client is None else _make_method(self._operation, client.service, client.run)
 
 
-def _method(
+def _make_method(
     operation: Callable[..., Any], service: ServiceAddress, carry_out: Callable[[Any], Any]
 ) -> Callable[..., Any]:
     @wraps(operation)

@@ -49,16 +49,16 @@ def progress_text(status: TaskStatus) -> str:
     parts = [f"{status.status} {progress.percent:.0f} %", f"{progress.completed:,} pages"]
     counts = [("gone", progress.gone), ("failed", progress.failed), ("refused", progress.refused)]
     parts[1] += "".join(f", {count:,} {name}" for name, count in [*counts, ("queued", progress.queued)] if count)
-    times = _clock(status.duration_seconds)
+    times = _duration_text(status.duration_seconds)
     if status.remaining_seconds is not None:
-        times += f", {_clock(status.remaining_seconds)} left"
+        times += f", {_duration_text(status.remaining_seconds)} left"
     if status.waiting_before is not None:
         times = f"{status.waiting_before:,} tasks before it"
     waits = [status.message] if status.waiting_for and status.message and not status.has_ended else []
     return " · ".join([*parts, times, *waits])
 
 
-def _clock(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -34,11 +34,11 @@ class EventParser:
                 self._lines.append(line)
                 continue
             lines, self._lines = self._lines, []
-            if (event := _event(lines)) is not None:
+            if (event := _parse_event(lines)) is not None:
                 yield event
 
 
-def _event(lines: list[bytes]) -> TaskEvent | None:
+def _parse_event(lines: list[bytes]) -> TaskEvent | None:
     kind, number, data = "", "", []
     for line in lines:
         name, _, value = line.decode("utf-8", "replace").partition(":")

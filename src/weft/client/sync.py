@@ -25,7 +25,7 @@ class Weft(Operations, Blocking):
 
     def run(self, steps: Many[T]) -> Iterator[T]:
         """Runs the steps of an operation, and yields its results."""
-        exchange: _Exchange | None = None
+        exchange: _BlockingExchange | None = None
         reply: Any = None
         try:
             while True:
@@ -39,7 +39,7 @@ class Weft(Operations, Blocking):
                     elif isinstance(step, CallRequest):
                         if exchange is not None:
                             exchange.close()
-                        exchange = _Exchange(self.service, step.timeout_s)
+                        exchange = _BlockingExchange(self.service, step.timeout_s)
                         reply = exchange.begin(step)
                     elif exchange is not None:
                         reply = exchange.read()
@@ -53,7 +53,7 @@ class Weft(Operations, Blocking):
                 exchange.close()
 
 
-class _Exchange:
+class _BlockingExchange:
     """One HTTP request and its answer."""
 
     def __init__(self, service: ServiceAddress, timeout_s: float) -> None:
@@ -74,11 +74,11 @@ class _Exchange:
             headers = {name.lower(): value for name, value in self._response.getheaders()}
             return ReplyHead(self._response.status, headers)
 
-        return self._guarded(work)
+        return self._run_guarded(work)
 
     def read(self) -> bytes:
         """The next piece of the body; empty at the end."""
-        piece: bytes = self._guarded(lambda: self._response.read1(65536))
+        piece: bytes = self._run_guarded(lambda: self._response.read1(65536))
         if not piece and self._response.length:
             raise NoAnswer(self._url, "the connection broke")
         return piece
@@ -87,7 +87,7 @@ class _Exchange:
         """Closes the connection."""
         self._connection.close()
 
-    def _guarded(self, work: Callable[[], T]) -> T:
+    def _run_guarded(self, work: Callable[[], T]) -> T:
         try:
             return work()
         except (OSError, http.client.HTTPException) as error:

@@ -22,23 +22,23 @@ class HttpExchange:
         self._service = service
         self._timeout_s = timeout_s
         self._writer: asyncio.StreamWriter | None = None
-        self._left: int | None = None  # remaining bytes of the body; None: it ends with the connection
+        self._bytes_left: int | None = None  # remaining bytes of the body; None: it ends with the connection
         self._is_chunked = False
 
     async def begin(self, ask: CallRequest) -> ReplyHead:
         """Sends the request, and reads the head of its answer."""
-        return await self._guarded(self._begin(ask))
+        return await self._run_guarded(self._send_request(ask))
 
     async def read(self) -> bytes:
         """The next piece of the body; empty at the end."""
-        if self._left == 0:
+        if self._bytes_left == 0:
             return b""
-        size = min(self._left or 65536, 65536)
-        piece = await self._guarded(self._chunk() if self._is_chunked else self._reader.read(size))
-        if self._left is not None:
+        size = min(self._bytes_left or 65536, 65536)
+        piece = await self._run_guarded(self._read_chunk() if self._is_chunked else self._reader.read(size))
+        if self._bytes_left is not None:
             if not piece:
                 raise NoAnswer(self._service.url, "the connection broke")
-            self._left -= len(piece)
+            self._bytes_left -= len(piece)
         return piece
 
     def close(self) -> None:
@@ -46,7 +46,7 @@ class HttpExchange:
         if self._writer is not None:
             self._writer.close()
 
-    async def _begin(self, ask: CallRequest) -> ReplyHead:
+    async def _send_request(self, ask: CallRequest) -> ReplyHead:
         tls = ssl.create_default_context() if self._service.is_tls else None
         self._reader, self._writer = await asyncio.open_connection(
             self._service.host, self._service.port, ssl=tls, limit=LIMIT
@@ -61,22 +61,22 @@ class HttpExchange:
         length = headers.get("content-length", "")
         self._is_chunked = headers.get("transfer-encoding", "").lower() == "chunked"
         if status in (204, 304):
-            self._left = 0
+            self._bytes_left = 0
         elif length.isdigit() and not self._is_chunked:
-            self._left = int(length)
+            self._bytes_left = int(length)
         return ReplyHead(status, headers)
 
     async def _line(self) -> str:
         line = await self._reader.readuntil(b"\r\n")
         return line[:-2].decode("latin-1")
 
-    async def _chunk(self) -> bytes:
+    async def _read_chunk(self) -> bytes:
         size = int((await self._line()).partition(";")[0], 16)
         piece = await self._reader.readexactly(size)
         await self._line()
         return piece
 
-    async def _guarded(self, work: Awaitable[T]) -> T:
+    async def _run_guarded(self, work: Awaitable[T]) -> T:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await work

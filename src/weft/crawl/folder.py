@@ -30,7 +30,7 @@ import msgspec
 from weft import __version__
 from weft.config import Config, FetchSection, numbers
 from weft.crawl.seeds.seed_file import SeedFile, all_seeds
-from weft.crawl.seeds.seed_origins import origins_of, record_origins
+from weft.crawl.seeds.seed_origins import record_origins, recorded_origins_of
 from weft.crawl.seeds.seed_streams import Piece, SeedStream, check_stream, read_pieces, streams_in, write_stream
 from weft.crawl.siblings import record_siblings
 from weft.credentials import harmless, seed_origins
@@ -277,7 +277,7 @@ class CrawlFolder(EngineFolder):
     def scope_seeds(self) -> Iterator[str]:
         """One or several URLs for every origin of a large seed file: scope and credentials are derived from them."""
         for stream in self.seed_streams():
-            origins, at = origins_of(self.own_folder, stream)
+            origins, at = recorded_origins_of(self.own_folder, stream)
             yield from (f"{origin}/" for origin in origins)
             if at < stream.bytes:
                 for piece in self.read_stream(stream, at):

@@ -19,7 +19,7 @@ from typing import Any, Unpack
 from weft.config import keys, load, own_names, was_given
 from weft.crawl.keywords import Settings
 from weft.crawl.start import Prepared, prepare
-from weft.crawl.yielded import Yielded
+from weft.crawl.yielded import YieldedPages
 from weft.engine.loop.progress import CrawlStatus
 from weft.engine.stored.stored_page import CrawledPage, read_page
 from weft.engine.user_code.page import Page
@@ -88,7 +88,7 @@ def _crawl_pages(seeds: list[str], settings: dict[str, Any], config_file: str | 
     with ExitStack() as stack:
         prepared = prepared_for(stack, seeds, settings, config_file)
         folder, resume = prepared.folder, prepared.loaded.config.run.resume
-        yield from _yield_pages(prepared, stack, Yielded.of(folder.data_dirs, resume=resume))
+        yield from _yield_pages(prepared, stack, YieldedPages.of(folder.data_dirs, resume=resume))
 
 
 def run_beside(stack: ExitStack, prepared: Prepared, news: StoredPagesSignal) -> Callable[[], None]:
@@ -116,7 +116,7 @@ def run_beside(stack: ExitStack, prepared: Prepared, news: StoredPagesSignal) ->
     return finish
 
 
-def _yield_pages(prepared: Prepared, stack: ExitStack, yielded: Yielded) -> Iterator[CrawledPage]:
+def _yield_pages(prepared: Prepared, stack: ExitStack, yielded: YieldedPages) -> Iterator[CrawledPage]:
     news = StoredPagesSignal()
     finish = run_beside(stack, prepared, news)
     store = _open_store(prepared, news)
@@ -135,15 +135,15 @@ class StoredPagesSignal:
 
     def __init__(self) -> None:
         self._has_changed = threading.Event()
-        self._yield_pages = 0
+        self._pages_reported = 0
         self._unread_since = 0.0
         self.has_ended = False
 
     def notify(self, status: CrawlStatus) -> None:
         """Called by the orchestrator with the status, several times a second."""
         now = time.monotonic()
-        if status.pages != self._yield_pages:
-            self._yield_pages, self._unread_since = status.pages, now + COMMITTED_WITHIN_S
+        if status.pages != self._pages_reported:
+            self._pages_reported, self._unread_since = status.pages, now + COMMITTED_WITHIN_S
         if now < self._unread_since:
             self._has_changed.set()
 
@@ -171,11 +171,11 @@ def _open_store(prepared: Prepared, news: StoredPagesSignal) -> PageStore | None
                 return None
 
 
-def _committed_pages(store: PageStore, news: StoredPagesSignal, yielded: Yielded) -> Iterator[CrawledPage]:
+def _committed_pages(store: PageStore, news: StoredPagesSignal, yielded: YieldedPages) -> Iterator[CrawledPage]:
     """Yields new pages in the order of their commits, until the crawl has ended and all are yielded."""
     while True:
         ended = news.has_ended
-        for row in yielded.new(store):
+        for row in yielded.new_rows(store):
             if 200 <= row.status < 300 and (page := read_page(store.read_page(row))) is not None:
                 yield page
         if ended:

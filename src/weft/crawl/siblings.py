@@ -20,7 +20,7 @@ from weft.files import replace_file
 NAME = "dirs.json"
 
 
-class _Siblings(msgspec.Struct, frozen=True):
+class _DataDirs(msgspec.Struct, frozen=True):
     """The contents of the file."""
 
     crawl_id: str
@@ -35,20 +35,20 @@ def record_siblings(data_dirs: Sequence[Path], crawl_id: str) -> None:
         return
     far = [str(path.resolve()) for path in data_dirs]
     for index, path in enumerate(data_dirs):
-        known = _Siblings(crawl_id, index, [os.path.relpath(one, far[index]) for one in far], far)
-        if _read(path) != known:
+        known = _DataDirs(crawl_id, index, [os.path.relpath(one, far[index]) for one in far], far)
+        if _read_file(path) != known:
             replace_file(path / NAME, msgspec.json.encode(known))
 
 
 def all_data_dirs(given: Sequence[str | Path]) -> list[Path]:
     """Every data dir of the crawl that the given ones belong to, in order; raises BadInput if one is not found."""
     dirs = [Path(path) for path in given]
-    known = _read(dirs[0])
+    known = _read_file(dirs[0])
     if known is None:
         return dirs
     own, unnamed = dict[int, Path](), list[Path]()
     for path in dirs:
-        other = _read(path)
+        other = _read_file(path)
         if other is None and any(path.glob("index-*.db")):
             unnamed.append(path)
         elif other is None or other.crawl_id != known.crawl_id:
@@ -60,12 +60,12 @@ def all_data_dirs(given: Sequence[str | Path]) -> list[Path]:
     free = [index for index in range(len(known.far)) if index not in own]
     if len(unnamed) == len(free):  # their files are lost or damaged: they are the missing ones, in the order given
         own.update(zip(free, unnamed, strict=True))
-    return [own.get(index) or _locate(dirs[0], known, index) for index in range(len(known.far))]
+    return [own.get(index) or _locate_data_dir(dirs[0], known, index) for index in range(len(known.far))]
 
 
-def _locate(start: Path, known: _Siblings, index: int) -> Path:
+def _locate_data_dir(start: Path, known: _DataDirs, index: int) -> Path:
     for path in (Path(os.path.normpath(start / known.near[index])), Path(known.far[index])):
-        other = _read(path)
+        other = _read_file(path)
         if other is not None and (other.crawl_id, other.index) == (known.crawl_id, index):
             _check_is_no_copy(start, known.index, path, other)
             return path
@@ -75,19 +75,19 @@ def _locate(start: Path, known: _Siblings, index: int) -> Path:
     )
 
 
-def _check_is_no_copy(start: Path, index: int, path: Path, other: _Siblings) -> None:
+def _check_is_no_copy(start: Path, index: int, path: Path, other: _DataDirs) -> None:
     """Raises BadInput if the located data dir belongs to another folder than `start`, which is a copy of that
     folder."""
     for back in (Path(os.path.normpath(path / other.near[index])), Path(other.far[index])):
-        mine = _read(back)
+        mine = _read_file(back)
         if mine is not None and (mine.crawl_id, mine.index) == (other.crawl_id, index):
             if back.samefile(start):
                 return
             raise BadInput(f"{start}: is a copy of {back}, and {path} belongs to that: give all data dirs of the copy")
 
 
-def _read(path: Path) -> _Siblings | None:
+def _read_file(path: Path) -> _DataDirs | None:
     try:
-        return msgspec.json.decode((path / NAME).read_bytes(), type=_Siblings)
+        return msgspec.json.decode((path / NAME).read_bytes(), type=_DataDirs)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None

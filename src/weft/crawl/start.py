@@ -47,7 +47,7 @@ from weft.telemetry import Log, LogFile, MetricsEndpoint
 
 log = Log("weft.crawl.start")
 # reasons of a crawl that has ended with work left
-_ON_PURPOSE = frozenset({str(Stop.INTERRUPTED), str(Stop.MAX_DURATION)})
+_STOPPED_ON_PURPOSE = frozenset({str(Stop.INTERRUPTED), str(Stop.MAX_DURATION)})
 
 if TYPE_CHECKING:
     from weft.crawl.pods.redis_pods import RedisPods
@@ -112,7 +112,7 @@ def prepare(
     if asked.config.run.resume and folder.exists():
         folder.open_existing()
         record = folder.settings_record()
-        kept = _kept(record, asked)
+        kept = _settings_to_keep(record, asked)
         loaded = load(config_file, environment, flags, kept, earlier_defaults=record.defaults)
         description = describe_code(loaded.config)
     else:
@@ -124,12 +124,12 @@ def prepare(
         loaded = load(config_file, environment, flags, brought, earlier_origin=SETTINGS_ORIGIN)
         folder = CrawlFolder(loaded.config.store.data_dirs)
     config = loaded.config
-    seeds = [_seed(text) for text in typed]
+    seeds = [_seed_from_text(text) for text in typed]
     if description is not None and not description.has_start and not config.run.resume:
-        seeds += [_seed(text) for text in description.start_urls]
+        seeds += [_seed_from_text(text) for text in description.start_urls]
     given = SeedFile(config.scope.seed_file) if config.scope.seed_file else None
     try:
-        return _prepare(
+        return _prepare_locked(
             loaded, folder, seeds, given, environment, complain, announce, stays_paused, is_paused, description
         )
     finally:
@@ -137,7 +137,7 @@ def prepare(
             given.close()
 
 
-def _prepare(
+def _prepare_locked(
     loaded: Loaded,
     folder: CrawlFolder,
     seeds: list[str],
@@ -168,7 +168,7 @@ def _prepare(
         raise BadInput(f"{description.title} has no `start_urls` and no `start()`: give it one of them, or give URLs")
     if not (seeds or large or description is not None) and not resume:
         raise BadInput("no seeds: give URLs, or `seed_file=FILE` with one a line, or `resume=True` to continue a crawl")
-    named = _canonical(description.start_urls) if description is not None and not resume else []
+    named = _canonical_urls(description.start_urls) if description is not None and not resume else []
     check_email([*seeds, *first, *named], config.fetch)
     extraction_of(config.extract)
     checked_login(config)
@@ -199,7 +199,7 @@ def _prepare(
             _check_suffixes(folder, identity.suffix_list)
             _check_seen_filter(folder, loaded)
         else:
-            _make_room(folder, loaded)
+            _clear_existing_crawl(folder, loaded)
             crawl_id = join_crawl(config) if is_part_of_crawl(config) else None
             is_new = True
             identity = folder.start(
@@ -215,14 +215,14 @@ def _prepare(
             )
             folder.record_credential_origins(config.fetch)
         log_file = open_log(loaded, folder, identity)
-        endpoint = _endpoint(folder, loaded, complain)
+        endpoint = _open_metrics_endpoint(folder, loaded, complain)
         announce_pods(config.pods.num_pods, seeds, environment, announce)
         pods = _open_pods(folder, loaded, identity.id, seeds, complain)
         if resume:
             folder.restore_credential_origins(config.fetch)
             folder.add_seeds(seeds, large, complain)
             _keep_origins(folder, loaded, seeds, complain)
-            report_changes(loaded, _keep(folder, loaded), announce)
+            report_changes(loaded, _record_settings(folder, loaded), announce)
             if description is not None:
                 folder.keep_spider(description)
         if config.scope.scope != "any":
@@ -244,7 +244,7 @@ def _prepare(
     return Prepared(loaded, folder, Orchestrator(config, folder, identity.id, pods=pods), endpoint, pods, log_file)
 
 
-def _canonical(texts: Sequence[str]) -> list[str]:
+def _canonical_urls(texts: Sequence[str]) -> list[str]:
     """The URLs among the texts that a spider's own `start` is likely to request."""
     found = []
     for text in texts:
@@ -253,7 +253,7 @@ def _canonical(texts: Sequence[str]) -> list[str]:
     return found
 
 
-def _seed(text: str) -> str:
+def _seed_from_text(text: str) -> str:
     """The canonical URL of what a user typed; for a file or a folder raises BadInput, which says how to pass it."""
     if "://" not in text and os.path.exists(text):  # noqa: PTH110 (a Path raises for some texts)
         is_domain = bool(urls.registered(text.partition("/")[0])[1])
@@ -324,7 +324,7 @@ def _check_pods(folder: CrawlFolder, loaded: Loaded) -> None:
         raise BadInput(f"{folder.home}: the crawl's pods are {kind}; resume it with the same `pods`")
     if pods != asked:
         raise BadInput(
-            f"{folder.home}: the crawl has {_counted(pods)}, {asked} {'was' if asked == 1 else 'were'} asked for "
+            f"{folder.home}: the crawl has {_count_of_pods(pods)}, {asked} {'was' if asked == 1 else 'were'} asked for "
             f"({loaded.origins['num_pods']}); the number is fixed for a crawl: resume it with {pods}. "
             "To move a crawl to another number is for `weft reshard`, which this Weft does not have yet"
         )
@@ -358,11 +358,13 @@ def _check_suffixes(folder: CrawlFolder, recorded: str) -> None:
         )
 
 
-def _counted(pods: int) -> str:
+def _count_of_pods(pods: int) -> str:
     return "1 pod" if pods == 1 else f"{pods} pods"
 
 
-def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], None]) -> MetricsEndpoint | None:
+def _open_metrics_endpoint(
+    folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], None]
+) -> MetricsEndpoint | None:
     """The metrics endpoint. A port that was set must be free; the default one may be in use by another crawl."""
     port = loaded.config.log.prometheus_port
     if not port:
@@ -379,13 +381,13 @@ def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], Non
         return None
 
 
-def _kept(record: SettingsRecord, asked: Loaded) -> dict[str, Any]:
+def _settings_to_keep(record: SettingsRecord, asked: Loaded) -> dict[str, Any]:
     """The settings that a resumed crawl continues with; a recrawl drops `max_pages`, because the pages exist
     already."""
     return {key: value for key, value in record.values.items() if key != "max_pages" or not asked.config.run.recrawl}
 
 
-def _keep(folder: CrawlFolder, loaded: Loaded) -> Mapping[str, tuple[Any, Any]]:
+def _record_settings(folder: CrawlFolder, loaded: Loaded) -> Mapping[str, tuple[Any, Any]]:
     """Records the settings of a resume; returns the changed ones."""
     before = folder.settings_record().revision
     record = folder.keep_settings(loaded.kept(), loaded.kept_defaults())
@@ -395,7 +397,9 @@ def _keep(folder: CrawlFolder, loaded: Loaded) -> Mapping[str, tuple[Any, Any]]:
 def _is_failed_start(folder: CrawlFolder, loaded: Loaded) -> bool:
     """Whether the existing crawl stored no page and was not stopped by a user: then the same command starts again."""
     status = current_status(folder)
-    if is_part_of_crawl(loaded.config) or (status.state in ("interrupted", "limit") and status.note in _ON_PURPOSE):
+    if is_part_of_crawl(loaded.config) or (
+        status.state in ("interrupted", "limit") and status.note in _STOPPED_ON_PURPOSE
+    ):
         return False
     try:
         store = PageStore.open(folder.data_dirs, read_only=True)
@@ -409,7 +413,7 @@ def _is_failed_start(folder: CrawlFolder, loaded: Loaded) -> bool:
         store.abandon()
 
 
-def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:
+def _clear_existing_crawl(folder: CrawlFolder, loaded: Loaded) -> None:
     """Checks that there is no crawl; with `fresh` the existing one is deleted, including its databases."""
     if not folder.exists() and folder.holds_pages():
         raise BadInput(f"{folder.home}: holds pages, but no engine.json: choose another data dir")

@@ -29,12 +29,12 @@ from weft.store.pages import PageStore
 WRITE_EVERY_S = 1.0
 
 
-class _Position(Struct):
+class _YieldedPosition(Struct):
     batches: dict[str, int] = {}
     items: set[int] = set()
 
 
-class Yielded:
+class YieldedPages:
     """The position of the readers of a crawl."""
 
     def __init__(self, data_dirs: list[Path], known: dict[Path, int], items: set[int]) -> None:
@@ -44,17 +44,17 @@ class Yielded:
         self._write_at = time.monotonic() + WRITE_EVERY_S
 
     @classmethod
-    def of(cls, data_dirs: list[Path], *, resume: bool) -> Yielded:
+    def of(cls, data_dirs: list[Path], *, resume: bool) -> YieldedPages:
         """The position of a crawl that is not running yet; without a file, stored pages count as yielded."""
-        kept = _read(_path(data_dirs)) if resume else _Position()
+        kept = _read_position(_position_path(data_dirs)) if resume else _YieldedPosition()
         if kept is None:
-            position = cls(data_dirs, _stored(data_dirs), set())
+            position = cls(data_dirs, _last_stored_batches(data_dirs), set())
         else:
             position = cls(data_dirs, _known(data_dirs, kept), kept.items)
         position.write()
         return position
 
-    def new(self, store: PageStore) -> Iterator[Row]:
+    def new_rows(self, store: PageStore) -> Iterator[Row]:
         """Yields the new rows in the order of their commits; a row counts as yielded when the next one is requested."""
         taken: list[int] = []
 
@@ -74,22 +74,22 @@ class Yielded:
         """Stores the position. If that fails, pages may be repeated after a restart."""
         self._write_at = time.monotonic() + WRITE_EVERY_S
         batches = {f"{self._data_dirs.index(path.parent)}/{path.name}": batch for path, batch in self._known.items()}
-        _write(_path(self._data_dirs), _Position(batches, self._items))
+        _write_position(_position_path(self._data_dirs), _YieldedPosition(batches, self._items))
 
 
 def note_rebuild(data_dirs: list[Path]) -> None:
     """Prepares a rebuild: the batches of a rebuilt index get other numbers, so the yielded items are stored instead. If
     the indexes cannot be read, every page is yielded again."""
-    kept = _read(_path(data_dirs))
+    kept = _read_position(_position_path(data_dirs))
     if kept is not None:
-        _write(_path(data_dirs), _Position(items=_items(data_dirs, kept)))
+        _write_position(_position_path(data_dirs), _YieldedPosition(items=_items(data_dirs, kept)))
 
 
-def _path(data_dirs: list[Path]) -> Path:
+def _position_path(data_dirs: list[Path]) -> Path:
     return CrawlFolder(data_dirs).own_folder / "yielded.json"
 
 
-def _items(data_dirs: list[Path], kept: _Position) -> set[int]:
+def _items(data_dirs: list[Path], kept: _YieldedPosition) -> set[int]:
     try:
         store = PageStore.open(data_dirs, read_only=True)
     except WeftError:
@@ -103,30 +103,30 @@ def _items(data_dirs: list[Path], kept: _Position) -> set[int]:
         store.abandon()
 
 
-def _known(data_dirs: list[Path], kept: _Position) -> dict[Path, int]:
+def _known(data_dirs: list[Path], kept: _YieldedPosition) -> dict[Path, int]:
     folders = {str(number): folder for number, folder in enumerate(data_dirs)}
     split = [(*key.partition("/")[::2], batch) for key, batch in kept.batches.items()]
     return {folders[number] / name: batch for number, name, batch in split if number in folders}
 
 
-def _read(path: Path) -> _Position | None:
+def _read_position(path: Path) -> _YieldedPosition | None:
     """The stored position; None without a file. A file that cannot be read counts as one without yielded pages."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Position)
+        return msgspec.json.decode(path.read_bytes(), type=_YieldedPosition)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return _Position()
+        return _YieldedPosition()
 
 
-def _write(path: Path, position: _Position) -> None:
+def _write_position(path: Path, position: _YieldedPosition) -> None:
     try:
         replace_file(path, msgspec.json.encode(position), durable=False)
     except (DiskFull, OSError):
         return
 
 
-def _stored(data_dirs: list[Path]) -> dict[Path, int]:
+def _last_stored_batches(data_dirs: list[Path]) -> dict[Path, int]:
     try:
         store = PageStore.open(data_dirs, read_only=True)
     except WeftError:  # nothing was stored, or something is damaged, which the crawl itself reports

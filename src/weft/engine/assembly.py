@@ -37,7 +37,7 @@ from weft.store.pages import PageStore
 from weft.telemetry import Metrics, Peer, Slot
 
 LOCK_WAIT_S = 20.0
-CHECK_EVERY_S = 0.2  # checks a few rows of the index; this takes about a hundredth of the interval
+CHECK_EVERY_S = 0.2  # The interval between two checks of a few rows of the index, which take about a hundredth of it.
 PeriodicTask = Callable[[float], None]  # runs between pages, with the current time
 T = TypeVar("T")
 

@@ -64,8 +64,8 @@ from weft.supervise.process import return_free_memory
 from weft.telemetry import Log, Slot
 
 POLL_EVERY_S = 0.5
-RECORD_EVERY_S = 2.0  # between two writes of running times and counts, for which no commit waits
-FORGET_ROWS = 500  # deleted in one turn of the loop
+RECORD_EVERY_S = 2.0  # The interval between two writes of running times and counts, for which no commit waits.
+FORGET_ROWS = 500  # The rows that are deleted in one turn of the loop.
 FORGET_EVERY_S = 0.02
 FORGET_TOGETHER = 100  # crawls deleted together: those of a service are small, and end as fast as they begin
 _BY_COMMAND = (EndReason.CANCELLED, EndReason.DEADLINE, EndReason.MAX_DURATION)

@@ -14,17 +14,27 @@ from weft.config import accepted
 from weft.scraping import ErrorClass, ExportFormat, FinishReason, Format, HookEvent, Scope, TaskState
 
 NO_FIELD = "there is no such field"
-_LENGTH = re.compile(r"Expected `(array|object)` of length (<=|>=) ([0-9]+)")
-_NAMED = re.compile(r"Object (contains unknown|missing required) field `(.*)`")
-_STEP = re.compile(r"\.?([^.\[\]]+)\]?")
-_WORDS = {
+_WRONG_LENGTH = re.compile(r"Expected `(array|object)` of length (<=|>=) ([0-9]+)")
+_WRONG_NAME = re.compile(r"Object (contains unknown|missing required) field `(.*)`")
+_PATH_STEP = re.compile(r"\.?([^.\[\]]+)\]?")
+_WORDS_OF_TYPES = {
     "object": "an object (a dictionary)", "array": "a list", "str": "a text", "int": "a whole number",
     "float": "a number",
     "bool": "true or false", "null": "null",
 }  # fmt: skip
 Schema = dict[str, Any]
-_CHOICES = (get_args(Scope), get_args(Format), get_args(ExportFormat), TaskState, FinishReason, ErrorClass, HookEvent)
-_IN_ORDER = {frozenset(map(str, some)): list(map(str, some)) for some in _CHOICES}  # msgspec sorts them
+_CHOICES_IN_ORDER = (
+    get_args(Scope),
+    get_args(Format),
+    get_args(ExportFormat),
+    TaskState,
+    FinishReason,
+    ErrorClass,
+    HookEvent,
+)
+_ORDER_OF_CHOICES = {
+    frozenset(map(str, some)): list(map(str, some)) for some in _CHOICES_IN_ORDER
+}  # The order in which choices are declared; msgspec sorts them.
 
 
 def components_of(kinds: Iterable[Any], ref_template: str = "{name}") -> tuple[list[Schema], dict[str, Schema]]:
@@ -32,18 +42,18 @@ def components_of(kinds: Iterable[Any], ref_template: str = "{name}") -> tuple[l
     texts, even where the type is a number that is serialised as text."""
     schemas, components = msgspec.json.schema_components(kinds, ref_template=ref_template)
     for schema in (*schemas, *components.values()):
-        _adjust(schema)
+        _adjust_schema(schema)
     return list(schemas), components
 
 
-def _adjust(schema: Any) -> None:
+def _adjust_schema(schema: Any) -> None:
     for name, value in schema.items() if isinstance(schema, dict) else ():
         if name == "enum":
-            schema[name] = _IN_ORDER.get(frozenset(value), value)
+            schema[name] = _ORDER_OF_CHOICES.get(frozenset(value), value)
         elif name == "type" and schema.get("format") == "date-time":
             schema[name] = "string"
         for one in value if isinstance(value, list) else [value]:
-            _adjust(one)
+            _adjust_schema(one)
 
 
 def schemas_of(kind: Any) -> tuple[dict[str, Schema], dict[str, Schema]]:
@@ -80,21 +90,25 @@ def misfits(
                 msgspec.convert(value, types[name])
             except msgspec.ValidationError as error:
                 use = words.get(name)
-                yield (name, f"{quote(value)} is not accepted; use {use}") if use else _part(name, types[name], error)
+                yield (
+                    (name, f"{quote(value)} is not accepted; use {use}")
+                    if use
+                    else _wrong_part(name, types[name], error)
+                )
 
 
-def _part(name: str, kind: Any, error: msgspec.ValidationError) -> tuple[str, str]:
+def _wrong_part(name: str, kind: Any, error: msgspec.ValidationError) -> tuple[str, str]:
     """The path of the wrong part within a value, and the problem."""
     what, _, at = str(error).partition(" - at `$")
-    steps = _STEP.findall(at.rstrip("`"))
-    if (named := _NAMED.match(what)) is not None:
-        schema = _within(kind, steps)
+    steps = _PATH_STEP.findall(at.rstrip("`"))
+    if (named := _WRONG_NAME.match(what)) is not None:
+        schema = _schema_of_part(kind, steps)
         problem = unknown(named[2], tuple(schema.get("properties", ()))) if "unknown" in named[1] else "is missing"
         return ".".join([name, *steps, named[2]]), problem
     if what.startswith("Invalid enum value"):
-        *others, last = map(repr, _within(kind, steps).get("enum", ["another value"]))
+        *others, last = map(repr, _schema_of_part(kind, steps).get("enum", ["another value"]))
         what = f"input should be {', '.join(others)} or {last}" if others else f"input should be {last}"
-    elif (length := _LENGTH.match(what)) is not None:
+    elif (length := _WRONG_LENGTH.match(what)) is not None:
         kinds = {"array": "list", "object": "object"}
         most = "at most" if length[2] == "<=" else "at least"
         what = f"{kinds[length[1]]} should have {most} {int(length[3]):,} items"
@@ -105,10 +119,10 @@ def _part(name: str, kind: Any, error: msgspec.ValidationError) -> tuple[str, st
 
 def _type_words(match: re.Match[str]) -> str:
     kinds = match[1].split(" | ")
-    return " or ".join(words for kind, words in _WORDS.items() if kind in kinds) or match[0]
+    return " or ".join(words for kind, words in _WORDS_OF_TYPES.items() if kind in kinds) or match[0]
 
 
-def _within(kind: Any, steps: list[str]) -> Schema:
+def _schema_of_part(kind: Any, steps: list[str]) -> Schema:
     """The schema of a part of a value."""
     (schema,), components = components_of([kind])
 

@@ -59,9 +59,9 @@ from weft.jobs.webhooks.dispatcher import Dispatcher
 from weft.jobs.webhooks.webhook_service import Webhooks
 from weft.scraping import FinishReason, TaskState
 
-FRESH_S = 0.05  # maximum age of a snapshot in an answer
+FRESH_S = 0.05  # The maximum age of a snapshot in an answer.
 LOST_S = 5.0  # maximum age of the number of a task's lost pages
-STATUS_S = 3.0  # how long a status waits for an engine that is restarting
+STATUS_S = 3.0  # The time that a status waits for an engine that restarts.
 
 
 class EmbeddedJobService:
@@ -86,7 +86,7 @@ class EmbeddedJobService:
             self.store, self._runners_engine, self._engine_dir, has_proxies=partial(has_proxies, config), clock=clock
         )
         self.runner = JobRunner(
-            self.store, self._runners_engine, config.jobs, holder, committed=self._committed, sites=sites.turn,
+            self.store, self._runners_engine, config.jobs, holder, committed=self._committed_end, sites=sites.turn,
             proxies=proxies_of(config), clock=clock,
         )  # fmt: skip
         self.health = Monitor(self.store, self.engine, config, self._engine_dir, clock).health
@@ -102,7 +102,7 @@ class EmbeddedJobService:
         self._running: list[asyncio.Task[None]] = []
         self._snapshots: dict[str, tuple[float, asyncio.Future[CrawlSnapshot | None]]] = {}
         self._lost: dict[str, tuple[float, int]] = {}  # task → when it was read, and the number of its lost pages
-        self._seen: dict[str, CrawlSnapshot] = {}  # the last snapshot of each task that was returned
+        self._snapshots_seen: dict[str, CrawlSnapshot] = {}  # the last snapshot of each task that was returned
 
     async def start(self) -> None:
         """Starts this worker's part: its runner, which may get the lease, its webhooks and its event streams."""
@@ -145,7 +145,7 @@ class EmbeddedJobService:
         """The canonical URLs of a submission, whose rules, formats, proxies and rendering are checked. Run it in a
         thread: there may be 10,000 URLs."""
         self._check_room()
-        urls = self._checked(submission.urls)
+        urls = self._check_targets(submission.urls)
         check_formats(submission.spec)
         check_proxies(submission.spec, proxies_of(self._config))
         check_rendering(submission.spec, self._config)
@@ -166,17 +166,17 @@ class EmbeddedJobService:
         if not task.spec.is_batch:
             raise BadInput("only a batch can be appended to")
         self._check_room()
-        checked = await asyncio.to_thread(self._checked, urls)
+        checked = await asyncio.to_thread(self._check_targets, urls)
         if idempotency is None:
-            return await self._append(task, checked)
+            return await self._append_urls(task, checked)
         known = self.store.remembered(task.owner, idempotency, self._clock())
         if known is not None:
             return known
-        longer = await self._append(task, checked)
+        longer = await self._append_urls(task, checked)
         await asyncio.to_thread(self.store.remember, longer, idempotency)
         return longer
 
-    async def _append(self, task: Task, urls: Sequence[str]) -> Task:
+    async def _append_urls(self, task: Task, urls: Sequence[str]) -> Task:
         task_id = task.id
         if task.state is TaskState.PENDING:
             if (longer := await asyncio.to_thread(self.store.append, task_id, urls)) is not None:
@@ -205,11 +205,11 @@ class EmbeddedJobService:
     def _check_site(self, file: SiteFile) -> None:
         """Raises BadInput for a site whose runs would be refused as tasks."""
         self._check_room()
-        self._checked(file.start_urls)
+        self._check_targets(file.start_urls)
         check_proxies(file.spec, proxies_of(self._config))
         check_login(file.spec, self._config)
 
-    def _checked(self, given: Sequence[str]) -> list[str]:
+    def _check_targets(self, given: Sequence[str]) -> list[str]:
         """The URLs in canonical form, without duplicates; raises BadInput for the first one that may not be fetched."""
         checked = list(dict.fromkeys(url_rules.seed(url) for url in given))
         if not checked:
@@ -243,7 +243,7 @@ class EmbeddedJobService:
         task = self.store.task(task_id, owner)
         snapshot = None
         if task.state in STARTED:
-            snapshot = await self._snapshot(task_id)
+            snapshot = await self._snapshot_of(task_id)
             task = self.store.task(task_id, owner)  # it may have ended since: its stored counts are final then
         waiting = self.store.waiting_before(task) if task.state is TaskState.PENDING else None
         lost = await self._lost_pages(task) if task.is_terminal and task.progress.completed else 0
@@ -269,7 +269,7 @@ class EmbeddedJobService:
         task = self.store.task(task_id, owner)
         if task.state is TaskState.PENDING:
             state, finish = finish_without(task, FinishReason.CANCELLED)
-            ended = await self._move(task, state, {TaskState.PENDING}, finish)
+            ended = await self._move_task(task, state, {TaskState.PENDING}, finish)
             task = ended or self.store.task(task_id, owner)
         if task.is_terminal:
             return task
@@ -284,7 +284,7 @@ class EmbeddedJobService:
             state, finish = finish_without(task, FinishReason.CANCELLED)
         else:
             state, finish = finish_of(task, snapshot)
-        return await self._move(task, state, STARTED, finish) or self.store.task(task_id, owner)
+        return await self._move_task(task, state, STARTED, finish) or self.store.task(task_id, owner)
 
     async def pause(self, task_id: str, owner: str | None = None) -> Task:
         """RUNNING → PAUSED; see `JobService.pause`."""
@@ -299,7 +299,7 @@ class EmbeddedJobService:
     ) -> Task:
         task = self.store.task(task_id, owner)
         if task.state is not after:
-            moved = await self._move(task, after, {before})
+            moved = await self._move_task(task, after, {before})
             if moved is None:
                 now = self.store.task(task_id, owner)
                 raise TaskFinished(task_id, now.state, what)
@@ -312,7 +312,7 @@ class EmbeddedJobService:
             pass  # not opened yet, ended, or no engine: the runner compares it with the store, and sends the command
         return task
 
-    async def _move(
+    async def _move_task(
         self, task: Task, to: TaskState, expect: Collection[TaskState], finish: TaskFinish | None = None
     ) -> Task | None:
         return await asyncio.to_thread(self.store.move, task.id, to, expect=expect, at=self._clock(), finish=finish)
@@ -325,7 +325,7 @@ class EmbeddedJobService:
         except EngineGone as gone:
             raise EngineAway(str(gone)) from None
 
-    async def _snapshot(self, task_id: str) -> CrawlSnapshot | None:
+    async def _snapshot_of(self, task_id: str) -> CrawlSnapshot | None:
         """The snapshot of a task's crawl; concurrent callers share one request to the engine."""
         now, (asked_at, answer) = time.monotonic(), self._snapshots.get(task_id, (0.0, None))
         if answer is None or now - asked_at > FRESH_S:
@@ -334,25 +334,25 @@ class EmbeddedJobService:
             answer.add_done_callback(lambda done: None if done.cancelled() else done.exception())
             if len(self._snapshots) > 1000:
                 self._snapshots = {name: one for name, one in self._snapshots.items() if now - one[0] < FRESH_S}
-                self._seen.clear()
+                self._snapshots_seen.clear()
             self._snapshots[task_id] = now, answer
         try:
             snapshot = await asyncio.shield(answer)
         except EngineGone as gone:
-            if task_id in self._seen:
-                return self._seen[task_id]
+            if task_id in self._snapshots_seen:
+                return self._snapshots_seen[task_id]
             raise EngineAway(str(gone)) from None
         if snapshot is not None:
-            self._seen[task_id] = snapshot
+            self._snapshots_seen[task_id] = snapshot
         return snapshot
 
-    def _committed(self, task: Task) -> TaskFinish | None:
+    def _committed_end(self, task: Task) -> TaskFinish | None:
         """The end of a task from what is on the disk; used while the engine does not answer."""
         if (committed := self._stored.committed(task)) is None:
             return None
         ends, number = committed
         progress, classes = counted(ends, 0, 0)
-        if (seen := self._seen.get(task.id)) is not None:
+        if (seen := self._snapshots_seen.get(task.id)) is not None:
             left = progress_of(seen)[0].discovered - progress.ended
             progress = msgspec.structs.replace(progress, queued=max(0, left))
         return TaskFinish(

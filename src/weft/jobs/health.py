@@ -28,9 +28,9 @@ from weft.telemetry import read_snapshot
 
 FRESH_S = 1.0  # maximum age of a cached answer: many callers may ask
 ANSWER_S = 1.5  # an engine that takes longer counts as stalled; callers of /healthz wait for 2 s
-IDLE_S = 10.0  # longest wait of a task while a slot is free
+IDLE_S = 10.0  # The longest that a task may wait while a slot is free, before the service counts as stalled.
 DISK_FULL = f"the disk is full: less than {LEAST_ROOM_BYTES >> 20} MB are free, and no task is accepted"
-LAST_TASKS = 200  # that ended last: their counts are included
+LAST_TASKS = 200  # The number of recently ended tasks whose counts are included.
 # Beginnings of the problems that a new worker solves. The engine has a supervisor of its own, and a full disk needs an
 # operator.
 NO_BROWSER = "pages cannot be rendered"
@@ -58,25 +58,25 @@ class Monitor:
         self._per_owner = {Lane.TASK: jobs.max_tasks_per_key}
         self._slots = {Lane.TASK: jobs.max_tasks, Lane.SCRAPE: jobs.max_scrapes, Lane.SITE: jobs.max_sites}
         self._lock = asyncio.Lock()
-        self._last: Health | None = None
-        self._looked_at = 0.0
+        self._last_health: Health | None = None
+        self._read_at = 0.0
         self._standstill = Standstill()
 
     async def health(self) -> Health:
         """The current health, at most FRESH_S old."""
         async with self._lock:
-            if self._last is None or time.monotonic() - self._looked_at > FRESH_S:
-                self._last = await self._read_health()
-                self._looked_at = time.monotonic()
-            return self._last
+            if self._last_health is None or time.monotonic() - self._read_at > FRESH_S:
+                self._last_health = await self._read_health()
+                self._read_at = time.monotonic()
+            return self._last_health
 
     async def _read_health(self) -> Health:
         problems: list[str] = []
         lease = self._store.holder()
         if lease is None or lease.until < self._clock():
             problems.append(f"{NO_RUNNER}: tasks that wait are not started")
-        lanes = {str(lane): self._lane(lane, slots) for lane, slots in self._slots.items()}
-        problems += self._standstill.problems(lanes, self._started(), time.monotonic())
+        lanes = {str(lane): self._lane_health(lane, slots) for lane, slots in self._slots.items()}
+        problems += self._standstill.problems(lanes, self._count_started(), time.monotonic())
         refusing: tuple[str, ...] = () if has_room(self._data_dir) else (DISK_FULL,)
         problems += refusing
         snapshots, blocked, browsers = await self._query_engine(problems)
@@ -84,7 +84,7 @@ class Monitor:
             problems.append(trouble)
             refusing += (trouble,) * (self._fetch.render != "never")
         ended = self._store.listing(states=TERMINAL, limit=LAST_TASKS).tasks
-        progress, classes = _total(ended, snapshots)
+        progress, classes = _total_progress(ended, snapshots)
         counts = self._store.counts()
         by_state: Counter[str] = Counter()
         for (_, state), count in counts.items():
@@ -128,14 +128,14 @@ class Monitor:
         problems += sorted({f"the engine makes no progress: {one.note}" for one in snapshots if one.note})
         return snapshots, blocked, browsers
 
-    def _started(self) -> dict[str, int]:
+    def _count_started(self) -> dict[str, int]:
         """How many tasks of each lane have left their queue."""
         started: Counter[str] = Counter()
         for (lane, state), count in self._store.counts().items():
             started[str(lane)] += 0 if state is TaskState.PENDING else count
         return started
 
-    def _lane(self, lane: Lane, slots: int) -> LaneHealth:
+    def _lane_health(self, lane: Lane, slots: int) -> LaneHealth:
         counts, without = self._store.counts(), self._store.waiting()
         running, paused = counts.get((lane, TaskState.RUNNING), 0), counts.get((lane, TaskState.PAUSED), 0)
         waiting = without.get((lane, TaskState.RUNNING), 0)
@@ -170,7 +170,7 @@ class Standstill:
         return stalled
 
 
-def _total(ended: Sequence[Task], snapshots: Sequence[CrawlSnapshot]) -> tuple[JobProgress, Counter[str]]:
+def _total_progress(ended: Sequence[Task], snapshots: Sequence[CrawlSnapshot]) -> tuple[JobProgress, Counter[str]]:
     completed = failed = 0
     classes: Counter[str] = Counter()
     live = [progress_of(snapshot) for snapshot in snapshots]

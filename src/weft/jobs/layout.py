@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from shutil import disk_usage
 
-STORE = "jobs.db"  # tasks, webhooks and sites
+STORE = "jobs.db"  # The file with tasks, webhooks and sites.
 ENGINE = "engine"  # the engine's folder
 LEAST_ROOM_BYTES = 16 << 20  # with less, no task is accepted: it could store no page
 

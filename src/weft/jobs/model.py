@@ -23,7 +23,7 @@ from weft.patterns import has_control, is_url_pattern
 from weft.records import Reason
 from weft.scraping import TERMINAL, ErrorClass, FinishReason, Scope, TaskState
 
-MAX_PATTERNS_CHARS = 10_000  # of one list: the engine compiles it between two requests
+MAX_PATTERNS_CHARS = 10_000  # The most characters of one list of patterns: the engine compiles it between two requests.
 NO_PROXIES = "this service has none; leave the field out, or start it with `--proxies FILE`"
 
 
@@ -69,7 +69,7 @@ class UrlOutcome(StrEnum):
 
 GONE_STATUSES = frozenset({404, 410})
 _REASONS = frozenset(map(str, Reason))
-_ERRORS: Mapping[str, ErrorClass] = {
+_CLASS_BY_ERROR: Mapping[str, ErrorClass] = {
     "timeout": ErrorClass.TIMEOUT,
     "connect": ErrorClass.CONNECTION,
     "reset": ErrorClass.CONNECTION,
@@ -88,7 +88,7 @@ _ERRORS: Mapping[str, ErrorClass] = {
 }
 # Not fetched because of the site or one of our limits: the page is missing although the caller wanted it. The other
 # reasons are decisions of the caller, the site's owner or the service's operator.
-_LOSSES = frozenset({Reason.BREAKER, Reason.RETRY_AFTER, Reason.ROBOTS_UNREACHABLE, Reason.BUDGET})
+_LOSS_REASONS = frozenset({Reason.BREAKER, Reason.RETRY_AFTER, Reason.ROBOTS_UNREACHABLE, Reason.BUDGET})
 
 
 def error_class(status: int, error: str) -> ErrorClass | None:
@@ -97,12 +97,12 @@ def error_class(status: int, error: str) -> ErrorClass | None:
     if not kind and status < 400:
         return None
     if kind.startswith("redirect to "):  # a redirect whose target was rejected
-        return _ERRORS.get(kind.removeprefix("redirect to "), ErrorClass.BLOCKED)
+        return _CLASS_BY_ERROR.get(kind.removeprefix("redirect to "), ErrorClass.BLOCKED)
     if status >= 400 and kind in _REASONS | {""}:  # a 503 whose Retry-After is too long counts as a 503
         return _http_class(status)
     if kind in CAUSED:
         return _cause_class(error.partition(": ")[2])
-    return _ERRORS.get(kind) or (ErrorClass.BLOCKED if kind in _REASONS else ErrorClass.OTHER)
+    return _CLASS_BY_ERROR.get(kind) or (ErrorClass.BLOCKED if kind in _REASONS else ErrorClass.OTHER)
 
 
 def _cause_class(cause: str) -> ErrorClass:
@@ -110,7 +110,7 @@ def _cause_class(cause: str) -> ErrorClass:
     kind = cause.partition(":")[0]
     if kind.startswith("HTTP ") and kind[5:].isdecimal():
         return _http_class(int(kind[5:]))
-    return _ERRORS.get(kind, ErrorClass.BLOCKED)
+    return _CLASS_BY_ERROR.get(kind, ErrorClass.BLOCKED)
 
 
 def _http_class(status: int) -> ErrorClass:
@@ -129,7 +129,7 @@ def outcome(status: int, error: str) -> UrlOutcome | None:
         return None if 300 <= status < 400 and status != 304 else UrlOutcome.COMPLETED
     if status in GONE_STATUSES and not error:
         return UrlOutcome.GONE
-    if not status and error.partition(":")[0] in _LOSSES:
+    if not status and error.partition(":")[0] in _LOSS_REASONS:
         return UrlOutcome.FAILED
     return UrlOutcome.REFUSED if what in (ErrorClass.ROBOTS, ErrorClass.BLOCKED) else UrlOutcome.FAILED
 

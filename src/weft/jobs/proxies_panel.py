@@ -12,8 +12,8 @@ from weft.jobs.crawls import proxies_of
 from weft.records import PanelTable
 
 _COLUMNS = ("Proxy", "Answers in", "Anonymity", "TLS", "Tier", "Country")
-MOST = 20  # rows: a list may have thousands, and other panels follow
-_TLS = {None: "", True: "yes", False: "no"}
+MOST = 20  # The rows of the panel: a list may have thousands, and other panels follow.
+_TLS_TEXT = {None: "", True: "yes", False: "no"}
 
 
 class ProxiesPanel:
@@ -39,7 +39,7 @@ class ProxiesPanel:
                 one.proxy.name,
                 f"{one.latency_s * 1000:,.0f} ms",
                 one.anonymity,
-                _TLS[one.tls],
+                _TLS_TEXT[one.tls],
                 str(one.tier),
                 one.country,
             )

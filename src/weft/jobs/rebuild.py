@@ -42,9 +42,9 @@ from weft.store.repair.rebuild import RebuildReport
 
 FORMATS = ("markdown", "metadata")
 SEEDS_AMONG = 200  # first rows of a crawl that are searched for its seeds
-_INSERT = """INSERT INTO tasks (id, owner, lane, state, created_at, finished_at, record)
+_INSERT_TASK = """INSERT INTO tasks (id, owner, lane, state, created_at, finished_at, record)
     VALUES (?, ?, ?, ?, ?, ?, ?)"""
-_MADE_AGAIN = "made again from its pages: what else it was ordered with is lost"
+_MESSAGE_REBUILT = "made again from its pages: what else it was ordered with is lost"
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -96,7 +96,7 @@ def rebuild_service(data_dir: Path, *, watch: Callable[[int, int], None] = lambd
             _name_crawls(path, engine)
         if _is_whole(path):
             return RebuiltService(index, None)
-        return _rebuilt(path, engine, index)
+        return _rebuild_store(path, engine, index)
     finally:
         os.close(lock)
 
@@ -130,7 +130,7 @@ def _old_tasks(path: Path) -> list[Task]:
     tasks: dict[str, Task] = {}
     with closing(sqlite3.connect(path)) as db:
         for direction in ("", "ORDER BY 1 DESC"):
-            for (record,) in _readable(db, f"SELECT record FROM tasks {direction}"):  # noqa: S608
+            for (record,) in _readable_rows(db, f"SELECT record FROM tasks {direction}"):  # noqa: S608
                 with suppress(msgspec.MsgspecError, UnicodeDecodeError):
                     task = msgspec.msgpack.decode(record, type=Task)
                     tasks[task.id] = task
@@ -146,19 +146,19 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-def _rebuilt(path: Path, engine: Path, index: RebuildReport | None) -> RebuiltService:
+def _rebuild_store(path: Path, engine: Path, index: RebuildReport | None) -> RebuiltService:
     new, kept_as = path.with_name(f"{path.name}.rebuilt"), path.with_name(f"{path.name}.damaged-{time.time():.0f}")
     for suffix in ("", "-wal", "-shm"):
         Path(f"{new}{suffix}").unlink(missing_ok=True)
     with closing(opened(new)) as db:
         db.execute("BEGIN")
-        _copy(path, db)
+        _copy_readable_rows(path, db)
         known = {task_id for (task_id,) in db.execute("SELECT id FROM tasks")}
         owner = _only_key(path.parent)
         made = [replace(task, owner=owner) for task in _tasks_of(engine) if task.id not in known]
         for task in made:
             columns = task.id, task.owner, task.spec.lane, task.state, task.created_at, task.finished_at, _encode(task)
-            db.execute(_INSERT, columns)
+            db.execute(_INSERT_TASK, columns)
             db.execute("INSERT OR IGNORE INTO urls VALUES (?, 1, ?)", (task.id, _encode([task.url])))
         db.execute("DELETE FROM counts")
         db.execute("INSERT INTO counts SELECT lane, state, count(*) FROM tasks GROUP BY lane, state")
@@ -172,7 +172,7 @@ def _rebuilt(path: Path, engine: Path, index: RebuildReport | None) -> RebuiltSe
     return RebuiltService(index, len(known), len(made), str(kept_as))
 
 
-def _copy(path: Path, new: sqlite3.Connection) -> None:
+def _copy_readable_rows(path: Path, new: sqlite3.Connection) -> None:
     """Copies the readable rows of a damaged file, table by table, from both ends up to the damage."""
     listed = new.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
     tables = [name for (name,) in listed.fetchall()]
@@ -180,7 +180,7 @@ def _copy(path: Path, new: sqlite3.Connection) -> None:
         with closing(sqlite3.connect(path)) as old:
             for table in tables:
                 for direction in ("", "ORDER BY 1 DESC"):
-                    for row in _readable(old, f"SELECT * FROM {table} {direction}"):  # noqa: S608
+                    for row in _readable_rows(old, f"SELECT * FROM {table} {direction}"):  # noqa: S608
                         marks = ", ".join("?" * len(row))
                         new.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)  # noqa: S608
     except sqlite3.Error:
@@ -201,7 +201,7 @@ def _only_key(data_dir: Path) -> str:
     return valid[0] if len(valid) == 1 else ""
 
 
-def _readable(db: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
+def _readable_rows(db: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
     try:
         yield from db.execute(sql)
     except (sqlite3.Error, UnicodeDecodeError):
@@ -234,7 +234,7 @@ def _task_of(reader: EngineReader, number: int, name: str, record: TenantRecord)
     return replace(
         task, state=state, finished_at=record.ended_at or record.opened_at, finish_reason=finish.reason,
         progress=finish.progress, errors_by_class=finish.errors_by_class, last_number=finish.last_number,
-        message="; ".join(filter(None, [finish.message, _MADE_AGAIN])),
+        message="; ".join(filter(None, [finish.message, _MESSAGE_REBUILT])),
     )  # fmt: skip
 
 

@@ -50,9 +50,9 @@ LONG_WAIT_S = 10.0  # a task that cannot make progress for longer than this rele
 ORPHANS_S = 5.0
 EXPIRY_S = 10.0
 ENGINE_S = 1.0  # limit for an answer of the engine, before the deadlines of other tasks are checked
-OVERDUE_S = 2.5  # past a deadline that the engine has not kept: it is dead or stuck
+OVERDUE_S = 2.5  # The wait after a deadline that the engine has not kept: it is dead or stuck.
 DELETED_AT_ONCE = 100
-CLEANUP_SHARE = 0.1  # of the retention: the longest delay of a deletion
+CLEANUP_SHARE = 0.1  # The share of the retention by which a deletion may be late.
 log = Log("weft.jobs.runner")
 
 
@@ -77,14 +77,14 @@ class JobRunner:
         self._engine = engine
         self._jobs = jobs
         self._holder = holder
-        self._committed = committed
+        self._committed_end = committed
         self._sites = sites
         self._sites_turn: asyncio.Task[None] | None = None  # runs `sites`
         self._proxies = proxies
         self._clock = clock
         self._epoch: int | None = None
-        self._wake = asyncio.Event()
-        self._marker: object = None
+        self._wake_event = asyncio.Event()
+        self._store_marker: object = None
         self._slots = {Lane.TASK: jobs.max_tasks, Lane.SCRAPE: jobs.max_scrapes, Lane.SITE: jobs.max_sites}
         self._per_owner = {Lane.TASK: jobs.max_tasks_per_key}
         self._next = dict.fromkeys(("snapshots", "waiting", "sites", "orphans", "expiry", "cleanup"), 0.0)  # monotonic
@@ -103,7 +103,7 @@ class JobRunner:
 
     def wake(self) -> None:
         """Starts the next turn at once: a task was submitted in this worker."""
-        self._wake.set()
+        self._wake_event.set()
 
     async def run(self) -> None:
         """Runs until it is cancelled, and releases the lease then."""
@@ -124,7 +124,7 @@ class JobRunner:
                 except Exception:  # a bug: without a runner no task would ever end
                     log.error("a turn failed", exc_info=True)
                     await asyncio.sleep(TRY_S)
-                await self._pause()
+                await self._pause_between_turns()
         finally:
             await self._wait_for_sites()
             lease.cancel()
@@ -141,17 +141,17 @@ class JobRunner:
             if lease is not None and self._epoch is None:
                 log.info("runner", holder=self._holder, epoch=lease.epoch)
                 self._next = dict.fromkeys(self._next, 0.0)
-                self._marker = None
+                self._store_marker = None
             self._epoch = None if lease is None else lease.epoch
             await asyncio.sleep(TRY_S if lease is None else RENEW_S)
 
-    async def _pause(self) -> None:
+    async def _pause_between_turns(self) -> None:
         try:
             async with asyncio.timeout(POLL_S):
-                await self._wake.wait()
+                await self._wake_event.wait()
         except TimeoutError:
             pass
-        self._wake.clear()
+        self._wake_event.clear()
 
     async def acquire_lease(self) -> bool:
         """Acquires the lease now, for a caller that calls `turn` itself."""
@@ -162,15 +162,15 @@ class JobRunner:
     async def turn(self) -> None:
         """Does everything that is due now."""
         marker = self._store.marker()
-        if marker != self._marker:
-            self._marker = marker
+        if marker != self._store_marker:
+            self._store_marker = marker
             await self._start()
         if self._is_due("snapshots", SNAPSHOTS_S):
-            await self._monitor()
+            await self._monitor_tasks()
         if self._sites is not None and self._is_due("sites", SNAPSHOTS_S):
             self._start_sites_turn(self._sites)
         if self._is_due("expiry", EXPIRY_S):
-            await self._expire()
+            await self._expire_tasks()
         if self._is_due("orphans", ORPHANS_S):
             await self._end_orphans()
         if self._is_due("cleanup", self._cleanup_s):
@@ -187,7 +187,7 @@ class JobRunner:
     def _start_sites_turn(self, sites_turn: Callable[[int], Awaitable[None]]) -> None:
         """Starts the sites' turn in the background: the report of a large site's run takes a while."""
         if self._sites_turn is None or self._sites_turn.done():
-            self._sites_turn = asyncio.create_task(self._run_sites_turn(sites_turn, self._fence()), name="sites")
+            self._sites_turn = asyncio.create_task(self._run_sites_turn(sites_turn, self._lease_epoch()), name="sites")
 
     async def _run_sites_turn(self, sites_turn: Callable[[int], Awaitable[None]], fence: int) -> None:
         try:
@@ -209,7 +209,7 @@ class JobRunner:
         for lane, slots in self._slots.items():
             at = self._clock()
             tasks = await asyncio.to_thread(
-                self._store.claim, lane, slots, at=at, fence=self._fence(), per_owner=self._per_owner.get(lane)
+                self._store.claim, lane, slots, at=at, fence=self._lease_epoch(), per_owner=self._per_owner.get(lane)
             )
             await asyncio.gather(*(self._open(task) for task in tasks if task.started_at == at))
             await self._settle_all([task for task in tasks if task.started_at != at])  # these had started before
@@ -221,7 +221,7 @@ class JobRunner:
             await self._end(task, *finish_without(task, FinishReason.DEADLINE))
             return
         urls = await asyncio.to_thread(self._store.urls, task.id)
-        visits = await asyncio.to_thread(self._visits, task)
+        visits = await asyncio.to_thread(self._known_visits, task)
         try:
             await self._engine.open(
                 task.id, urls, crawl_settings(task, self._jobs, self._proxies), deadline=task.deadline_at,
@@ -238,14 +238,14 @@ class JobRunner:
             return
         log.info("task started", task=task.id, urls=task.url_count)
 
-    def _visits(self, task: Task) -> dict[str, PastVisit]:
+    def _known_visits(self, task: Task) -> dict[str, PastVisit]:
         """What is known of a site's pages, for a run that skips unchanged pages."""
         known = self._store.sites.pages(task.spec.revisits) if task.spec.revisits else {}
         return {url: page for url, page in known.items() if page.digest}
 
     # ── what runs ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _monitor(self) -> None:
+    async def _monitor_tasks(self) -> None:
         with_slot = not self._is_due("waiting", WAITING_S)
         await self._settle_all(await asyncio.to_thread(self._store.started, with_slot=with_slot))
 
@@ -257,9 +257,9 @@ class JobRunner:
         except EngineGone:
             await asyncio.gather(*(self._end_overdue(task) for task in tasks))
             return
-        await asyncio.gather(*(self._settle(task, snapshots.get(task.id)) for task in tasks))
+        await asyncio.gather(*(self._settle_task(task, snapshots.get(task.id)) for task in tasks))
 
-    async def _settle(self, task: Task, snapshot: CrawlSnapshot | None) -> None:
+    async def _settle_task(self, task: Task, snapshot: CrawlSnapshot | None) -> None:
         if snapshot is None:
             await self._settle_unknown(task)
         elif snapshot.state is CrawlState.ENDED:
@@ -268,7 +268,7 @@ class JobRunner:
             await self._end_overdue(task)
         elif task.state is TaskState.PAUSED:
             if snapshot.state is not CrawlState.PAUSED:
-                await self._command(task, self._engine.pause)
+                await self._send_command(task, self._engine.pause)
             elif task.holds_slot and not snapshot.in_flight:
                 await self._release_slot(task, FOR_RESUME)
         else:
@@ -286,31 +286,31 @@ class JobRunner:
     async def _settle_running(self, task: Task, snapshot: CrawlSnapshot) -> None:
         is_stopped = snapshot.state is CrawlState.PAUSED or snapshot.is_held
         if snapshot.pause_reason and snapshot.gave_up_at != task.gave_up_at:
-            await self._give_up(task, snapshot)
+            await self._record_given_up(task, snapshot)
             return
         if task.waiting_for and not is_stopped:
-            await self._command(task, self._engine.hold)
+            await self._send_command(task, self._engine.hold)
         elif task.waiting_until is not None and task.waiting_until <= self._clock():
             await self._release_slot(task, FOR_SLOT)
         elif task.holds_slot and is_stopped:
-            await self._command(task, self._engine.resume)
+            await self._send_command(task, self._engine.resume)
         # its worker died before all of them were sent
         elif task.holds_slot and snapshot.waiting_for == WAITING_FOR_SEEDS:
             await self._open(task)
-        elif task.holds_slot and _is_long(snapshot, self._clock()):
-            held = await self._command(task, self._engine.hold)
+        elif task.holds_slot and _is_long_wait(snapshot, self._clock()):
+            held = await self._send_command(task, self._engine.hold)
             if held is not None and not held.in_flight:  # otherwise it has become active, and is resumed
                 await self._release_slot(task, snapshot.waiting_for, snapshot.waiting_until)
 
-    async def _give_up(self, task: Task, snapshot: CrawlSnapshot) -> None:
+    async def _record_given_up(self, task: Task, snapshot: CrawlSnapshot) -> None:
         """Pauses a task whose crawl has paused itself; it stays paused until a caller resumes it."""
         log.warning("task paused", task=task.id, why=snapshot.pause_reason)
         await asyncio.to_thread(
             self._store.give_up, task.id, snapshot.gave_up_at, snapshot.pause_reason, at=self._clock(),
-            version=task.version, fence=self._fence(),
+            version=task.version, fence=self._lease_epoch(),
         )  # fmt: skip
 
-    async def _command(self, task: Task, verb: Callable[[str], Awaitable[CrawlSnapshot]]) -> CrawlSnapshot | None:
+    async def _send_command(self, task: Task, verb: Callable[[str], Awaitable[CrawlSnapshot]]) -> CrawlSnapshot | None:
         """Sends a command, so that the engine follows the store; None if the task has changed or ended, or no engine
         answers.
 
@@ -326,7 +326,7 @@ class JobRunner:
 
     async def _release_slot(self, task: Task, waiting_for: str, until: float | None = None) -> None:
         released = await asyncio.to_thread(
-            self._store.release_slot, task.id, waiting_for, until, version=task.version, fence=self._fence()
+            self._store.release_slot, task.id, waiting_for, until, version=task.version, fence=self._lease_epoch()
         )
         if released is not None:
             log.info("task waits without a slot", task=task.id, waiting_for=waiting_for, until=until)
@@ -340,7 +340,7 @@ class JobRunner:
         if task.deadline_at is None or self._clock() <= task.deadline_at + OVERDUE_S:
             return
         log.error("the engine has not kept a deadline", task=task.id)
-        committed = await asyncio.to_thread(self._committed, task)
+        committed = await asyncio.to_thread(self._committed_end, task)
         if committed is None:
             await self._end(task, *finish_without(task, FinishReason.DEADLINE))
             return
@@ -352,14 +352,14 @@ class JobRunner:
 
     async def _end(self, task: Task, state: TaskState, finish: TaskFinish) -> None:
         ended = await asyncio.to_thread(
-            self._store.move, task.id, state, expect=STARTED, at=self._clock(), finish=finish, fence=self._fence()
+            self._store.move, task.id, state, expect=STARTED, at=self._clock(), finish=finish, fence=self._lease_epoch()
         )
         if ended is not None:
             log.info("task ended", task=task.id, state=state, reason=finish.reason, pages=finish.progress.completed)
 
     # ── housekeeping ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _expire(self) -> None:
+    async def _expire_tasks(self) -> None:
         before = self._clock() - self._jobs.max_pending_hours * 3600
         for task in await asyncio.to_thread(self._store.pending_since, before):
             state, finish = finish_without(
@@ -367,7 +367,7 @@ class JobRunner:
             )
             await asyncio.to_thread(
                 self._store.move, task.id, state, expect={TaskState.PENDING}, at=self._clock(), finish=finish,
-                fence=self._fence(),
+                fence=self._lease_epoch(),
             )  # fmt: skip
 
     async def _end_orphans(self) -> None:
@@ -392,7 +392,7 @@ class JobRunner:
             if tasks:
                 ids = [task.id for task in tasks]
                 await self._engine.forget(ids)
-                await asyncio.to_thread(self._store.delete, *ids, fence=self._fence())
+                await asyncio.to_thread(self._store.delete, *ids, fence=self._lease_epoch())
                 log.info("tasks deleted", tasks=len(tasks))
             if len(tasks) == DELETED_AT_ONCE:
                 self._next["cleanup"] = 0.0
@@ -401,13 +401,13 @@ class JobRunner:
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _fence(self) -> int:
+    def _lease_epoch(self) -> int:
         if self._epoch is None:
             raise LeaseLost(0)
         return self._epoch
 
 
-def _is_long(snapshot: CrawlSnapshot, now: float) -> bool:
+def _is_long_wait(snapshot: CrawlSnapshot, now: float) -> bool:
     """Whether a crawl cannot make progress for longer than its task should keep a slot."""
     until = snapshot.waiting_until
     return bool(snapshot.waiting_for) and not snapshot.in_flight and until is not None and until > now + LONG_WAIT_S

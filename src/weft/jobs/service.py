@@ -104,7 +104,7 @@ class ResultSlice(Struct, frozen=True, kw_only=True):
     next_cursor: int | None  # the same if there is more *now*; otherwise None
 
 
-class Records(Struct, frozen=True, kw_only=True):
+class RecordSlice(Struct, frozen=True, kw_only=True):
     """The WARC records of the pages that `ResultSlice` would have: gzip members, request and response of each."""
 
     data: bytes
@@ -233,7 +233,7 @@ class JobService(Protocol):
         cursor: int = 0,
         limit: int = 100,
         include_errors: bool = False,
-    ) -> Records:
+    ) -> RecordSlice:
         """The pages of `results` as they came over the wire, with credentials masked; with errors, also the error
         responses. Consecutive slices form one WARC file."""
 

@@ -21,12 +21,12 @@ def check_target(text: str, allow_private: bool) -> str:
     if reason := why_not_public(urls.host_of(url), allow_private):
         exception = "" if reason == METADATA else ", unless the service is started with --allow-private"
         raise BadUrl(
-            text, "address", f"leads to {_article(reason)} {reason} address, where tasks may not go{exception}"
+            text, "address", f"leads to {_with_article(reason)} {reason} address, where tasks may not go{exception}"
         )
     return url
 
 
-def _article(word: str) -> str:
+def _with_article(word: str) -> str:
     return "an" if word[0] in "aeiou" else "a"
 
 

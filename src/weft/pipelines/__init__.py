@@ -35,7 +35,7 @@ __all__ = [
     "WorkerPool",
 ]
 
-_HOMES = {
+_MODULE_OF_NAME = {
     "BadInput": "weft.errors",
     "CollectContext": "weft.pipelines.stage",
     "Context": "weft.pipelines.pool.context",
@@ -55,6 +55,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULE_OF_NAME[name]), name)

@@ -59,10 +59,10 @@ def find(name: str) -> Pipeline:
     """Loads a pipeline by its name; raises BadInput if there is none, or its file is invalid."""
     file, colon, inner = name.rpartition(":") if ":" in name else (name, "", "")
     if Path(file).suffix in _SUFFIXES:
-        return _in_file(Path(file), inner if colon else None)
+        return _pipeline_in_file(Path(file), inner if colon else None)
     # the files that may hold it by their names first: one that is broken should not hide another
     for path in sorted(files(), key=lambda path: path.stem != name):
-        if path.stem == name or _mentions(path, name):
+        if path.stem == name or _may_hold(path, name):
             pipelines = load(path, os.environ)
             if name in pipelines:
                 return pipelines[name]
@@ -80,7 +80,7 @@ def file_of(name: str) -> Path:
     return next((path for path in files() if path.stem == name), None) or find(name).path
 
 
-def _in_file(path: Path, name: str | None) -> Pipeline:
+def _pipeline_in_file(path: Path, name: str | None) -> Pipeline:
     pipelines = load(path, os.environ)
     if name is None and len(pipelines) == 1:
         return next(iter(pipelines.values()))
@@ -91,7 +91,7 @@ def _in_file(path: Path, name: str | None) -> Pipeline:
     return pipelines[name]
 
 
-def _mentions(path: Path, name: str) -> bool:
+def _may_hold(path: Path, name: str) -> bool:
     """Whether a file may define a pipeline of this name."""
     try:
         return name in path.read_text(errors="replace")

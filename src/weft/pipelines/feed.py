@@ -17,9 +17,9 @@ from weft.pipelines.pool.engine.task import BadItem, Pause, id_problem, new_ids
 from weft.pipelines.pool.record import Result
 
 _MAX_AHEAD = 20_000
-_END = object()
-_PLAIN_INT = 1 << 63  # a whole number below it, as above its negative, may be an id
-_AT_ONCE = 1_000
+_END_OF_ITEMS = object()
+_LARGEST_PLAIN_INT = 1 << 63  # a whole number below it, as above its negative, may be an id
+_EARLIER_READ_AT_ONCE = 1_000
 """How many known items are passed over before the pool gets its turn."""
 
 
@@ -77,7 +77,7 @@ class ItemFeed:
         self.pending: dict[str, PendingItem] = {}
         self.position = 0
         """How many items the source has given."""
-        self._given = self._give()
+        self._given = self._give_items()
 
     def __iter__(self) -> Iterator[Any]:
         return self._given
@@ -85,33 +85,33 @@ class ItemFeed:
     def __next__(self) -> Any:
         return next(self._given)
 
-    def _give(self) -> Iterator[Any]:
+    def _give_items(self) -> Iterator[Any]:
         passed = 0
         while True:
-            if passed >= _AT_ONCE or self.position - self._writer.next > _MAX_AHEAD:
+            if passed >= _EARLIER_READ_AT_ONCE or self.position - self._writer.next > _MAX_AHEAD:
                 passed = 0
                 yield Pause.LATER
                 continue
-            item = next(self._items, _END)
-            if item is _END:
+            item = next(self._items, _END_OF_ITEMS)
+            if item is _END_OF_ITEMS:
                 return
             if item is Pause.LATER:
                 yield item
                 continue
-            if self._only is not None and not self._wanted(item):
+            if self._only is not None and not self._is_wanted(item):
                 if not self._only:
                     return
                 passed += 1
                 continue
             self.position += 1
-            given = self._judge(self.position - 1, item)
+            given = self._item_for_pool(self.position - 1, item)
             if given is None:
                 passed += 1
             else:
                 passed = 0
                 yield given
 
-    def _wanted(self, item: Any) -> bool:
+    def _is_wanted(self, item: Any) -> bool:
         assert self._only is not None
         name = str(item.get("id")) if isinstance(item, Mapping) else None
         if name not in self._only:
@@ -119,21 +119,21 @@ class ItemFeed:
         self._only.discard(name)
         return True
 
-    def _judge(self, position: int, item: Any) -> Any:
+    def _item_for_pool(self, position: int, item: Any) -> Any:
         """The value to give to the pool for an item; None if the item was finished before."""
         item_id: Any = item.get("id") if type(item) is dict else None
         problem: str | None = None
         if type(item_id) is str and item_id.isascii():
             fields, key = item, item_id
-        elif type(item_id) is int and -_PLAIN_INT < item_id < _PLAIN_INT:
+        elif type(item_id) is int and -_LARGEST_PLAIN_INT < item_id < _LARGEST_PLAIN_INT:
             fields, key = item, str(item_id)
         else:
-            fields, item_id, problem = _read(position, item)
+            fields, item_id, problem = _read_item(position, item)
             key = str(item_id)
         if problem is None and (key in self.pending or (self._seen is not None and not self._seen.add(key))):
             problem = "there was an item with this id before"
         if position < self._known.positions:
-            return self._compare(position, next(self._known.ids, None), item_id)
+            return self._check_unchanged(position, next(self._known.ids, None), item_id)
         kept = {name: fields[name] for name in self._keep if name in fields} if self._keep else {}
         pending = PendingItem(position, item_id, kept)
         if problem is not None:
@@ -141,14 +141,14 @@ class ItemFeed:
             self.pending[name] = pending
             return BadItem(name, problem)
         if (result := self._known.by_position.pop(position, None)) is not None:
-            self._compare(position, result.item_id, item_id)
+            self._check_unchanged(position, result.item_id, item_id)
             return self._writer.add(pending, result)
         if (result := self._known.by_id.pop(key, None)) is not None:
             return self._writer.add(pending, result)
         self.pending[key] = pending
         return {"id": item_id, "n": position, "item": fields}
 
-    def _compare(self, position: int, before: str | int | None, now: str | int) -> None:
+    def _check_unchanged(self, position: int, before: str | int | None, now: str | int) -> None:
         if str(before) != str(now):
             raise BadInput(
                 f"the source has changed since the run began: item {position + 1} was {before!r} and is {now!r} now; "
@@ -156,7 +156,7 @@ class ItemFeed:
             )
 
 
-def _read(position: int, item: Any) -> tuple[dict[str, Any], str | int, str | None]:
+def _read_item(position: int, item: Any) -> tuple[dict[str, Any], str | int, str | None]:
     """The fields of an item, its id (without one, its position), and what is wrong with it."""
     if type(item) is dict and id_problem(item.get("id")) is None:
         return item, item["id"], None

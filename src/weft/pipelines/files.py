@@ -22,7 +22,7 @@ from weft.pipelines.pool.worker.item_log import safe_name
 PARTS = ".parts"
 PARQUET = "parquet"  # the folder of Parquet shards
 _SHARD = re.compile(rf"shard-\d+\.[^/]*|{PARQUET}/shard-\d+\.[^/]*")
-_OWN = re.compile(rf"{_SHARD.pattern}|manifest\.json|{PARQUET}(/.*)?")
+_RESERVED_NAME = re.compile(rf"{_SHARD.pattern}|manifest\.json|{PARQUET}(/.*)?")
 _DIGEST_BYTES = 16
 
 
@@ -81,7 +81,7 @@ class RunFiles:
         parts = name.split("/")
         if "\0" in name or not all(parts) or any(part.startswith(".") for part in parts):
             raise BadInput(f"{name!r} cannot be a file of the output: write a relative path without `.` and `..`")
-        if _OWN.fullmatch(name):
+        if _RESERVED_NAME.fullmatch(name):
             raise BadInput(f"{name!r} cannot be a file of the output: the output itself has files of that name")
         return self._folder / name
 

@@ -18,7 +18,7 @@ from weft.pipelines.spec.definition import Pipeline
 from weft.pipelines.spec.plan import make_plan
 from weft.pipelines.stage import StageOutcome
 
-_KEPT = ("item_timeout", "memory_limit_mb")
+_KEPT_SETTINGS = ("item_timeout", "memory_limit_mb")
 
 
 def replay_item(pipeline: Pipeline, directory: RunDirectory, item_id: str) -> tuple[Result, dict[str, StageOutcome]]:
@@ -26,19 +26,19 @@ def replay_item(pipeline: Pipeline, directory: RunDirectory, item_id: str) -> tu
     go to a folder that is deleted.
     """
     prepare(pipeline)
-    item = _find(pipeline, directory, item_id)
+    item = _find_item(pipeline, directory, item_id)
     with tempfile.TemporaryDirectory(prefix="weft-replay-") as folder:
         plan = make_plan(
             pipeline, run_id=directory.run_id, cache=Path(folder) / "cache", files=Path(folder) / "files", fresh=True
         )
-        settings = {name: value for name, value in pipeline.spec.pool.items() if name in _KEPT}
+        settings = {name: value for name, value in pipeline.spec.pool.items() if name in _KEPT_SETTINGS}
         (result,) = WorkerPool(RUNNER, workers=1, crash_tries=1, config=plan.plain(), **settings).run([item])
     record = item_record(result.value)
     stages = record.stages if record is not None else []
     return result, {name: stage_line(stage) for name, stage in zip(pipeline.order, stages, strict=False)}
 
 
-def _find(pipeline: Pipeline, directory: RunDirectory, item_id: str) -> dict[str, Any]:
+def _find_item(pipeline: Pipeline, directory: RunDirectory, item_id: str) -> dict[str, Any]:
     """The item as the pool would get it: from quarantine, or from the source."""
     if (kept := directory.quarantined(item_id)) is not None:
         return kept.decoded()

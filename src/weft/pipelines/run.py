@@ -107,7 +107,7 @@ def prepare(pipeline: Pipeline) -> None:
     if spec.check is not None:
         settings = {name: stage.settings for name, stage in spec.stages.items()}
         settings |= {"items": spec.items.settings, "collect": spec.collect.settings if spec.collect else {}}
-        _call(spec.check, "check", settings)
+        _call_named(spec.check, "check", settings)
 
 
 def check_callables(pipeline: Pipeline) -> list[str]:
@@ -115,7 +115,7 @@ def check_callables(pipeline: Pipeline) -> list[str]:
     `code`.
     """
     import_from([Path.cwd(), pipeline.path.parent])
-    checked = [(where, _load_problem(name)) for where, name in _callables(pipeline)]
+    checked = [(where, _load_problem(name)) for where, name in _callables_of(pipeline)]
     problems = [f"{where}: {problem}" for where, problem in checked if problem is not None]
     if not problems:
         try:
@@ -136,7 +136,7 @@ def _load_problem(name: str) -> str | None:
     return None
 
 
-def _callables(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+def _callables_of(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     spec = pipeline.spec
     if spec.items.source is not None:
         yield "items.source", spec.items.source
@@ -152,7 +152,7 @@ def _callables(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
             yield f"stages.{name}.when", stage.when
 
 
-def _call(name: str, where: str, *arguments: Any) -> Any:
+def _call_named(name: str, where: str, *arguments: Any) -> Any:
     try:
         return CallableTarget.of(name).load()(*arguments)
     except WeftError:
@@ -197,8 +197,8 @@ class PipelineRun:
 
     def _open(self, plan: Plan) -> None:
         pipeline, spec = self._pipeline, self._pipeline.spec
-        self.facts = self._facts()
-        self._plan = self._settled(plan)
+        self.facts = self._new_facts()
+        self._plan = self._plan_of_run(plan)
         self._pool = self._make_pool()
         output = self.directory.path / "output" if self.facts.only else self._home
         self._sink = OutputSink(output, pipeline.name, spec.output.formats, spec.output.columns, self._step)
@@ -207,7 +207,7 @@ class PipelineRun:
             spec.output.shard_items, makes_rows=spec.collect is None, step=self._step,
         )  # fmt: skip
 
-    def _facts(self) -> RunFacts:
+    def _new_facts(self) -> RunFacts:
         options, pipeline = self._options, self._pipeline
         if self._resumed:
             return run_facts.load(self.directory.path)
@@ -218,7 +218,7 @@ class PipelineRun:
             pipeline.spec.item_name, options.engine,
         )  # fmt: skip
 
-    def _settled(self, plan: Plan) -> Plan:
+    def _plan_of_run(self, plan: Plan) -> Plan:
         """The plan of this run. A resumed one continues with its own, if code and settings are as they were."""
         plan = msgspec.structs.replace(plan, run_id=self.directory.run_id)
         if self._resumed and (kept := shared_config.of_run(self.directory.path)):
@@ -266,8 +266,8 @@ class PipelineRun:
                 if not self._writer.complete:
                     self._run_items(make_view)
                 self._step("items-done")
-                rows = self._finish()
-            return self._summary(rows)
+                rows = self._finish_run()
+            return self._make_summary(rows)
         except KeyboardInterrupt:
             write_report(self.directory.path, self.facts, self._pipeline, self._writer.stats, None)
             raise
@@ -295,7 +295,7 @@ class PipelineRun:
         with self._pool.stream(feed, total=total) as stream:
             view = make_view()
             try:
-                self._drive(stream, feed, known, view)
+                self._process_results(stream, feed, known, view)
             finally:
                 view.close(stream)
                 self._save_counts()
@@ -308,7 +308,7 @@ class PipelineRun:
             )
         self._writer.finish(feed.position)
 
-    def _drive(self, stream: Stream, feed: ItemFeed, known: EarlierItems, view: View) -> None:
+    def _process_results(self, stream: Stream, feed: ItemFeed, known: EarlierItems, view: View) -> None:
         """Passes every result to the writer, and updates the display."""
         updated_s = 0.0
         while not stream.finished:
@@ -339,13 +339,13 @@ class PipelineRun:
         elif record.position >= known.positions:
             known.by_position[record.position] = result
 
-    def _finish(self) -> int:
+    def _finish_run(self) -> int:
         """Runs the collector, publishes the output, writes the report; returns the number of rows."""
         writer, spec = self._writer, self._pipeline.spec
         shards, files = writer.shards, writer.files
         if spec.collect is not None:
             self._sink.begin(resumed=False)
-            shards = self._collect(spec.collect.run, spec.collect.settings)
+            shards = self._collect_rows(spec.collect.run, spec.collect.settings)
             files = [*files, *self._sink.files.written.values()]
         self._step("collected")
         manifest = self._sink.publish(writer.next, shards, files)
@@ -358,7 +358,7 @@ class PipelineRun:
         self._step("reported")
         return manifest.rows
 
-    def _collect(self, name: str, settings: Mapping[str, Any]) -> list[OutputShard]:
+    def _collect_rows(self, name: str, settings: Mapping[str, Any]) -> list[OutputShard]:
         """Writes the rows of the collector to shards, from the beginning, whatever earlier attempts have written."""
         context = CollectContext(settings, self._plan.config, self._sink.files, self._writer.next)
         results = read_results(self.directory.path, self._cache.find)
@@ -385,7 +385,7 @@ class PipelineRun:
         self._began_s = time.monotonic()
         run_facts.save(self.directory.path, self.facts)
 
-    def _summary(self, rows: int | None) -> RunSummary:
+    def _make_summary(self, rows: int | None) -> RunSummary:
         facts = self.facts
         return RunSummary(
             facts.run_id, facts.pipeline, str(self.directory.path), facts.output, facts.finished, facts.seconds, rows,

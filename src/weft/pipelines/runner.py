@@ -51,9 +51,9 @@ _encode_json = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder().decode
 _decode_entry = msgspec.msgpack.Decoder(CachedOutcome).decode
-_ABSENT = b"\xc1"
+_ABSENT_MARK = b"\xc1"
 """Stands for a field or value that is not there: no msgpack begins with it."""
-_SKIPS = (SKIPPED, SKIPPED_CACHED, SKIPPED_BY_CONDITION, SKIPPED_BY_NEED)
+_SKIP_CODES = (SKIPPED, SKIPPED_CACHED, SKIPPED_BY_CONDITION, SKIPPED_BY_NEED)
 
 
 class StageInputs(dict[str, Any]):
@@ -78,8 +78,8 @@ class PreparedStage:
         self.key = plan.key
         self.cached = plan.cache
         self.looked_up = plan.cache and not plan.forced
-        self.run = _load(plan.run, plan.name)
-        self.fingerprint = _load(plan.fingerprint, plan.name) if plan.fingerprint else None
+        self.run = _load_callable(plan.run, plan.name)
+        self.fingerprint = _load_callable(plan.fingerprint, plan.name) if plan.fingerprint else None
         self.settings = MappingProxyType(plan.settings)
         self.config = MappingProxyType(
             {key: value for key, value in config.items() if plan.config is None or key in plan.config}
@@ -95,10 +95,10 @@ class PreparedStage:
         try:
             self.condition = compile_condition(when, self.before)
         except BadInput:
-            self.condition_call = _load(when, self.name)
+            self.condition_call = _load_callable(when, self.name)
 
 
-def _load(name: str, stage: str) -> Callable[..., Any]:
+def _load_callable(name: str, stage: str) -> Callable[..., Any]:
     try:
         return CallableTarget.of(name).load()
     except BaseException as error:
@@ -106,7 +106,7 @@ def _load(name: str, stage: str) -> Callable[..., Any]:
         raise BadInput(f"stage {stage!r}: {why}") from None
 
 
-class _Item:
+class _ItemInStages:
     """An item on its way through the stages, with the outcomes so far."""
 
     __slots__ = ("bodies", "context", "digests", "done", "fields", "logged", "marks", "parts", "whole")
@@ -133,7 +133,7 @@ class _Item:
             read = _encode_sorted(self.fields)
         else:
             parts = self.parts
-            read = b"".join([_encode(name) + parts.get(name, _ABSENT) for name in names])
+            read = b"".join([_encode(name) + parts.get(name, _ABSENT_MARK) for name in names])
         hashed = self.digests[names] = blake2b(read, digest_size=16).digest()
         return hashed
 
@@ -166,26 +166,26 @@ class ItemRunner:
 
     def run(self, wrapped: dict[str, Any], context: Context) -> Any:
         """Runs every stage of one item; returns the encoded ItemRecord."""
-        item = _Item(wrapped["item"], context, self._keep_parts)
+        item = _ItemInStages(wrapped["item"], context, self._keep_parts)
         done = item.done
         now_ns = time.monotonic_ns()
         for stage in self._stages:
-            record = done[stage.name] = self._stage(stage, item)
+            record = done[stage.name] = self._stage_outcome(stage, item)
             began_ns, now_ns = now_ns, time.monotonic_ns()
             if record.code != SKIPPED_BY_NEED and record.code != SKIPPED_BY_FAILURE:
                 record.duration_us = (now_ns - began_ns) // 1000
                 if item.logged:
-                    _log(context, stage.name, record)
+                    _log_stage(context, stage.name, record)
         keep = self._plan.keep
         kept = {name: item.fields[name] for name in keep if name in item.fields} if keep else {}
         line = _encode_json({name: stage_line(record) for name, record in done.items()})
-        ended = _ended(encode_record((wrapped["n"], kept, item.marks, list(done.values()), line)), done)
+        ended = _end_of_item(encode_record((wrapped["n"], kept, item.marks, list(done.values()), line)), done)
         context.log.told = ended.rest[2]  # by the line of the stage
         return ended
 
-    def _stage(self, stage: PreparedStage, item: _Item) -> SentStage:
+    def _stage_outcome(self, stage: PreparedStage, item: _ItemInStages) -> SentStage:
         """The outcome of a stage: held back by its needs or its condition, found in the cache, or run."""
-        if stage.needs and (held := _held_back(stage.needs, item.done)) is not None:
+        if stage.needs and (held := _outcome_held_back(stage.needs, item.done)) is not None:
             return held
         try:
             if stage.when is None or (record := self._unwanted(stage, item)) is None:
@@ -198,9 +198,9 @@ class ItemRunner:
             os._exit(0)  # a process that the stage has forked and let return
         return record
 
-    def _unwanted(self, stage: PreparedStage, item: _Item) -> SentStage | None:
+    def _unwanted(self, stage: PreparedStage, item: _ItemInStages) -> SentStage | None:
         """The outcome of a stage whose condition is false."""
-        results = self._results(stage, item) if stage.needs_results else {}
+        results = self._results_for_stage(stage, item) if stage.needs_results else {}
         if stage.condition is not None:
             names = (item.fields, results, stage.settings, stage.config)
             wanted = stage.condition(dict(zip(ROOTS, names, strict=True)))
@@ -211,7 +211,7 @@ class ItemRunner:
             wanted = stage.condition_call(item.whole, context)
         return None if wanted else SentStage(SKIPPED_BY_CONDITION, text=f"not {stage.when}")
 
-    def _found_or_run(self, stage: PreparedStage, item: _Item) -> SentStage:
+    def _found_or_run(self, stage: PreparedStage, item: _ItemInStages) -> SentStage:
         asked = mark = None
         if stage.fingerprint is not None:
             item.context.enter(stage.name, stage.label)
@@ -219,26 +219,28 @@ class ItemRunner:
             mark = asked[:8]
         key = stage.key + (item.digests.get(stage.inputs) or item.inputs_digest(stage.inputs))
         if stage.before or asked or not stage.cached:
-            key = self._more(stage, item, key, asked)
+            key = self._key_part_beyond_item(stage, item, key, asked)
         key = blake2b(key, digest_size=16).digest()
         if stage.looked_up and (cached := self._cache.find(key)) is not None:
             entry = _decode_entry(cached.data)
             if not entry.files or all(map(self._files.holds, entry.files)):
                 return _found(stage, item, key, mark, entry, cached.offset)
-        return self._run(stage, item, key, mark)
+        return self._run_stage(stage, item, key, mark)
 
-    def _more(self, stage: PreparedStage, item: _Item, key: bytes, asked: bytes | None) -> bytes:
+    def _key_part_beyond_item(
+        self, stage: PreparedStage, item: _ItemInStages, key: bytes, asked: bytes | None
+    ) -> bytes:
         """The part of a cache key that depends on neither the stage nor the item's fields: results and fingerprint."""
         if not stage.cached:  # no later run may find it, but the output reads it
             return b"\0".join([self._plan.run_id.encode(), _encode(item.fields["id"]), stage.name.encode()])
         for name in stage.before:
             before = item.done[name]
-            key += before.value if before.code in GOOD and before.value is not None else _ABSENT
+            key += before.value if before.code in GOOD and before.value is not None else _ABSENT_MARK
         return key if asked is None else key + asked
 
-    def _run(self, stage: PreparedStage, item: _Item, key: bytes, mark: bytes | None) -> SentStage:
+    def _run_stage(self, stage: PreparedStage, item: _ItemInStages, key: bytes, mark: bytes | None) -> SentStage:
         files = RunFiles(self._folder)
-        results = self._results(stage, item) if stage.before else {}
+        results = self._results_for_stage(stage, item) if stage.before else {}
         context = StageContext(item.context, stage.name, results, stage.settings, stage.config, files)
         item.context.enter(stage.name, stage.label)
         code, reason = RAN, None
@@ -258,7 +260,7 @@ class ItemRunner:
         entry = entry_of(key, _encode((code == SKIPPED, hashed, body, written or ())))
         return SentStage(code, 0, key, hashed, mark, reason, None, entry, written)
 
-    def _results(self, stage: PreparedStage, item: _Item) -> dict[str, Any]:
+    def _results_for_stage(self, stage: PreparedStage, item: _ItemInStages) -> dict[str, Any]:
         results = {}
         for name in stage.before:
             if item.done[name].code in GOOD:
@@ -267,7 +269,7 @@ class ItemRunner:
 
 
 def _found(
-    stage: PreparedStage, item: _Item, key: bytes, mark: bytes | None, entry: CachedOutcome, at: int
+    stage: PreparedStage, item: _ItemInStages, key: bytes, mark: bytes | None, entry: CachedOutcome, at: int
 ) -> SentStage:
     """The outcome of a stage whose value an earlier run has made."""
     hashed = entry.digest
@@ -278,19 +280,19 @@ def _found(
     return SentStage(code, 0, key, hashed, mark, text, None, None, entry.files or None, at)
 
 
-def _held_back(needs: list[str], done: dict[str, SentStage]) -> SentStage | None:
+def _outcome_held_back(needs: list[str], done: dict[str, SentStage]) -> SentStage | None:
     """The outcome of a stage if one that it needs has not succeeded; None if all have."""
     for need in needs:
         code = done[need].code
         if code in (FAILED, SKIPPED_BY_FAILURE):
             why = "failed" if code == FAILED else "was not run"
             return SentStage(SKIPPED_BY_FAILURE, text=f"needs {need}, which {why}")
-        if code in _SKIPS:
+        if code in _SKIP_CODES:
             return SentStage(SKIPPED_BY_NEED, text=f"needs {need}, which was skipped")
     return None
 
 
-def _ended(value: bytes, done: dict[str, SentStage]) -> ItemEnd:
+def _end_of_item(value: bytes, done: dict[str, SentStage]) -> ItemEnd:
     """The item's status for the pool: failed with the first failed stage; skipped if no stage had to run."""
     codes = [record.code for record in done.values()]
     if FAILED in codes:
@@ -305,15 +307,15 @@ def _ended(value: bytes, done: dict[str, SentStage]) -> ItemEnd:
     )
 
 
-_WORDS = {CACHED: UNCHANGED, SKIPPED_CACHED: "skipped, unchanged"}
+_LOG_WORDS = {CACHED: UNCHANGED, SKIPPED_CACHED: "skipped, unchanged"}
 
 
-def _log(context: Context, name: str, record: SentStage) -> None:
+def _log_stage(context: Context, name: str, record: SentStage) -> None:
     """Logs one line for a stage."""
     if record.code == FAILED:
         context.log.add("ERROR", record.text or "", {"traceback": record.traceback} if record.traceback else None, name)
         return
-    word = _WORDS.get(record.code) or ("ok" if record.code == RAN else "skipped")
+    word = _LOG_WORDS.get(record.code) or ("ok" if record.code == RAN else "skipped")
     data: dict[str, Any] = {"durationMs": round(record.duration_us / 1000, 1)}
     if record.text:
         data["reason"] = record.text
@@ -323,7 +325,7 @@ def _log(context: Context, name: str, record: SentStage) -> None:
 _runner: ItemRunner | None = None
 
 
-def _start(config: Mapping[str, Any]) -> None:
+def _make_runner(config: Mapping[str, Any]) -> None:
     global _runner
     _runner = ItemRunner(Plan.of(config))
 
@@ -334,4 +336,4 @@ def run_item(item: dict[str, Any], context: Context) -> Any:
     return _runner.run(item, context)
 
 
-run_item.worker_start = _start  # type: ignore[attr-defined]
+run_item.worker_start = _make_runner  # type: ignore[attr-defined]

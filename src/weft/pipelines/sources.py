@@ -33,27 +33,32 @@ class ItemSource(NamedTuple):
 def open_source(spec: ItemsSpec) -> ItemSource:
     """Opens the items of a pipeline; raises BadInput if that fails."""
     if spec.source is not None:
-        return _called(spec.source, spec.settings)
+        return _items_of_callable(spec.source, spec.settings)
     assert spec.file is not None
     path = Path(spec.file)
     check_items(path)
-    opened = {".jsonl": _lines, ".ndjson": _lines, ".json": _document, ".csv": _table}.get(path.suffix)
+    opened = {
+        ".jsonl": _items_of_jsonl,
+        ".ndjson": _items_of_jsonl,
+        ".json": _items_of_json,
+        ".csv": _items_of_csv,
+    }.get(path.suffix)
     if opened is None:
         raise BadInput(f"the items file {path} must be .jsonl, .json or .csv")
     return opened(path)
 
 
-def _called(name: str, settings: dict[str, Any]) -> ItemSource:
+def _items_of_callable(name: str, settings: dict[str, Any]) -> ItemSource:
     try:
         items = CallableTarget.of(name).load()(settings)
-        return ItemSource(_guarded(iter(items), name), len(items) if hasattr(items, "__len__") else None)
+        return ItemSource(_iterate_guarded(iter(items), name), len(items) if hasattr(items, "__len__") else None)
     except WeftError:
         raise
     except Exception as error:
         raise BadInput(f"the source {name} gives no items: {describe(error)}") from None
 
 
-def _guarded(items: Iterator[Any], name: str) -> Iterator[Any]:
+def _iterate_guarded(items: Iterator[Any], name: str) -> Iterator[Any]:
     try:
         yield from items
     except WeftError:
@@ -62,7 +67,7 @@ def _guarded(items: Iterator[Any], name: str) -> Iterator[Any]:
         raise WeftError(f"the source {name} failed: {describe(error)}; what is done is kept") from error
 
 
-def _lines(path: Path) -> ItemSource:
+def _items_of_jsonl(path: Path) -> ItemSource:
     def items() -> Iterator[Any]:
         with path.open("rb") as file:
             yield from read_items(file)
@@ -70,7 +75,7 @@ def _lines(path: Path) -> ItemSource:
     return ItemSource(items(), count_lines(path) if path.is_file() else None)
 
 
-def _document(path: Path) -> ItemSource:
+def _items_of_json(path: Path) -> ItemSource:
     try:
         if path.stat().st_size > _MAX_JSON_BYTES:
             raise BadInput(f"the items file {path} is larger than 1 GiB: write it as .jsonl, one item on a line")
@@ -80,7 +85,7 @@ def _document(path: Path) -> ItemSource:
     return ItemSource(map(with_id, items), len(items))
 
 
-def _table(path: Path) -> ItemSource:
+def _items_of_csv(path: Path) -> ItemSource:
     def items() -> Iterator[Any]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file, strict=True)

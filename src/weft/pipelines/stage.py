@@ -167,10 +167,10 @@ class ItemResult:
     @property
     def values(self) -> Mapping[str, Any]:
         """The values of the stages that ended well, by name, read when asked for."""
-        return _Values(self.stages, self._value)
+        return _StageValues(self.stages, self._value)
 
 
-class _Values(Mapping[str, Any]):
+class _StageValues(Mapping[str, Any]):
     def __init__(self, stages: Mapping[str, StageOutcome], value: Callable[[str], Any]) -> None:
         self._names = [name for name, outcome in stages.items() if outcome.status == "ok"]
         self._value = value

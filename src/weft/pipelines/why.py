@@ -74,15 +74,16 @@ def why(root: Path, run: str, item: str) -> ItemExplanation:
     """Explains the stages of an item; raises BadInput if the run did not have the item."""
     directory, facts = run_facts.find(root, run)
     seen = find_item(directory.path, item)
-    if seen is None and (line := _refused(directory.path, item)) is not None:
+    if seen is None and (line := _find_refused(directory.path, item)) is not None:
         return ItemExplanation(facts.run_id, item, line.status, None, [], line.error)
     if seen is None:
         raise BadInput(f"run {facts.run_id} has no result of an item {item!r}")
-    before = _before(directory.path.parent, facts, item)
+    before = _earlier_run(directory.path.parent, facts, item)
     if seen.record is None:
         return ItemExplanation(facts.run_id, item, seen.status, before.run_id if before else None, [], seen.error)
     stages = [
-        _reason(plan, sent, seen, before) for plan, sent in zip(seen.plan.stages, seen.record.stages, strict=True)
+        _reason_of_stage(plan, sent, seen, before)
+        for plan, sent in zip(seen.plan.stages, seen.record.stages, strict=True)
     ]
     return ItemExplanation(facts.run_id, item, seen.status, before.run_id if before else None, stages, seen.error)
 
@@ -96,13 +97,13 @@ def find_item(folder: Path, item: str) -> ItemInRun | None:
         for block in journal.read():
             for record in block.records:
                 if str(record.item_id) == item:
-                    return _seen(folder, record)
+                    return _item_from_record(folder, record)
     finally:
         journal.close()
     return None
 
 
-def _refused(folder: Path, item: str) -> ResultLine | None:
+def _find_refused(folder: Path, item: str) -> ResultLine | None:
     """Finds an item that failed on arrival: it is not in the journal, but in the results."""
     try:
         with (folder / "results.jsonl").open("rb") as file:
@@ -112,14 +113,14 @@ def _refused(folder: Path, item: str) -> ResultLine | None:
         return None
 
 
-def _seen(folder: Path, record: ResultRecord) -> ItemInRun:
+def _item_from_record(folder: Path, record: ResultRecord) -> ItemInRun:
     plan = Plan.of(shared_config.of_run(folder))
     return ItemInRun(
         folder.name, plan, item_record(record.value), STATUSES[record.status].value, record.phase, record.error
     )
 
 
-def _before(root: Path, facts: run_facts.RunFacts, item: str) -> ItemInRun | None:
+def _earlier_run(root: Path, facts: run_facts.RunFacts, item: str) -> ItemInRun | None:
     """The item in the newest earlier run that has finished its stages; None if there is none."""
     for directory, other in run_facts.runs(root):
         if other.pipeline == facts.pipeline and other.run_id < facts.run_id:
@@ -129,24 +130,24 @@ def _before(root: Path, facts: run_facts.RunFacts, item: str) -> ItemInRun | Non
     return None
 
 
-def _reason(plan: StagePlan, sent: SentStage, now: ItemInRun, before: ItemInRun | None) -> StageReason:
+def _reason_of_stage(plan: StagePlan, sent: SentStage, now: ItemInRun, before: ItemInRun | None) -> StageReason:
     if sent.code in (CACHED, SKIPPED_CACHED):
         reasons = ["its inputs, code and settings are those of an earlier run"]
-        return StageReason(plan.name, "unchanged", reasons + _skip_text(sent, "which skipped it"))
+        return StageReason(plan.name, "unchanged", reasons + _skip_reasons(sent, "which skipped it"))
     if sent.code not in (RAN, SKIPPED, FAILED):
         return StageReason(plan.name, "skipped", [sent.text or ""])
     did = {RAN: "ran", SKIPPED: "skipped", FAILED: "failed"}[sent.code]
-    reasons = [*_reasons(plan, sent, now, before), *_skip_text(sent, "it skipped the item")]
+    reasons = [*_reasons_to_run(plan, sent, now, before), *_skip_reasons(sent, "it skipped the item")]
     if sent.code == FAILED:
         reasons.append(f"it failed: {(sent.text or '').partition(chr(10))[0]}")
     return StageReason(plan.name, did, reasons)
 
 
-def _skip_text(sent: SentStage, lead: str) -> list[str]:
+def _skip_reasons(sent: SentStage, lead: str) -> list[str]:
     return [f"{lead}: {sent.text}"] if sent.code in (SKIPPED, SKIPPED_CACHED) and sent.text else []
 
 
-def _reasons(plan: StagePlan, sent: SentStage, now: ItemInRun, before: ItemInRun | None) -> Iterator[str]:
+def _reasons_to_run(plan: StagePlan, sent: SentStage, now: ItemInRun, before: ItemInRun | None) -> Iterator[str]:
     if plan.forced:
         yield "it was asked for with --fresh or --from-stage"
         return
@@ -165,7 +166,7 @@ def _reasons(plan: StagePlan, sent: SentStage, now: ItemInRun, before: ItemInRun
         *_input_changes(plan, old_plan, now, before),
         *_code_changes(plan, old_plan),
         *_value_changes("setting", old_plan.settings, plan.settings),
-        *_value_changes("config", _config(before.plan, old_plan), _config(now.plan, plan)),
+        *_value_changes("config", _config_of_stage(before.plan, old_plan), _config_of_stage(now.plan, plan)),
         *_dependency_changes(plan, now, old),
     ]
     if old_sent.asked != sent.asked:
@@ -210,11 +211,11 @@ def _code_changes(plan: StagePlan, old: StagePlan) -> Iterator[str]:
 def _value_changes(kind: str, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name) or (name in old) != (name in new):
-            before, after = _shown(name, old), _shown(name, new)
+            before, after = _display_setting(name, old), _display_setting(name, new)
             yield f"{kind} {name!r} is {after} and was {before}"
 
 
-def _shown(name: str, values: dict[str, Any]) -> str:
+def _display_setting(name: str, values: dict[str, Any]) -> str:
     if name not in values:
         return "not given"
     if _SECRET.search(name):
@@ -223,7 +224,7 @@ def _shown(name: str, values: dict[str, Any]) -> str:
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
 
 
-def _config(plan: Plan, stage: StagePlan) -> dict[str, Any]:
+def _config_of_stage(plan: Plan, stage: StagePlan) -> dict[str, Any]:
     return {name: value for name, value in plan.config.items() if stage.config is None or name in stage.config}
 
 

@@ -47,10 +47,10 @@ def make(code: Code) -> SpiderRunner:
         spider = found()
         check_start(spider)
         return SpiderRunner(spider, code)
-    return SpiderRunner(_function_spider(found), code)
+    return SpiderRunner(_spider_of_function(found), code)
 
 
-def _function_spider(function: FunctionType) -> Spider:
+def _spider_of_function(function: FunctionType) -> Spider:
     """A spider that hands every page to a function, and follows links as a crawl does."""
 
     class OnPage(Spider):
@@ -79,14 +79,14 @@ class SpiderRunner:
         spider, kind = self._spider, type(self._spider)
         return Description(
             title=self._code.name or kind.__name__,
-            start_urls=_texts(spider.start_urls, "start_urls"),
-            has_start=_overrides(kind, "start"),
-            allowed_domains=_texts(spider.allowed_domains, "allowed_domains"),
-            settings=_settings(spider) | _login(spider.login),
+            start_urls=_check_texts(spider.start_urls, "start_urls"),
+            has_start=_overrides_method(kind, "start"),
+            allowed_domains=_check_texts(spider.allowed_domains, "allowed_domains"),
+            settings=_settings_of_spider(spider) | _login_of_spider(spider.login),
             follows=bool(spider.follow),
-            chooses_links=_overrides(kind, "should_follow"),
-            hears_failures=_overrides(kind, "on_error"),
-            hears_end=_overrides(kind, "closed"),
+            chooses_links=_overrides_method(kind, "should_follow"),
+            hears_failures=_overrides_method(kind, "on_error"),
+            hears_end=_overrides_method(kind, "closed"),
             callbacks=[name for name in dir(kind) if not name.startswith("__") and callable(getattr(kind, name))],
             digest=digest_of(self._code),
         )
@@ -100,12 +100,12 @@ class SpiderRunner:
         """Calls the method; an exception is the result's `error`."""
 
         def work(result: CallResult) -> None:
-            self._call(call, page, body, result)
+            self._run_call(call, page, body, result)
             result.state = self._changed_state()
 
         return run_code(work)
 
-    def _call(self, call: Call, parsed: ParsedPage | None, body: bytes, result: CallResult) -> None:
+    def _run_call(self, call: Call, parsed: ParsedPage | None, body: bytes, result: CallResult) -> None:
         if call.kind == START:
             self._start(call, result)
         elif call.kind == CLOSED:
@@ -116,11 +116,11 @@ class SpiderRunner:
             if call.kind == FAILURE:
                 gathered.collect(self._spider.on_error(_failure_of(call, page)))
                 return
-            gathered.collect(self._callback(call.spec.callback)(page))
-            if self._spider.follow and _overrides(type(self._spider), "should_follow"):
+            gathered.collect(self._find_callback(call.spec.callback)(page))
+            if self._spider.follow and _overrides_method(type(self._spider), "should_follow"):
                 gathered.follow_links(page)
 
-    def _callback(self, name: str) -> Any:
+    def _find_callback(self, name: str) -> Any:
         method = getattr(self._spider, name or DEFAULT_CALLBACK, None)
         if not callable(method):
             raise BadInput(f"{type(self._spider).__name__} has no method {name!r}, the callback of this page")
@@ -135,7 +135,7 @@ class SpiderRunner:
         gathered = Gathered(self._spider, call, result)
         for one in islice(self._started, call.most):
             if not isinstance(one, Request):
-                raise BadInput(f"start() yielded {_kind(one)}: it yields requests")
+                raise BadInput(f"start() yielded {_type_name(one)}: it yields requests")
             gathered.add(one)
             self._position += 1
         result.is_over = len(result.requests) < call.most
@@ -163,21 +163,22 @@ class Gathered:
             return
         if is_async(yielded):
             raise BadInput("the callback is async: write it without `async`, it has a process of its own")
-        for one in [yielded] if is_item(yielded) or isinstance(yielded, Request) else _iterated(yielded):
+        for one in [yielded] if is_item(yielded) or isinstance(yielded, Request) else _iterate_yielded(yielded):
             self.add(one)
 
     def add(self, one: Any) -> None:
         """One item or request."""
         if isinstance(one, Request):
-            self._result.requests.append(self._made(one))
+            self._result.requests.append(self._made_request(one))
         elif one is not None:
             if not is_item(one):
                 raise BadInput(
-                    f"{_kind(one)} was yielded: yield items (mappings, dataclasses, msgspec structs, pydantic models) "
+                    f"{_type_name(one)} was yielded: yield items (mappings, dataclasses, msgspec "
+                    f"structs, pydantic models) "
                     "or requests"
                 )
             if (kept := self._spider.process_item(one)) is not None:
-                self._result.items.append(self._sized(encode_item(kept)))
+                self._result.items.append(self._check_size(encode_item(kept)))
 
     def follow_links(self, page: Page) -> None:
         """With `should_follow`: the links that the spider chooses."""
@@ -187,20 +188,20 @@ class Gathered:
                 priority = 0 if chosen is True else int(chosen)
                 self._result.requests.append(MadeRequest(link.href, RequestSpec(parent=page.url), priority, True, True))
 
-    def _made(self, request: Request) -> MadeRequest:
+    def _made_request(self, request: Request) -> MadeRequest:
         if request.callback and not callable(getattr(self._spider, request.callback, None)):
             raise BadInput(f"callback: {type(self._spider).__name__} has no method {request.callback!r}")
         callback = "" if request.callback == DEFAULT_CALLBACK else request.callback
-        meta = self._sized(msgspec.msgpack.encode(request.meta)) if request.meta else b""
+        meta = self._check_size(msgspec.msgpack.encode(request.meta)) if request.meta else b""
         if request.body is not None:
-            self._sized(request.body)
+            self._check_size(request.body)
         spec = RequestSpec(
             callback, request.method, request.body, request.headers, meta, self._page_url, request.idempotent,
             request.render, request.actions,
         )  # fmt: skip
         return MadeRequest(request.url, spec, request.priority, request.unique)
 
-    def _sized(self, data: bytes) -> bytes:
+    def _check_size(self, data: bytes) -> bytes:
         self._bytes += len(data)
         if self._bytes > MAX_OUTPUT_BYTES:
             raise BadInput(f"the items and requests of a page have at most {MAX_OUTPUT_BYTES >> 20} MB")
@@ -221,10 +222,10 @@ def encode_item(item: Any) -> bytes:
     try:
         return msgspec.json.encode(plain)
     except (TypeError, ValueError, OverflowError, RecursionError, UnicodeEncodeError) as error:
-        raise BadInput(f"an item cannot be kept: {_wrong_field(plain) or error}") from None
+        raise BadInput(f"an item cannot be kept: {_find_wrong_field(plain) or error}") from None
 
 
-def _wrong_field(item: Any) -> str:
+def _find_wrong_field(item: Any) -> str:
     fields = item if isinstance(item, dict) else {}
     for name, value in fields.items():
         if not isinstance(name, str):
@@ -241,9 +242,9 @@ def is_async(yielded: object) -> bool:
     return hasattr(yielded, "__await__") or hasattr(yielded, "__aiter__")
 
 
-def _iterated(yielded: object) -> Iterable[Any]:
+def _iterate_yielded(yielded: object) -> Iterable[Any]:
     if isinstance(yielded, str | bytes) or not isinstance(yielded, Iterable):
-        raise BadInput(f"the callback returned {_kind(yielded)}: it yields items and requests")
+        raise BadInput(f"the callback returned {_type_name(yielded)}: it yields items and requests")
     return yielded
 
 
@@ -269,18 +270,18 @@ def _meta_of(spec: RequestSpec) -> dict[str, Any]:
     return msgspec.msgpack.decode(spec.meta) if spec.meta else {}
 
 
-def _overrides(kind: type, name: str) -> bool:
+def _overrides_method(kind: type, name: str) -> bool:
     return getattr(kind, name) is not getattr(Spider, name)
 
 
-def _texts(value: object, name: str) -> list[str]:
+def _check_texts(value: object, name: str) -> list[str]:
     texts: list[Any] = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
     if not all(isinstance(one, str) for one in texts):
         raise BadInput(f"{name}: {value!r:.80} is not accepted; use a list of texts")
     return texts
 
 
-def _settings(spider: Spider) -> dict[str, object]:
+def _settings_of_spider(spider: Spider) -> dict[str, object]:
     value, render = spider.settings, check_render(spider.render)
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise BadInput(f"settings: {value!r:.80} is not accepted; use a mapping of a crawl's settings")
@@ -290,7 +291,7 @@ def _settings(spider: Spider) -> dict[str, object]:
     return own | value
 
 
-def _login(value: object) -> dict[str, object]:
+def _login_of_spider(value: object) -> dict[str, object]:
     """As the setting of that name; a callback may be called `login` as well."""
     if value is None or callable(value):
         return {}
@@ -299,5 +300,5 @@ def _login(value: object) -> dict[str, object]:
     return {"login": absolute(value)}
 
 
-def _kind(value: object) -> str:
+def _type_name(value: object) -> str:
     return f"a {type(value).__name__}" if not isinstance(value, str) else f"the text {value[:40]!r}"

@@ -19,7 +19,7 @@ from weft.errors import BadInput
 from weft.extract.rules.selectors import BadSelector, path, selector
 from weft.spiders.spider import Spider
 
-_SEARCHES = {"css": selector, "xpath": path, "follow_all": selector}
+_SELECTOR_METHODS = {"css": selector, "xpath": path, "follow_all": selector}
 
 
 def load_module(source: str) -> ModuleType:
@@ -31,7 +31,8 @@ def load_module(source: str) -> ModuleType:
         raise
     except BaseException as error:  # whatever a user's module does when it is imported
         raise BadInput(
-            f"{source} cannot be imported: {type(error).__name__}: {error}{_where(error, source)}{_form(error, source)}"
+            f"{source} cannot be imported: {type(error).__name__}: {error}"
+            f"{_line_of_error(error, source)}{_file_form_hint(error, source)}"
         ) from error
 
 
@@ -39,18 +40,18 @@ def find(code: Code) -> type[Spider] | FunctionType:
     """The class or function; BadInput where there is none, or no single one."""
     module = load_module(code.source)
     if code.is_function:
-        found = _attribute(module, code)
+        found = _find_attribute(module, code)
         if not callable(found) or isinstance(found, type):
             raise BadInput(f"{code.source}: {code.name} is no function")
         return cast(FunctionType, found)
     if code.name:
-        found = _attribute(module, code)
+        found = _find_attribute(module, code)
         if not isinstance(found, type) or not issubclass(found, Spider):
             raise BadInput(f"{code.source}: {code.name} is no spider: derive it from weft.Spider")
         return found
     spiders: list[type[Spider]] = [one for one in vars(module).values() if _is_spider_of(one, module)]
     if not spiders:
-        if _has_scrapys(module):
+        if _has_scrapy_spider(module):
             raise BadInput(f"{code.source} has a spider of Scrapy's, not of Weft's: run it as `scrapy={code.source!r}`")
         raise BadInput(f"{code.source} has no spider: define a class that is derived from weft.Spider")
     if len(spiders) > 1:
@@ -77,9 +78,9 @@ def check_selectors(thing: Any) -> None:
         tree = ast.parse("if True:\n" + "".join(lines[0]) if lines[0][0][:1].isspace() else "".join(lines[0]))
     except (OSError, TypeError, SyntaxError):
         return
-    for node, kind, text in _searches(tree):
+    for node, kind, text in _selector_calls(tree):
         try:
-            _SEARCHES[kind](_bare(text) if kind != "xpath" else text)
+            _SELECTOR_METHODS[kind](_without_pseudo_element(text) if kind != "xpath" else text)
         except BadSelector as error:
             raise BadInput(f"{file}:{lines[1] + node.lineno - 1}: {kind}: {error}") from None
 
@@ -95,15 +96,15 @@ def check_start(spider: Spider) -> None:
         )
 
 
-def _searches(tree: ast.AST) -> Iterator[tuple[ast.Call, str, str]]:
+def _selector_calls(tree: ast.AST) -> Iterator[tuple[ast.Call, str, str]]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SEARCHES:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SELECTOR_METHODS:
             first = node.args[0] if node.args else None
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 yield node, node.func.attr, first.value
 
 
-def _bare(text: str) -> str:
+def _without_pseudo_element(text: str) -> str:
     """A selector without `::text` or `::attr(...)`."""
     head, mark, tail = text.rpartition("::")
     return head.strip() if mark and (tail.strip() == "text" or tail.strip().startswith("attr(")) else text
@@ -132,7 +133,7 @@ def _module_of_file(file: Path) -> ModuleType:
     return module
 
 
-def _attribute(module: ModuleType, code: Code) -> Any:
+def _find_attribute(module: ModuleType, code: Code) -> Any:
     found: Any = module
     for part in code.name.split("."):
         found = getattr(found, part, None)
@@ -147,13 +148,13 @@ def _is_spider_of(one: object, module: ModuleType) -> bool:
     return one.__module__ == module.__name__ and not one.__name__.startswith("_")
 
 
-def _has_scrapys(module: ModuleType) -> bool:
+def _has_scrapy_spider(module: ModuleType) -> bool:
     """Whether there is a spider for Scrapy, which the module itself has imported then."""
     base = getattr(sys.modules.get("scrapy"), "Spider", None)
     return base is not None and any(isinstance(one, type) and issubclass(one, base) for one in vars(module).values())
 
 
-def _form(error: BaseException, source: str) -> str:
+def _file_form_hint(error: BaseException, source: str) -> str:
     """How a file is named, where a name that is none of a file's is no module's either."""
     if not isinstance(error, ModuleNotFoundError) or not error.name or source.endswith(".py"):
         return ""
@@ -161,7 +162,7 @@ def _form(error: BaseException, source: str) -> str:
     return ". Name FILE.py, or a module that can be imported" if is_own else ""
 
 
-def _where(error: BaseException, source: str) -> str:
+def _line_of_error(error: BaseException, source: str) -> str:
     """The line of the user's file."""
     if isinstance(error, SyntaxError):
         return f" (line {error.lineno})" if error.filename == source and error.lineno else ""

@@ -16,7 +16,11 @@ from weft.engine.user_code.calls import CallResult
 from weft.errors import BadInput
 
 MOST_PRINTED, MOST_TRACEBACK = 64 * 1024, 20_000  # characters of one call
-_NOT_THEIRS = (str(Path(weft.__file__).parent), str(Path(os.__file__).parent), "<")  # files that are not the user's
+_FOREIGN_FOLDERS = (
+    str(Path(weft.__file__).parent),
+    str(Path(os.__file__).parent),
+    "<",
+)  # files that are not the user's
 
 
 def run_code(work: Callable[[CallResult], None]) -> CallResult:
@@ -49,7 +53,7 @@ class Printed(io.StringIO):
 def failed(error: BaseException) -> CallResult:
     """The result of a call that raised: the user's part of the traceback, and one line."""
     first = error.__traceback__
-    while first is not None and first.tb_frame.f_code.co_filename.startswith(_NOT_THEIRS):
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(_FOREIGN_FOLDERS):
         first = first.tb_next
     text = "".join(traceback.format_exception(type(error), error, first))
     return CallResult(error=cause_of(error), traceback=text[-MOST_TRACEBACK:])
@@ -61,7 +65,7 @@ def cause_of(error: BaseException) -> str:
     place, trace = "", error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if not file.startswith(_NOT_THEIRS) and "site-packages" not in file:
+        if not file.startswith(_FOREIGN_FOLDERS) and "site-packages" not in file:
             place = f" at {Path(file).name}:{trace.tb_lineno}"
         trace = trace.tb_next
     if not place:  # nothing of the user's ran: what was yielded is wrong, or the callback is missing

@@ -57,9 +57,9 @@ def try_spider(spider: type[Spider] | Spider, pages: Mapping[str, str | bytes | 
         if url not in given:
             tried.missing.append(request)
             continue
-        page = _page(given[url], url, depth, parent, request)
+        page = _make_page(given[url], url, depth, parent, request)
         tried.visited.append(url)
-        for made in _yielded(one, page, request.callback or "parse"):
+        for made in _collect_yielded(one, page, request.callback or "parse"):
             if isinstance(made, Request):
                 queue.append((made, depth + 1, url))
             else:
@@ -67,7 +67,7 @@ def try_spider(spider: type[Spider] | Spider, pages: Mapping[str, str | bytes | 
     return tried
 
 
-def _yielded(spider: Spider, page: Page, callback: str) -> list[Any]:
+def _collect_yielded(spider: Spider, page: Page, callback: str) -> list[Any]:
     method = getattr(spider, callback, None)
     if not callable(method):
         raise BadInput(f"callback: {type(spider).__name__} has no method {callback!r}")
@@ -79,10 +79,10 @@ def _yielded(spider: Spider, page: Page, callback: str) -> list[Any]:
     listed = [made] if is_item(made) or isinstance(made, Request) else list(made)
     if spider.follow:
         listed += [_checked(page.follow(link)) for link in page.links if spider.should_follow(page, link) is not False]
-    return [kept for one in listed if one is not None and (kept := _kept(spider, one)) is not None]
+    return [kept for one in listed if one is not None and (kept := _check_kept(spider, one)) is not None]
 
 
-def _kept(spider: Spider, one: Any) -> Any:
+def _check_kept(spider: Spider, one: Any) -> Any:
     if isinstance(one, Request):
         return _checked(one)
     if not is_item(one):
@@ -101,7 +101,7 @@ def _checked(request: Request) -> Request:
     return request
 
 
-def _page(given: str | bytes | Page, url: str, depth: int, parent: str | None, request: Request) -> Page:
+def _make_page(given: str | bytes | Page, url: str, depth: int, parent: str | None, request: Request) -> Page:
     if isinstance(given, Page):
         given.meta, given.depth, given.parent = dict(request.meta), depth, parent
         return given

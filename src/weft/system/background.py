@@ -37,7 +37,7 @@ from weft.telemetry import Log, LogFormat, Slot, log_to_file
 LOG = "supervisor.log"
 POLL_S = 0.02
 # Exit codes of a supervisor that was asked to end; negative: before it listened to signals.
-_STOPPED = (0, *(128 + number for number in SIGNALS), *(-number for number in SIGNALS))
+_STOPPED_EXIT_CODES = (0, *(128 + number for number in SIGNALS), *(-number for number in SIGNALS))
 log = Log("weft.system.background")
 
 
@@ -58,7 +58,7 @@ def up(config: ServiceConfig, watch: Callable[[SystemState], None]) -> tuple[Sys
                 return control.wait_until_up(data_dir, watch), False
             except EngineGone:
                 continue  # it has ended meanwhile
-        host = _Host(config, lock)
+        host = _BackgroundProcess(config, lock)
         try:
             if host.listens(data_dir):
                 return control.wait_until_up(data_dir, watch), True
@@ -69,7 +69,7 @@ def up(config: ServiceConfig, watch: Callable[[SystemState], None]) -> tuple[Sys
             host.let_go()
 
 
-class _Host:
+class _BackgroundProcess:
     """The process, as the one who starts it sees it."""
 
     def __init__(self, config: ServiceConfig, lock: int) -> None:
@@ -112,7 +112,7 @@ class _Host:
         kind, _, message = (said[-1] if said else "").partition(": ")
         if kind in ERRORS:
             return ERRORS[kind](message)
-        if not said and self._popen.returncode in _STOPPED:
+        if not said and self._popen.returncode in _STOPPED_EXIT_CODES:
             return WeftError("the services were stopped while they were starting, by `weft down` or a signal")
         return WeftError(
             f"the supervisor has ended (exit code {self._popen.returncode}): {said[-1] if said else 'no message'}"

@@ -104,20 +104,20 @@ class CeleryServices:
         self._config, self._redis = config, redis
         self._broker, self._key = config.cluster.broker, configured_key(config.cluster)
         self._heartbeat = Path(config.server.data_dir) / HEARTBEAT_FILE
-        self._wants = _Wishes()
-        self._health = _AskedWorker(self._broker, self._key, self._wants)
+        self._wants = _TickRequests()
+        self._health = _WorkerProbe(self._broker, self._key, self._wants)
         self._sites = SiteProgressKeys(
             Path(config.server.data_dir), self._broker, self._key.cluster_id, config.jobs.retention_hours * 3600
         )
         self._probe = HealthProbe(self._health.ask, every_s=ASK_S, soon_s=AGAIN_S)
         self.worker = Service(
             "celery_worker", self._worker_command, policy=POLICY, ask=StopMethod.CLOSE_INPUT, needs=(redis,),
-            needs_once=True, environment=environment, on_start=self._health.begin, judge=_judged,
+            needs_once=True, environment=environment, on_start=self._health.begin, judge=_judge_exit,
             health=Patience(self._probe.answer, STUCK_S, excused=lambda: not redis.healthy),
         )  # fmt: skip
         self.scheduler = Service(
             "celery_beat", self._scheduler_command, policy=POLICY, ask=StopMethod.CLOSE_INPUT, needs=(redis,),
-            needs_once=True, environment=environment, judge=_judged,
+            needs_once=True, environment=environment, judge=_judge_exit,
             health=Moving(lambda: touched(self._heartbeat), SCHEDULER_STUCK_S, start_s=START_S, must_move_first=True,
                           late_s=LATE_S),
         )  # fmt: skip
@@ -150,9 +150,9 @@ class CeleryServices:
         visibility_s = float(os.environ.get(TEST_VISIBILITY) or VISIBILITY_S)
         spec = HandSpec(
             broker=self._broker, key=self._key.text, concurrency=self._config.cluster.concurrency,
-            visibility_s=visibility_s, logs=self._logs(),
+            visibility_s=visibility_s, logs=self._log_spec(),
         )  # fmt: skip
-        return _command("weft.cluster.supervised.supervised_hand", spec.framed())
+        return _make_command("weft.cluster.supervised.supervised_hand", spec.framed())
 
     def _scheduler_command(self) -> Command:
         entries = [(TickEntry("heartbeat", HEARTBEAT_S), "heartbeat")]
@@ -160,11 +160,11 @@ class CeleryServices:
             entries.append((TickEntry(KIND, max(1, int(self._config.proxy.refresh_s))), SYSTEM))
         spec = SchedulerSpec(
             broker=self._broker, key=self._key.text, entries=tuple(entries), heartbeat=str(self._heartbeat),
-            logs=self._logs(),
+            logs=self._log_spec(),
         )  # fmt: skip
-        return _command("weft.cluster.supervised.tick_scheduler", spec.framed())
+        return _make_command("weft.cluster.supervised.tick_scheduler", spec.framed())
 
-    def _logs(self) -> LogSpec:
+    def _log_spec(self) -> LogSpec:
         section = self._config.log
         return LogSpec(folder=section.log_dir, level=section.log_level, shown_as=section.log_format)
 
@@ -190,7 +190,7 @@ def cluster_work(
     return work, ""
 
 
-class _Wishes:
+class _TickRequests:
     """The requests of the scheduler's ticks to the supervisor; read by the thread that checks the worker."""
 
     def __init__(self) -> None:
@@ -208,10 +208,10 @@ class _Wishes:
         return is_wanted
 
 
-class _AskedWorker:
+class _WorkerProbe:
     """The worker's health, as a probe asks for it on its thread."""
 
-    def __init__(self, broker: str, key: ClusterKey, wishes: _Wishes) -> None:
+    def __init__(self, broker: str, key: ClusterKey, wishes: _TickRequests) -> None:
         self._broker, self._key, self._wishes = broker, key, wishes
         self._pid = 0
         self._health: HandHealth | None = None
@@ -245,13 +245,13 @@ class _AskedWorker:
             self._health.close()
 
 
-def _judged(how: Exit) -> ExitMeaning:
+def _judge_exit(how: Exit) -> ExitMeaning:
     """The meaning of an exit: an error that would occur again is final; a kill from outside is not its fault."""
     if how.code == REFUSED:
         return ExitMeaning.FINAL
     return ExitMeaning.HARMLESS if how.signal_name == "SIGKILL" else ExitMeaning.BY_TIME
 
 
-def _command(module: str, spec: bytes) -> Command:
+def _make_command(module: str, spec: bytes) -> Command:
     # A session of its own: a terminal's Ctrl-C is for the supervisor, which stops them in order.
     return Command([sys.executable, "-m", module], stdin=spec, keeps_words=True, new_session=True)

@@ -36,7 +36,7 @@ REDIS_IMAGE = "redis:7.2-alpine"
 PROMETHEUS_IMAGE = "prom/prometheus:v2.55.1"
 GRAFANA_IMAGE = "grafana/grafana-oss:11.3.0"
 _REDIS_PASSWORD, _GRAFANA_PASSWORD = "REDIS_PASSWORD", "GRAFANA_PASSWORD"
-_HEADER = """\
+_FILE_HEADER = """\
 # Redis for the {pods} pods of a crawl, made by `weft compose`. Start: docker compose -f {name} up -d --wait
 # Passwords: .env, beside this file.
 """
@@ -99,14 +99,14 @@ class ComposePlan:
 
     def document(self) -> dict[str, Any]:
         """The Compose file's content."""
-        services: dict[str, Any] = {f"redis-{pod}": self._redis(pod) for pod in range(self.pods)}
+        services: dict[str, Any] = {f"redis-{pod}": self._redis_service(pod) for pod in range(self.pods)}
         volumes: dict[str, Any] = {f"redis-data-{pod}": {} for pod in range(self.pods)}
         if self.with_monitoring:
-            services |= {"prometheus": _prometheus(), "grafana": _grafana()}
+            services |= {"prometheus": _prometheus_service(), "grafana": _grafana_service()}
             volumes |= {"prometheus-data": {}, "grafana-data": {}}
         return {"name": "weft-pods", "services": services, "volumes": volumes}
 
-    def _redis(self, pod: int) -> dict[str, Any]:
+    def _redis_service(self, pod: int) -> dict[str, Any]:
         password = f"${{{_REDIS_PASSWORD}:?run weft compose, or set it in .env}}"
         command = ["redis-server", "--requirepass", password, "--maxmemory", f"{self.filled_mb}mb"]
         command += [
@@ -126,7 +126,7 @@ class ComposePlan:
             # Below /data, which the image gives to its user at the start.
             "command": [*command, "--logfile", "/data/logs/redis.log"],
             "environment": {"REDISCLI_AUTH": password},  # read by the health check
-            "ports": [f"{_address(self.bind)}:{self.ports[pod]}:6379"],
+            "ports": [f"{_host_in_url(self.bind)}:{self.ports[pod]}:6379"],
             "volumes": [f"redis-data-{pod}:/data", f"./logs/redis/pod-{pod}:/data/logs"],
             "mem_limit": f"{self.pod_mb}m",
             "stop_grace_period": "60s",
@@ -140,7 +140,7 @@ class ComposePlan:
 
     def crawl_settings(self) -> dict[str, Any]:
         """The keys of a crawl's configuration that name these pods."""
-        pods = [{"redis_url": f"redis://{_address(_reached_at(self.bind))}:{port}"} for port in self.ports]
+        pods = [{"redis_url": f"redis://{_host_in_url(_reachable_address(self.bind))}:{port}"} for port in self.ports]
         return {"pods": pods, "redis_password": f"${{{_REDIS_PASSWORD}}}"}
 
     def start_commands(self) -> list[str]:
@@ -154,9 +154,11 @@ class ComposePlan:
     def write(self, *, backup: bool = False) -> list[Path]:
         """Writes all files; gives those that changed. Nothing is written when one of them may not be replaced."""
         self._check_ports()
-        header = _HEADER.format(pods=self.pods, name=self.output.name)
+        header = _FILE_HEADER.format(pods=self.pods, name=self.output.name)
         document = yaml.safe_dump(self.document(), sort_keys=False, width=120)
-        wanted = {self.output: (header + document).encode()} | (self._monitoring() if self.with_monitoring else {})
+        wanted = {self.output: (header + document).encode()} | (
+            self._monitoring_files() if self.with_monitoring else {}
+        )
         changed = {path: data for path, data in wanted.items() if not path.is_file() or path.read_bytes() != data}
         if present := [path for path in changed if path.exists()]:
             if not backup:
@@ -170,7 +172,7 @@ class ComposePlan:
             replace_file(path, data, mode=0o644)
         return [*changed, *self._write_passwords()]
 
-    def _monitoring(self) -> dict[Path, bytes]:
+    def _monitoring_files(self) -> dict[Path, bytes]:
         folder = self.output.parent / "monitoring"
         shipped = files("weft.system") / "monitoring"
         return {
@@ -196,16 +198,16 @@ class ComposePlan:
         wanted = [(self.bind, port) for port in self.ports]
         if self.with_monitoring:
             wanted += [("127.0.0.1", PROMETHEUS_PORT), ("127.0.0.1", GRAFANA_PORT)]
-        taken = [port for host, port in wanted if _is_taken(host, port)]
+        taken = [port for host, port in wanted if _is_port_taken(host, port)]
         if taken:
             raise Busy(
-                f"port{'s' if len(taken) > 1 else ''} {_listed(taken)} taken on this machine: choose another "
+                f"port{'s' if len(taken) > 1 else ''} {_join_ports(taken)} taken on this machine: choose another "
                 "--base-port (or --no-monitoring, if it is 9090 or 3000), or end what listens there; containers of an "
                 "earlier file with `docker compose down`, which keeps their data"
             )
 
 
-def _prometheus() -> dict[str, Any]:
+def _prometheus_service() -> dict[str, Any]:
     return {
         "image": PROMETHEUS_IMAGE,
         "restart": "unless-stopped",
@@ -219,7 +221,7 @@ def _prometheus() -> dict[str, Any]:
     }
 
 
-def _grafana() -> dict[str, Any]:
+def _grafana_service() -> dict[str, Any]:
     return {
         "image": GRAFANA_IMAGE,
         "restart": "unless-stopped",
@@ -240,16 +242,16 @@ def _grafana() -> dict[str, Any]:
     }
 
 
-def _address(host: str) -> str:
+def _host_in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _reached_at(bind: str) -> str:
+def _reachable_address(bind: str) -> str:
     """The address that a crawl on this machine uses."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)  # noqa: S104
 
 
-def _is_taken(host: str, port: int) -> bool:
+def _is_port_taken(host: str, port: int) -> bool:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -261,6 +263,6 @@ def _is_taken(host: str, port: int) -> bool:
     return False
 
 
-def _listed(ports: list[int]) -> str:
+def _join_ports(ports: list[int]) -> str:
     named = ", ".join(map(str, ports[:4])) + (f" and {len(ports) - 4} more" if len(ports) > 4 else "")
     return f"{named} {'are' if len(ports) > 1 else 'is'}"

@@ -68,16 +68,16 @@ def status(data_dir: Path) -> tuple[SystemState | None, bool]:
     rows = []
     for row in recorded_state.services:
         one = recorded_state.processes.get(row.name)
-        if one is not None and _lives(recorded_state, one):
+        if one is not None and _is_alive(recorded_state, one):
             rows.append(msgspec.structs.replace(row, state=word, healthy=False, last_error=why, last_error_at=None))
         else:
-            rows.append(_stopped(row))
+            rows.append(_stopped_row(row))
     proxies = recorded_state.proxies and unattended(recorded_state.proxies)
     state = msgspec.structs.replace(recorded_state, is_up=False, services=tuple(rows), proxies=proxies)
-    return msgspec.structs.replace(state, supervisor_error=said or _death(recorded_state)), False
+    return msgspec.structs.replace(state, supervisor_error=said or _death_text(recorded_state)), False
 
 
-def _stopped(row: ServiceRow) -> ServiceRow:
+def _stopped_row(row: ServiceRow) -> ServiceRow:
     """A service without its supervisor; earlier failures that it survived are not why it is stopped."""
     kept_error = row.last_error if row.state == "failed" else None
     return msgspec.structs.replace(
@@ -85,7 +85,7 @@ def _stopped(row: ServiceRow) -> ServiceRow:
     )
 
 
-def _death(state: SystemState) -> str:
+def _death_text(state: SystemState) -> str:
     """The message about a dead supervisor; empty if it has ended gracefully: it stops its services."""
     if state.supervisor is None or not (state.processes or state.is_up):
         return ""
@@ -110,7 +110,7 @@ def wait_until_up(data_dir: Path, watch: Callable[[SystemState], None], name: st
             state = msgspec.convert(ask(data_dir, "status"), SystemState)
         except Silent as silent:
             if kept.is_stopped(silent.pid) or time.monotonic() - answered_at > SILENT_S:
-                raise _hanging(data_dir, silent) from None
+                raise _hanging_error(data_dir, silent) from None
             continue
         answered_at = time.monotonic()
         watch(state)
@@ -124,7 +124,7 @@ def wait_until_up(data_dir: Path, watch: Callable[[SystemState], None], name: st
         time.sleep(POLL_S)
 
 
-def _hanging(data_dir: Path, silent: Silent) -> WeftError:
+def _hanging_error(data_dir: Path, silent: Silent) -> WeftError:
     stopped = f"`kill -CONT {silent.pid}` continues it; " if kept.is_stopped(silent.pid) else ""
     return Busy(f"{silent}: {stopped}`weft down --data-dir {data_dir}` ends it with its services")
 
@@ -150,7 +150,7 @@ def down(data_dir: Path) -> list[str]:
         leftovers.end(left, LEFTOVERS_S)
         end_leftovers(data_dir / "redis")
         if (state := kept.read(data_dir)) is not None:
-            rows = tuple(map(_stopped, state.services))
+            rows = tuple(map(_stopped_row, state.services))
             with suppress(OSError):  # a full disk: the file names processes that have ended
                 proxies = state.proxies and unattended(state.proxies)
                 ended_state = msgspec.structs.replace(
@@ -198,6 +198,6 @@ def _stop_supervisor(data_dir: Path) -> list[str]:
         held.close()
 
 
-def _lives(state: SystemState, one: kept.ProcessView) -> bool:
+def _is_alive(state: SystemState, one: kept.ProcessView) -> bool:
     """By its birth: some programs change their command line after they were written down."""
     return state.boot == boot_id() and birth(one.pid) == one.birth and not has_ended(one.pid)

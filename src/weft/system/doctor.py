@@ -96,7 +96,7 @@ def redis(config: ServiceConfig) -> Finding:
     """A server that is named, else a program that can be started."""
     needed = CheckState.PROBLEM if "redis" in wanted(config) else CheckState.WARNING
     if config.services.redis_url is not None:
-        return _redis_server(config, needed)
+        return _check_redis_server(config, needed)
     return redis_program(needed)
 
 
@@ -122,7 +122,7 @@ def redis_program(needed: CheckState) -> Finding:
     return Finding("redis", CheckState.OK, f"{program} {version[1] if version else said.stdout.strip()[:80]}")
 
 
-def _redis_server(config: ServiceConfig, needed: CheckState) -> Finding:
+def _check_redis_server(config: ServiceConfig, needed: CheckState) -> Finding:
     url, password = config.services.redis_url or "", config.services.redis_password
     try:
         client = connect(url, RedisSettings(password=password, socket_timeout_s=2.0, connect_timeout_s=2.0))

@@ -24,7 +24,7 @@ def broker(config: ServiceConfig) -> Iterator[Finding]:
         server = Broker(section.broker, "", timeout_s=ANSWER_S)
         try:
             server.check()
-            yield _settings(server)
+            yield _check_broker_settings(server)
         finally:
             server.close()
     except ServerAway as away:
@@ -34,10 +34,10 @@ def broker(config: ServiceConfig) -> Iterator[Finding]:
             yield Finding("broker", CheckState.PROBLEM, str(away), "start it, or correct `broker`")
     except WeftError as wrong:
         yield Finding("broker", CheckState.PROBLEM, str(wrong), "correct `broker`, or the server's settings")
-    yield from _key(config)
+    yield from _check_key(config)
 
 
-def _settings(server: Broker) -> Finding:
+def _check_broker_settings(server: Broker) -> Finding:
     """Reached, and no server that evicts; the rest is advice."""
     with server.asking():
         info: Any = server.client.info("all")
@@ -51,7 +51,7 @@ def _settings(server: Broker) -> Finding:
     return Finding("broker", state, f"{server.where}, version {version}", "; ".join(advice))
 
 
-def _key(config: ServiceConfig) -> Iterator[Finding]:
+def _check_key(config: ServiceConfig) -> Iterator[Finding]:
     section = config.cluster
     if section.key is None and section.key_file is None:
         if not config.services.with_cluster:

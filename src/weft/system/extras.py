@@ -41,7 +41,7 @@ def needed(config: ServiceConfig, services: Collection[str]) -> set[str]:
     extras = {"serve"} if "api" in services else set()
     if "celery" in services:
         extras.add("cluster")  # a server and a client are in it
-    elif "redis" in services and (config.services.redis_url or not _has_server()):
+    elif "redis" in services and (config.services.redis_url or not _has_redis_server()):
         extras.add("redis")
     return extras
 
@@ -58,7 +58,7 @@ def check(config: ServiceConfig, services: Collection[str]) -> None:
     raise Missing.said(f"{which} needed, and not installed: {how}{otherwise}")
 
 
-def _has_server() -> bool:
+def _has_redis_server() -> bool:
     try:
         find_program()
     except Missing:

@@ -30,7 +30,7 @@ TURN_S = 1.0
 log = Log("weft.system.proxies")
 
 
-class _Counted(msgspec.Struct, frozen=True):
+class _FileCounts(msgspec.Struct, frozen=True):
     """The content of a file of proxies."""
 
     listed: int = 0
@@ -45,19 +45,19 @@ class ProxyKeeping:
     def __init__(self, config: ServiceConfig, celery: Callable[[], CeleryServices | None] = lambda: None) -> None:
         """`celery`: the workers that test them, while there are some."""
         self._celery = celery
-        self._over = threading.Event()
+        self._is_closing = threading.Event()
         self._section, self._least = config.proxy, config.proxy.least
         self._refresh = proxy_refresh(config.fetch, config.proxy, Path(config.server.data_dir))
         self._can_test = config.proxy.test_url is not None and bool(self._refresh.sources)
         used = proxies_of(config)
-        self._used = Path(used) if used else None
+        self._live_file = Path(used) if used else None
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
         self._job_id = ""
         self._progress = ProgressKeys(Path(config.server.data_dir), config.jobs.retention_hours * 3600)
         self._noted: RefreshJob | None = None  # as last written to the store
         self._next_turn = 0.0
-        self._seen: tuple[Path, int, _Counted] | None = None  # a file, its time of writing, and its content
+        self._seen: tuple[Path, int, _FileCounts] | None = None  # a file, its time of writing, and its content
 
     def trigger(self) -> str:
         """Begins a refresh; gives the id of its job, or that of the one that runs already."""
@@ -68,13 +68,13 @@ class ProxyKeeping:
                 return self._job_id
             another = self.job()
             if another is not None and another.status in UNDER_WAY:
-                self._begin(self._follow, another.job_id)
+                self._begin_refresh(self._follow, another.job_id)
             else:
-                self._begin(self._run, new_id())
+                self._begin_refresh(self._run_refresh, new_id())
             return self._job_id
 
-    def _begin(self, work: Callable[[str], None], job_id: str) -> None:
-        self._job_id, self._over = job_id, threading.Event()
+    def _begin_refresh(self, work: Callable[[str], None], job_id: str) -> None:
+        self._job_id, self._is_closing = job_id, threading.Event()
         self._thread = threading.Thread(target=work, args=(job_id,), name="proxy refresh", daemon=True)
         self._thread.start()
 
@@ -86,11 +86,11 @@ class ProxyKeeping:
 
     def count(self) -> int:
         """How many were tested the last time."""
-        return self._counted(self._refresh.live).listed
+        return self._read_counts(self._refresh.live).listed
 
     def usable(self) -> int:
         """How many have passed."""
-        return self._counted(self._refresh.live).usable
+        return self._read_counts(self._refresh.live).usable
 
     def job(self) -> RefreshJob | None:
         """The last refresh, by whomever."""
@@ -114,7 +114,7 @@ class ProxyKeeping:
 
     def close(self) -> None:
         """Waits for no workers any more."""
-        self._over.set()
+        self._is_closing.set()
 
     def turn(self) -> None:
         """To be called now and then: begins a refresh if too few are usable, or their test is old."""
@@ -130,7 +130,7 @@ class ProxyKeeping:
         elif (job := self.job()) is not None and job != self._noted:  # of another process
             with self._mutex:
                 if not self._is_running():
-                    self._begin(self._follow, job.job_id)
+                    self._begin_refresh(self._follow, job.job_id)
 
     def _is_due(self, age_s: float) -> bool:
         """By age, or by scheduler where there is one; and when too few are usable."""
@@ -143,18 +143,18 @@ class ProxyKeeping:
 
     def counts(self) -> ProxyCounts | None:
         """For metrics; None: the service has none."""
-        if self._used is None:
+        if self._live_file is None:
             return None
-        counted, counts = self._counted(self._used), self._refresh.counts
+        counted, counts = self._read_counts(self._live_file), self._refresh.counts
         counts.listed, counts.usable = counted.listed, counted.usable
         return counts
 
     def row(self) -> ProxyRow | None:
         """The state of the proxies, with advice if there are too few; None: the service has none."""
-        if self._used is None:
+        if self._live_file is None:
             return None
-        counted, job = self._counted(self._used), self.job()
-        is_untested = self._used != self._refresh.live
+        counted, job = self._read_counts(self._live_file), self.job()
+        is_untested = self._live_file != self._refresh.live
         least = 1 if is_untested else self._least
         is_testing = self._is_tested_now(counted, job)
         is_enough = counted.usable >= least
@@ -162,10 +162,10 @@ class ProxyKeeping:
         return ProxyRow(
             name="proxies", state="testing" if is_testing else word, healthy=is_enough, usable=counted.usable,
             min_proxies=least, listed=counted.listed, tested_at=counted.tested_at, refresh=job,
-            last_error=None if is_enough else self._told(counted, least, job),
+            last_error=None if is_enough else self._problem_text(counted, least, job),
         )  # fmt: skip
 
-    def _told(self, counted: _Counted, least: int, job: RefreshJob | None) -> str:
+    def _problem_text(self, counted: _FileCounts, least: int, job: RefreshJob | None) -> str:
         """The problem, and its remedy."""
         what = counted.problem or f"{counted.usable:,} of {counted.listed:,} usable, {least:,} needed"
         if self._is_tested_now(counted, job):
@@ -176,29 +176,29 @@ class ProxyKeeping:
             return f"{what}: set `proxy_test_url`, or run `weft proxies refresh`"
         return f"{what}: add to `proxies`, or lower `min_proxies`; they are tested again by themselves"
 
-    def _is_tested_now(self, counted: _Counted, job: RefreshJob | None) -> bool:
+    def _is_tested_now(self, counted: _FileCounts, job: RefreshJob | None) -> bool:
         """Where no one has ever tested them, the first `turn` does."""
         if job is None:
             return self._can_test and counted.tested_at is None and not counted.problem
         return job.status in UNDER_WAY
 
-    def _counted(self, path: Path) -> _Counted:
+    def _read_counts(self, path: Path) -> _FileCounts:
         """Read again when it has changed: a row is asked for every second, and a list may be long."""
         written = written_at(path)
         if written is None:
-            return _Counted()
+            return _FileCounts()
         if self._seen is None or self._seen[:2] != (path, written):
-            self._seen = path, written, _count(path)
+            self._seen = path, written, _count_file(path)
         return self._seen[2]
 
     def _is_running(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _run(self, job_id: str) -> None:
+    def _run_refresh(self, job_id: str) -> None:
         try:
             celery = self._celery()
-            work = celery.refresh_work(self._refresh, self._over) if celery is not None else None
-            self._refresh.run(self._note, job_id, work)
+            work = celery.refresh_work(self._refresh, self._is_closing) if celery is not None else None
+            self._refresh.run(self._note_progress, job_id, work)
         except Busy:  # another process was first: its result is as good
             self._follow(job_id)
         except WeftError as error:
@@ -213,12 +213,12 @@ class ProxyKeeping:
             while not is_over:
                 is_over = not is_under_way(self._refresh.live)  # asked first: what is read then is how it has ended
                 if (job := self.job()) is not None:
-                    self._note(msgspec.structs.replace(job, job_id=job_id), job)
+                    self._note_progress(msgspec.structs.replace(job, job_id=job_id), job)
                 time.sleep(0 if is_over else 10 * POLL_S)
         finally:
             self._progress.close()
 
-    def _note(self, job: RefreshJob, seen: RefreshJob | None = None) -> None:
+    def _note_progress(self, job: RefreshJob, seen: RefreshJob | None = None) -> None:
         if (seen or job) != self._noted:
             self._noted = seen or job
             self._progress.put(KIND, job.job_id, job.progress)
@@ -231,17 +231,17 @@ def unattended(row: ProxyRow) -> ProxyRow:
     return msgspec.structs.replace(row, state="stopped", healthy=False, last_error=why, refresh=refresh)
 
 
-def _count(path: Path) -> _Counted:
+def _count_file(path: Path) -> _FileCounts:
     try:
         if not live.is_live_file(path):
             listed = len(read_list(path).proxies)
-            return _Counted(listed, listed)
+            return _FileCounts(listed, listed)
         file_state = live.read(path)
     except BadInput as error:
         log.warning("proxies cannot be read", why=error)
-        return _Counted(problem=str(error))
+        return _FileCounts(problem=str(error))
     return (
-        _Counted()
+        _FileCounts()
         if file_state is None
-        else _Counted(file_state.tested, len(file_state.proxies), file_state.tested_at or None)
+        else _FileCounts(file_state.tested, len(file_state.proxies), file_state.tested_at or None)
     )

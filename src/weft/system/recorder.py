@@ -48,7 +48,7 @@ class Recorder:
         self, graph: Graph, urls: dict[str, str], idle: Iterable[str], proxies: ProxyRow | None, *, is_up: bool
     ) -> SystemState:
         """How all are. `idle`: services that are not running, and were not asked for."""
-        rows = [self._row(service) for service in graph]
+        rows = [self._row_of_service(service) for service in graph]
         rows += [ServiceRow(name=name, state="stopped") for name in idle]
         return SystemState(
             boot=process.boot_id(),
@@ -59,7 +59,7 @@ class Recorder:
             urls=urls,
             services=tuple(rows),
             processes={one.name: viewed for one in graph if (viewed := ProcessView.of(one.identity)) is not None},
-            proxies=proxies and msgspec.structs.replace(proxies, since=self._began(proxies)),
+            proxies=proxies and msgspec.structs.replace(proxies, since=self._began_at(proxies)),
         )
 
     def is_due(self, graph: Graph) -> bool:
@@ -83,7 +83,7 @@ class Recorder:
         else:
             self._could_write, self._written = True, state
 
-    def _row(self, service: Kept) -> ServiceRow:
+    def _row_of_service(self, service: Kept) -> ServiceRow:
         is_failing = not service.healthy and service.report.health in (ServiceHealth.FAILING, ServiceHealth.LOADING)
         error = service.report.reason if is_failing else service.last_error
         at = service.last_error_at if error and not is_failing else 0.0
@@ -91,9 +91,9 @@ class Recorder:
             name=service.name, state=state_of(service), healthy=service.healthy, pid=service.pid,
             restarts=max(0, service.starts - 1), last_error=error or None, last_error_at=_written(at) if at else None,
         )  # fmt: skip
-        return msgspec.structs.replace(row, since=self._began(row))
+        return msgspec.structs.replace(row, since=self._began_at(row))
 
-    def _began(self, row: ServiceRow) -> str:
+    def _began_at(self, row: ServiceRow) -> str:
         """When its state began."""
         before, since = self._since.get(row.name, ("", ""))
         if row.state != before:

@@ -41,19 +41,19 @@ def redis_of(section: ServicesSection, folder: Path, log_file: Path, environment
     """The Redis that the settings mean; raises why it cannot be used."""
     url = section.redis_url
     if url is None:
-        return _own(folder, log_file, environment, section.redis_password)
+        return _start_own(folder, log_file, environment, section.redis_password)
     try:
-        return _external(url, section.redis_password)
+        return _use_external(url, section.redis_password)
     except Unreachable:
         where = startable(url)
         if where is None:
             raise
     host, port = where
     password = unquote(urlsplit(url).password or "") or section.redis_password
-    return _own(folder, log_file, environment, password, {"port": str(port), "bind": host}, url)
+    return _start_own(folder, log_file, environment, password, {"port": str(port), "bind": host}, url)
 
 
-def _own(
+def _start_own(
     folder: Path,
     log_file: Path,
     environment: Mapping[str, str],
@@ -74,7 +74,7 @@ def _own(
     return server.service, address_without_password(url) if url else server.url, server.clean_up
 
 
-def _external(url: str, password: str | None) -> Found:
+def _use_external(url: str, password: str | None) -> Found:
     """A server of another owner; raises its error, and waits as long as it loads."""
     client = connect(url, RedisSettings(password=password, socket_timeout_s=LIMIT_S, connect_timeout_s=LIMIT_S))
     try:

@@ -19,13 +19,13 @@ def chosen_work(engine: Engine, config: ServiceConfig, refresh: Refresh) -> Work
     """The work of a refresh; None: this process does it. With `auto` the workers do, where they are well."""
     if engine == "embedded":
         return None
-    work, why = _work(config, refresh)
+    work, why = _cluster_work(config, refresh)
     if work is None and engine == "celery":
         raise BadInput(f"--engine celery: {why}; or leave --engine out")
     return work
 
 
-def _work(config: ServiceConfig, refresh: Refresh) -> tuple[Work | None, str]:
+def _cluster_work(config: ServiceConfig, refresh: Refresh) -> tuple[Work | None, str]:
     data_dir = Path(config.server.data_dir)
     state, _ = control.status(data_dir)
     if not any(row.name == "celery_worker" and row.healthy for row in (state.services if state is not None else ())):

@@ -84,7 +84,7 @@ def declared(config: ServiceConfig, environment: Mapping[str, str]) -> dict[str,
         Declaration("celery", celery, (log_dir / WORKER_LOG, log_dir / SCHEDULER_LOG), needs=("redis",)),
         Declaration("engine", engine, (log_dir / ENGINE_LOG,)),
         Declaration("api", api, workers, needs=("engine",)),
-        *(Declaration(one.name, _made_of(one, environment), one.logs) for one in crawls),
+        *(Declaration(one.name, _make_crawl(one, environment), one.logs) for one in crawls),
     )
     return {one.name: one for one in declarations}
 
@@ -100,5 +100,5 @@ def has_cluster(config: ServiceConfig) -> bool:
     return config.services.with_cluster or "celery" in config.services.services
 
 
-def _made_of(crawl: DeclaredCrawl, environment: Mapping[str, str]) -> Callable[[Mapping[str, Made]], Made]:
+def _make_crawl(crawl: DeclaredCrawl, environment: Mapping[str, str]) -> Callable[[Mapping[str, Made]], Made]:
     return lambda _: Made((crawl.service(environment),))

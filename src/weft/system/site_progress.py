@@ -31,18 +31,18 @@ class SiteProgressKeys:
         self._broker = Broker(broker_url, cluster_id)
         self._progress = RedisProgress(self._broker, ttl_s)
         self._written: dict[str, dict[str, object]] = {}  # by site
-        self._over = threading.Event()
+        self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._keep_writing, name="site progress", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Writes no more."""
-        self._over.set()
+        self._is_closing.set()
         self._thread.join(10.0)
 
     def _keep_writing(self) -> None:
         trouble = ""
-        while not self._over.wait(EVERY_S):
+        while not self._is_closing.wait(EVERY_S):
             try:
                 self._write()
                 trouble = ""

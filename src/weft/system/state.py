@@ -71,10 +71,10 @@ class ServiceRow(msgspec.Struct, frozen=True, kw_only=True):
         """What a person should know besides: what is wrong with it, or was."""
         if not self.healthy or self.last_error is None or self.last_error_at is None:
             return "" if self.healthy else self.last_error or ""
-        return f"last error, {_ago(self.last_error_at)}: {self.last_error}"
+        return f"last error, {_time_ago(self.last_error_at)}: {self.last_error}"
 
 
-def _ago(moment: str) -> str:
+def _time_ago(moment: str) -> str:
     from weft.jobs.dashboard.text import duration
 
     return f"{duration(max(0.0, time.time() - datetime.fromisoformat(moment).timestamp()))} ago"
@@ -94,7 +94,7 @@ class ProxyRow(ServiceRow, frozen=True, kw_only=True):
         """How many there are, too."""
         if not self.healthy:
             return super().note
-        when = f"tested {_ago(self.tested_at)}" if self.tested_at else "not tested"
+        when = f"tested {_time_ago(self.tested_at)}" if self.tested_at else "not tested"
         return f"{self.usable:,} of {self.listed:,} usable, {self.min_proxies:,} needed, {when}"
 
 
@@ -140,7 +140,7 @@ def acquire_lock(data_dir: Path) -> int:
         except BlockingIOError:
             if time.monotonic() > until or has_supervisor(data_dir):
                 os.close(lock)
-                raise Busy(_occupied(data_dir)) from None
+                raise Busy(_occupied_text(data_dir)) from None
             time.sleep(0.02)
         else:
             return lock
@@ -160,7 +160,7 @@ def is_stopped(pid: int) -> bool:
     return process.state(pid) in ("T", "t")
 
 
-def _occupied(data_dir: Path) -> str:
+def _occupied_text(data_dir: Path) -> str:
     holders = process.lock_holders(data_dir / LOCK)
     who = f" (process {', '.join(map(str, holders))})" if holders else ""
     stopped = [pid for pid in holders if is_stopped(pid)]

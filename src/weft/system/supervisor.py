@@ -188,7 +188,7 @@ class Supervisor(SiteScrapers):
         try:
             while not self._asked.wait(POLL_S):
                 if until_failure and (failed := [one for one in self._services() if one.has_ended and not one.healthy]):
-                    raise _failure(failed[0])
+                    raise _failure_of(failed[0])
         finally:
             self._is_waiting = False
 
@@ -387,7 +387,7 @@ class Supervisor(SiteScrapers):
                     service for service in self._graph.with_needs(services) if service.has_ended and not service.healthy
                 ]
             if failed:
-                raise _failure(failed[0])
+                raise _failure_of(failed[0])
             if all(service.healthy for service in services):
                 return
             if until is not None and time.monotonic() > until:
@@ -485,7 +485,7 @@ class Supervisor(SiteScrapers):
 Orchestrator = Supervisor
 
 
-def _failure(service: Kept) -> WeftError:
+def _failure_of(service: Kept) -> WeftError:
     """Why a service was given up: what it refuses is the user's to correct."""
     said = service.stderr_tail.splitlines() if isinstance(service, Service) else []
     kind, _, message = (said[-1] if said else "").partition(": ")

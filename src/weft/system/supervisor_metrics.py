@@ -40,11 +40,11 @@ class Figures:
             if proxies is not None:
                 proxies.copy_to(self._metrics)
             if cluster is not None:
-                _copy(cluster, self._metrics)
+                _copy_cluster_metrics(cluster, self._metrics)
             self._metrics.save()
 
 
-def _copy(cluster: ClusterFigures, metrics: Metrics) -> None:
+def _copy_cluster_metrics(cluster: ClusterFigures, metrics: Metrics) -> None:
     for queue, length in cluster.queues.items():
         metrics.gauge("weft_cluster_queue_messages", "Tasks that wait for a worker.", queue=queue).set(length)
     for queue, age_s in cluster.oldest_s.items():

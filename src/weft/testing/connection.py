@@ -223,7 +223,7 @@ class WebConnection(asyncio.Protocol):
         request = self._current
         assert request is not None
         data, status = answer.data, answer.status
-        if answer.etag and _unchanged(request, answer):
+        if answer.etag and _is_unchanged(request, answer):
             data, status = pages.head(304, None, [("ETag", answer.etag)]), 304
         elif request.method == "HEAD":
             data = data[: answer.body_at]
@@ -398,7 +398,7 @@ def parse(head: bytes, t: float) -> WebRequest | None:
     return WebRequest(t, method, path, headers, close)
 
 
-def _unchanged(request: WebRequest, answer: WebReply) -> bool:
+def _is_unchanged(request: WebRequest, answer: WebReply) -> bool:
     """Whether a conditional request names the current version of the page."""
     tags = request.header("if-none-match")
     if tags:

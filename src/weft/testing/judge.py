@@ -142,11 +142,11 @@ def _judge_robots(log: list[Arrival], expectation: Expectation, verdict: CrawlVe
             continue
         if arrival.t < answered.get(arrival.host, float("inf")):
             verdict.robots.append(f"{arrival.url} requested before robots.txt was answered")
-        elif view.unreachable or not _allows(compiled.get(arrival.host, []), arrival.path):
+        elif view.unreachable or not _is_allowed(compiled.get(arrival.host, []), arrival.path):
             verdict.robots.append(f"{arrival.url} requested though robots.txt forbids it")
 
 
-def _allows(rules: list[tuple[bool, str, re.Pattern[str]]], path: str) -> bool:
+def _is_allowed(rules: list[tuple[bool, str, re.Pattern[str]]], path: str) -> bool:
     matching = [(len(pattern), allowed) for allowed, pattern, regex in rules if regex.match(path)]
     return max(matching)[1] if matching else True
 
@@ -169,7 +169,7 @@ def _judge_delay(
                 verdict.overlap.append(f"{arrival.url} while {last.url} was open")
             elif gap < required:
                 verdict.delay.append(f"{arrival.url} {gap:.4f} s after {last.url}, {required:g} required")
-        elif places > 1 and _open_at(requests[:index], arrival.t) >= places:
+        elif places > 1 and _count_open_at(requests[:index], arrival.t) >= places:
             verdict.overlap.append(f"{arrival.url} with {places} others open")
         if arrival.t < blocked_until:
             verdict.retry_after.append(f"{arrival.url} inside the Retry-After of {blocker}")
@@ -186,5 +186,5 @@ def _judge_delay(
             last = arrival
 
 
-def _open_at(earlier: list[Arrival], moment: float) -> int:
+def _count_open_at(earlier: list[Arrival], moment: float) -> int:
     return sum(1 for arrival in earlier if arrival.end > moment)

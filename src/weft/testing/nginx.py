@@ -41,7 +41,7 @@ def write(world: World, directory: Path) -> Written:
         (root / "scratch").mkdir(exist_ok=True)
         files, total, maps = _write_pages(world, root / "www")
         config = root / "nginx.conf"
-        config.write_text(_config(world, root, maps))
+        config.write_text(_nginx_config(world, root, maps))
     except OSError as error:
         raise BadInput(f"{error.filename or directory}: {error.strerror}") from error
     return Written(config, files, total)
@@ -53,7 +53,7 @@ def _write_pages(world: World, root: Path) -> tuple[int, int, dict[str, list[str
     for site in world.sites:
         base = os.fsencode(root / site.host)
         for resource in world.every_resource(site):
-            _map(maps, site, resource)
+            _add_map_entries(maps, site, resource)
             if resource.status != 200:
                 continue
             body = pages.render(resource, world.texts)
@@ -76,25 +76,25 @@ def file_name(path: str) -> bytes:
     return decoded + (b"?" + query.encode() if mark and query else b"") + SUFFIX
 
 
-def _map(maps: dict[str, list[str]], site: SyntheticSite, resource: Resource) -> None:
-    where = _quoted(f"{site.host}{resource.path}")
+def _add_map_entries(maps: dict[str, list[str]], site: SyntheticSite, resource: Resource) -> None:
+    where = _quote_nginx(f"{site.host}{resource.path}")
     if resource.status != 200:
         maps["status"].append(f"{where} {resource.status};")
     if resource.location is not None:
-        maps["location"].append(f"{where} {_quoted(resource.location)};")
+        maps["location"].append(f"{where} {_quote_nginx(resource.location)};")
     kind = pages.content_type(resource) or ""
     if kind != DEFAULT_TYPE:
-        maps["type"].append(f"{where} {_quoted(kind)};")
+        maps["type"].append(f"{where} {_quote_nginx(kind)};")
     for name, value in resource.headers:
         if name == "X-Robots-Tag":
-            maps["robots_tag"].append(f"{where} {_quoted(value)};")
+            maps["robots_tag"].append(f"{where} {_quote_nginx(value)};")
 
 
-def _quoted(text: str) -> str:
+def _quote_nginx(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("$", "${dollar}") + '"'
 
 
-def _config(world: World, root: Path, maps: dict[str, list[str]]) -> str:
+def _nginx_config(world: World, root: Path, maps: dict[str, list[str]]) -> str:
     spec = world.spec
     host = "$host" if spec.names else "$server_addr"
     listens = list(dict.fromkeys(site.address for site in world.sites))

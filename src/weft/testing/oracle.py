@@ -99,11 +99,11 @@ class RobotsView(msgspec.Struct, omit_defaults=True):
 
 def expect(world: World, plan: CrawlPlan) -> Expectation:
     """The expected requests of one crawl."""
-    strict = _Walk(world, plan, generous=False)
+    strict = _WebWalk(world, plan, generous=False)
     strict.run()
     generous = strict
     if plan.depends_on_order or world.spec.profile == "hostile":
-        generous = _Walk(world, plan, generous=True)
+        generous = _WebWalk(world, plan, generous=True)
         generous.run()
     must, may = set(strict.fetched), set(generous.fetched) - set(strict.fetched)
     if plan.max_pages_per_domain is not None:
@@ -127,7 +127,7 @@ def expect(world: World, plan: CrawlPlan) -> Expectation:
 
 
 @dataclass
-class _Walk:
+class _WebWalk:
     """A breadth-first walk by depth; a redirect's target has the depth of the redirect."""
 
     world: World
@@ -140,17 +140,17 @@ class _Walk:
 
     def run(self) -> None:
         plan = self.plan
-        self.includes = [_matcher(pattern) for pattern in plan.include]
-        self.excludes = [_matcher(pattern) for pattern in plan.exclude]
+        self.includes = [_compile_pattern(pattern) for pattern in plan.include]
+        self.excludes = [_compile_pattern(pattern) for pattern in plan.exclude]
         self.scopes = {_scope_key(seed, plan.scope) for seed in plan.seeds}
         self.opened = self._opened_by_redirects()
-        self.seed_hosts = {_host(seed) for seed in plan.seeds}
+        self.seed_hosts = {_host_of(seed) for seed in plan.seeds}
         self.queue: deque[tuple[int, int, str]] = deque()
         for seed in plan.seeds:
-            self._consider(seed, 0, 0, how="seed")
+            self._consider_url(seed, 0, 0, how="seed")
         while self.queue:
             depth, hops, url = self.queue.popleft()
-            self._visit(url, depth, hops)
+            self._visit_url(url, depth, hops)
 
     def _opened_by_redirects(self) -> set[str]:
         """The scopes that redirects of seeds open."""
@@ -168,13 +168,13 @@ class _Walk:
 
     # -- admission --------------------------------------------------------------------------------------------------
 
-    def _consider(self, url: str, depth: int, hops: int, how: str, source: str = "") -> None:
+    def _consider_url(self, url: str, depth: int, hops: int, how: str, source: str = "") -> None:
         """Queues a URL, or records the reason for rejecting it. `how` is seed, link, redirect, seed-redirect or
         sitemap."""
         known = self.depths.get(url)
         if known is not None and known <= depth:
             return
-        reasons = self._reasons(url, depth, how, source)
+        reasons = self._reasons_against(url, depth, how, source)
         if reasons:
             self.refused.setdefault(url, set()).update(reasons)
             return
@@ -184,7 +184,7 @@ class _Walk:
         else:
             self.queue.append((depth, hops, url))
 
-    def _reasons(self, url: str, depth: int, how: str, source: str) -> list[str]:
+    def _reasons_against(self, url: str, depth: int, how: str, source: str) -> list[str]:
         plan = self.plan
         reasons = []
         if len(url) > plan.max_url_length:
@@ -194,7 +194,7 @@ class _Walk:
             reasons += ["address", "scope"] if url.startswith(("http://", "https://")) else ["scheme"]
             return reasons
         site, path = located
-        if how == "link" and _extension(path) in SKIPPED_EXTENSIONS:
+        if how == "link" and _extension_of(path) in SKIPPED_EXTENSIONS:
             reasons.append("extension")
         if _excluded_host(site.host, plan) or not self._in_scope(url, how, source):
             reasons.append("scope")
@@ -214,16 +214,16 @@ class _Walk:
         return how != "seed" and bool(self.includes) and not any(match(url) for match in self.includes)
 
     def _in_scope(self, url: str, how: str, source: str) -> bool:
-        if how in ("seed", "seed-redirect") or _covers(self.scopes, url, self.plan.scope):
+        if how in ("seed", "seed-redirect") or _is_in_scopes(self.scopes, url, self.plan.scope):
             return True
-        if not _covers(self.opened, url, self.plan.scope):
+        if not _is_in_scopes(self.opened, url, self.plan.scope):
             return False
         # Before the seed's redirect is fetched this scope is still closed to links from elsewhere.
-        return self.generous or _covers(self.opened, source, self.plan.scope)
+        return self.generous or _is_in_scopes(self.opened, source, self.plan.scope)
 
     # -- results of a fetch -----------------------------------------------------------------------------------------
 
-    def _visit(self, url: str, depth: int, hops: int) -> None:
+    def _visit_url(self, url: str, depth: int, hops: int) -> None:
         if self.depths[url] < depth:
             return
         located = self.world.locate(url)
@@ -242,24 +242,24 @@ class _Walk:
             return
         self.fetched[url] = depth
         if resource.leads_to is not None:
-            self._redirect(url, resource, depth, hops)
+            self._follow_redirect(url, resource, depth, hops)
         elif resource.parsed and (self.generous or not resource.kind.startswith("hostile-")):
             self._follow(resource, url, depth)
 
-    def _redirect(self, url: str, resource: Resource, depth: int, hops: int) -> None:
+    def _follow_redirect(self, url: str, resource: Resource, depth: int, hops: int) -> None:
         assert resource.leads_to is not None
         if hops >= self.plan.max_redirects:
             self.refused.setdefault(resource.leads_to, set()).add("redirects")
             return
         how = "seed-redirect" if depth == 0 else "redirect"
-        self._consider(resource.leads_to, depth, hops + 1, how, url)
+        self._consider_url(resource.leads_to, depth, hops + 1, how, url)
 
     def _follow(self, resource: Resource, url: str, depth: int) -> None:
         for reference in resource.references:
             if reference.target is None:
                 continue
             if reference.tag in FOLLOWED:
-                self._consider(reference.target, depth + 1, 0, "link", url)
+                self._consider_url(reference.target, depth + 1, 0, "link", url)
             else:
                 why = _NOT_FOLLOWED.get(reference.tag, "no-link")
                 self.refused.setdefault(reference.target, set()).add(why)
@@ -273,17 +273,17 @@ class _Walk:
         if not certain and not self.generous:
             return
         for path in sitemaps.entries(site):
-            self._consider(site.origin + path, depth + 1, 0, "sitemap", site.origin + path)
+            self._consider_url(site.origin + path, depth + 1, 0, "sitemap", site.origin + path)
 
 
 def robots_refusal(site: SyntheticSite, path: str) -> str | None:
     """Why robots.txt forbids a path of a site to `weft`; None if it does not."""
-    if _unreachable(site):
+    if _is_robots_unreachable(site):
         return "robots-unreachable"
     return None if site.robots.allows(path) else "robots"
 
 
-def _unreachable(site: SyntheticSite) -> bool:
+def _is_robots_unreachable(site: SyntheticSite) -> bool:
     hostile_one = site.hostile or ""
     return site.robots.answer == "dead" or hostile_one == "robots-silent" or hostile_one.startswith("tls-")
 
@@ -291,7 +291,7 @@ def _unreachable(site: SyntheticSite) -> bool:
 # -- scope and patterns ---------------------------------------------------------------------------------------------
 
 
-def _host(url: str) -> str:
+def _host_of(url: str) -> str:
     return url.partition("://")[2].partition("/")[0].rpartition(":")[0] or url.partition("://")[2].partition("/")[0]
 
 
@@ -304,7 +304,7 @@ def _scope_key(url: str, scope: str) -> str:
     return "/".join(url.split("/", 3)[:3]) + "/"
 
 
-def _covers(keys: set[str], url: str, scope: str) -> bool:
+def _is_in_scopes(keys: set[str], url: str, scope: str) -> bool:
     if scope == "any":
         return True
     if scope == "prefix":
@@ -316,12 +316,12 @@ def _excluded_host(host: str, plan: CrawlPlan) -> bool:
     return any(host == domain or host.endswith("." + domain) for domain in plan.exclude_domains)
 
 
-def _extension(path: str) -> str:
+def _extension_of(path: str) -> str:
     last = path.partition("?")[0].rpartition("/")[2]
     return last.rpartition(".")[2].lower() if "." in last else ""
 
 
-def _matcher(pattern: str) -> Callable[[str], object]:
+def _compile_pattern(pattern: str) -> Callable[[str], object]:
     if pattern.startswith("re:"):
         try:
             return re.compile(pattern[3:]).search
@@ -339,7 +339,7 @@ def _certain_seeds(plan: CrawlPlan, must: set[str]) -> set[str]:
     per_host: dict[str, list[str]] = {}
     for seed in plan.seeds:
         if seed in must:
-            per_host.setdefault(_host(seed), []).append(seed)
+            per_host.setdefault(_host_of(seed), []).append(seed)
     budget = plan.max_pages_per_domain or 0
     return {seed for seeds in per_host.values() if len(seeds) <= budget for seed in seeds}
 
@@ -357,14 +357,14 @@ def _request_limits(world: World, plan: CrawlPlan, urls: set[str]) -> dict[str, 
         elif resource.kind.startswith("hostile-"):
             outcome = hostile.TABLE[resource.kind.removeprefix("hostile-")].outcome
             limit = 1 if outcome in ("page", "redirect") else (1 + plan.max_retries) * (1 + (outcome == "stale"))
-        if resource.kind == "cookie-wall" or _in_loop(world, url):
+        if resource.kind == "cookie-wall" or _is_in_redirect_loop(world, url):
             limit = 1 + plan.max_redirects
         if limit > 1:
             limits[url] = limit
     return limits
 
 
-def _in_loop(world: World, url: str) -> bool:
+def _is_in_redirect_loop(world: World, url: str) -> bool:
     at: str | None = url
     for _ in range(4):
         located = world.locate(at) if at else None
@@ -375,7 +375,7 @@ def _in_loop(world: World, url: str) -> bool:
 
 
 def _add_robots_and_sitemaps(
-    plan: CrawlPlan, strict: _Walk, generous: _Walk, must: set[str], may: set[str], requests: dict[str, int]
+    plan: CrawlPlan, strict: _WebWalk, generous: _WebWalk, must: set[str], may: set[str], requests: dict[str, int]
 ) -> None:
     certain = strict.seed_hosts if plan.max_pages_per_domain is not None else set(strict.entered)
     for host, site in generous.entered.items():
@@ -402,7 +402,7 @@ def _robots_view(site: SyntheticSite) -> RobotsView:
         rules=list(robots.rules),
         crawl_delay_s=robots.crawl_delay_s,
         final=MOVED_TO if robots.answer == "moved" else "/robots.txt",
-        unreachable=_unreachable(site),
+        unreachable=_is_robots_unreachable(site),
     )
 
 

@@ -175,7 +175,7 @@ async def serve(server: SyntheticServer, sockets: list[socket.socket], ready: Ca
     if options.duration_s is not None:
         loop.call_later(options.duration_s, stop.set)
     if options.until_eof:
-        loop.add_reader(0, _on_stdin, server, stop)
+        loop.add_reader(0, _answer_stdin, server, stop)
     ready()
     try:
         while not stop.is_set():
@@ -194,7 +194,7 @@ async def serve(server: SyntheticServer, sockets: list[socket.socket], ready: Ca
         server.log.close()
 
 
-def _on_stdin(server: SyntheticServer, stop: asyncio.Event) -> None:
+def _answer_stdin(server: SyntheticServer, stop: asyncio.Event) -> None:
     """Handles standard input: for each byte the log is flushed and a byte sent back; at the end of the pipe the server
     stops."""
     asked = os.read(0, 1024)

@@ -19,7 +19,7 @@ from weft.testing.content.texts import FEW_PARAGRAPHS, PARAGRAPHS, SyntheticText
 _NUMBER_AT_END = re.compile(r"(\d+)(?:\.html|/)?$")
 _DAY_S = 86_400
 SMALL = 500  # pages
-_DECLARED = ("header", "header", "header", "meta", "meta", "both", "bom", "none")
+_CHARSET_DECLARATIONS = ("header", "header", "header", "meta", "meta", "both", "bom", "none")
 
 
 class World:
@@ -32,7 +32,7 @@ class World:
         self.sites = make_sites(spec, behaviours)
         self.ordinary = self.sites[: spec.hosts]
         self.by_host = {site.host: site for site in self.sites}
-        self._trunk = [site for site in self.ordinary if site.role == "ordinary"]
+        self._trunk_sites = [site for site in self.ordinary if site.role == "ordinary"]
         self._shelves: dict[int, HostFixtures] = {}
 
     # -- where things are -------------------------------------------------------------------------------------------
@@ -63,12 +63,12 @@ class World:
 
     def neighbour(self, site: SyntheticSite) -> SyntheticSite:
         """The host that a site's redirects to other hosts lead to."""
-        position = self._positions.get(site.index, 0)
-        return self._trunk[(position + 1) % len(self._trunk)]
+        position = self._site_positions.get(site.index, 0)
+        return self._trunk_sites[(position + 1) % len(self._trunk_sites)]
 
     @cached_property
-    def _positions(self) -> dict[int, int]:
-        return {site.index: position for position, site in enumerate(self._trunk)}
+    def _site_positions(self) -> dict[int, int]:
+        return {site.index: position for position, site in enumerate(self._trunk_sites)}
 
     def fixtures(self, site: SyntheticSite) -> HostFixtures:
         """A site's special URLs."""
@@ -96,13 +96,13 @@ class World:
         if number and (at := int(number[1])) < site.count and site.paths[at] == path:
             return self.page(site, at)
         if path == "/robots.txt" or path == MOVED_TO:
-            return self._robots(site, path)
-        return self._visitor(site, path) or traps.find(site, path) or _missing(site, path)
+            return self._robots_resource(site, path)
+        return self._redirect_target_page(site, path) or traps.find(site, path) or _error_page(site, path)
 
     def page(self, site: SyntheticSite, number: int) -> Resource:
         """Ordinary page `number` of a site."""
         key = mix(site.key, number, 11)
-        charset, declared = self._charset(site, key)
+        charset, declared = self._charset_of(site, key)
         edition = self._edition_of(key)
         raw_unicode = charset == "utf-8" and declared in ("header", "meta", "both", "bom")
         return Resource(
@@ -115,13 +115,13 @@ class World:
             key=mix(key, edition),
             # a page in UTF-16 is made at half its size, because its encoding doubles it
             size=linking.SIZES[(key >> 12) % 1024] // (2 if charset == "utf-16" else 1),
-            flaw=self._flaw(site, number),
+            flaw=self._flaw_of(site, number),
             modified=1_700_000_000 + key % 10_000_000 + edition * _DAY_S,
         )
 
-    def _charset(self, site: SyntheticSite, key: int) -> tuple[str, str]:
+    def _charset_of(self, site: SyntheticSite, key: int) -> tuple[str, str]:
         charset = site.charset if key % 8 else "utf-8"
-        declared = _DECLARED[(key >> 32) % 8]
+        declared = _CHARSET_DECLARATIONS[(key >> 32) % 8]
         if charset == "utf-16":
             return charset, "bom"
         if declared == "bom" and charset != "utf-8":
@@ -138,14 +138,14 @@ class World:
                 return edition
         return 0
 
-    def _flaw(self, site: SyntheticSite, number: int) -> Flaw | None:
+    def _flaw_of(self, site: SyntheticSite, number: int) -> Flaw | None:
         """The fault of a page: pages 1 to 4 of a host have those of its flavour."""
-        return _FLAWS.get((site.flavour, number)) if number else None
+        return _FLAW_BY_FLAVOUR.get((site.flavour, number)) if number else None
 
-    def _robots(self, site: SyntheticSite, path: str) -> Resource:
+    def _robots_resource(self, site: SyntheticSite, path: str) -> Resource:
         robots = site.robots
         if robots.answer == "missing" or (path == MOVED_TO and robots.answer != "moved"):
-            return _missing(site, path) if path == MOVED_TO else Resource(path, kind="robots", status=404)
+            return _error_page(site, path) if path == MOVED_TO else Resource(path, kind="robots", status=404)
         resource = Resource(path, kind="robots", content_type="text/plain", body=robots.body)
         if robots.answer == "moved" and path == "/robots.txt":
             return Resource(path, kind="robots", status=301, location=MOVED_TO, leads_to=site.origin + MOVED_TO)
@@ -155,7 +155,7 @@ class World:
             resource.flaw = Flaw("robots-late", robots.failures, status=503)
         return resource
 
-    def _visitor(self, site: SyntheticSite, path: str) -> Resource | None:
+    def _redirect_target_page(self, site: SyntheticSite, path: str) -> Resource | None:
         """A page that only a redirect of another host leads to."""
         number = path.removeprefix("/visitors/")
         if number == path or not number.isdigit() or int(number) >= len(self.ordinary):
@@ -163,22 +163,22 @@ class World:
         origin = self.ordinary[int(number)]
         if self.neighbour(origin) is not site or "/away/visit" not in self.fixtures(origin).resources:
             return None
-        return _small(site, path, "page")
+        return _small_page(site, path, "page")
 
     # -- walking all of it ------------------------------------------------------------------------------------------
 
     def every_resource(self, site: SyntheticSite) -> list[Resource]:
         """All finite resources of a site: ordinary pages, fixtures, sitemaps and robots.txt."""
         pages = [self.page(site, number) for number in range(site.count)]
-        before = self._trunk[self._positions.get(site.index, 0) - 1]
-        visitors = [self._visitor(site, f"/visitors/{before.index}")]
-        robots = [self._robots(site, "/robots.txt")]
+        before = self._trunk_sites[self._site_positions.get(site.index, 0) - 1]
+        visitors = [self._redirect_target_page(site, f"/visitors/{before.index}")]
+        robots = [self._robots_resource(site, "/robots.txt")]
         if site.robots.answer == "moved":
-            robots.append(self._robots(site, MOVED_TO))
+            robots.append(self._robots_resource(site, MOVED_TO))
         return [*pages, *self.fixtures(site).resources.values(), *robots, *filter(None, visitors)]
 
 
-def _small(site: SyntheticSite, path: str, kind: str) -> Resource:
+def _small_page(site: SyntheticSite, path: str, kind: str) -> Resource:
     return Resource(
         path,
         kind=kind,
@@ -189,15 +189,15 @@ def _small(site: SyntheticSite, path: str, kind: str) -> Resource:
     )
 
 
-def _missing(site: SyntheticSite, path: str) -> Resource:
-    resource = _small(site, path, "soft-404" if site.soft_404 else "missing")
+def _error_page(site: SyntheticSite, path: str) -> Resource:
+    resource = _small_page(site, path, "soft-404" if site.soft_404 else "missing")
     resource.status = 200 if site.soft_404 else 404
     resource.title = "Not found"
     return resource
 
 
 # (flavour, page number) -> flaw; at most four failing answers on one host (see sites.FLAVOURS)
-_FLAWS: dict[tuple[str, int], Flaw] = {
+_FLAW_BY_FLAVOUR: dict[tuple[str, int], Flaw] = {
     ("transient", 1): Flaw("transient", 1, status=503),
     ("transient", 2): Flaw("transient", 2, status=500),
     ("rate-limit", 1): Flaw("rate-limit", 1, status=429, retry_after_s=1),

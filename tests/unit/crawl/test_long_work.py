@@ -20,7 +20,7 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.processes.fetcher import Fetcher
 from weft.crawl.processes.process_spec import ControlInput, ProcessSpec
 from weft.crawl.seeds import known_urls as again_module
-from weft.crawl.seeds.known_urls import Again
+from weft.crawl.seeds.known_urls import KnownUrlsFeed
 from weft.crawl.start import prepare
 from weft.engine.folder import CRAWL_SUFFIX
 from weft.engine.loop.long_work import LOG_EVERY_S, REPORT_EVERY_S, LongWork
@@ -121,7 +121,7 @@ def test_known_pages_are_queued_a_few_at_a_time_and_what_is_stored_meanwhile_is_
         frontier.recovery.recover()
         frontier.queue.admit(number, [Found(f"{SITE}/new", 1)])
         before = frontier.status.stats().queued
-        again = Again(order, folder, frontier, store, lambda _: True, number)
+        again = KnownUrlsFeed(order, folder, frontier, store, lambda _: True, number)
         again()
         assert 0 < frontier.status.stats().queued - before < PAGES // 10, "a crawl that runs does not wait for all"
         for item in (PAGES + 1, PAGES + 5000):  # one was queued before, the other is found by the recrawl

@@ -43,21 +43,21 @@ def pause(crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: boo
 
     A paused crawl stays paused when its processes die. Paused time does not count for --max-duration.
     """
-    _send("pause", "Paused", crawl_dir, crawl, more, as_json, quiet)
+    _send_command("pause", "Paused", crawl_dir, crawl, more, as_json, quiet)
 
 
 @click.command()
 @folder_flags
 def resume(crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Continue a crawl that `weft pause` has paused. (A crawl that has ended continues with `weft crawl --resume`.)"""
-    _send("resume", "Resumed", crawl_dir, crawl, more, as_json, quiet)
+    _send_command("resume", "Resumed", crawl_dir, crawl, more, as_json, quiet)
 
 
 @click.command()
 @folder_flags
 def cancel(crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Cancel a crawl for good: requests in flight are aborted, queued URLs are dropped. Its pages are kept."""
-    _send("cancel", "Cancelled", crawl_dir, crawl, more, as_json, quiet)
+    _send_command("cancel", "Cancelled", crawl_dir, crawl, more, as_json, quiet)
 
 
 @click.command()
@@ -67,7 +67,7 @@ def seed(
     crawl_dir: str, urls: tuple[str, ...], crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool
 ) -> None:
     """Add URLs to a crawl. They extend its scope as its first seeds do; credentials are not sent to their sites."""
-    _send("seed", "Added", crawl_dir, crawl, more, as_json, quiet, given=list(urls))
+    _send_command("seed", "Added", crawl_dir, crawl, more, as_json, quiet, given=list(urls))
 
 
 def _edit_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,10 +91,10 @@ def edit(crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bool
     settings = given(values)
     if not settings:
         raise click.UsageError("nothing to change: give at least one of the flags that `weft edit --help` lists")
-    _send("edit", "Changed", crawl_dir, crawl, more, as_json, quiet, settings=settings)
+    _send_command("edit", "Changed", crawl_dir, crawl, more, as_json, quiet, settings=settings)
 
 
-def _send(
+def _send_command(
     verb: str, done: str, crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool,
     **arguments: Any,
 ) -> None:  # fmt: skip

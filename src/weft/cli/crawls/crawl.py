@@ -137,7 +137,9 @@ def run(
         if interrupts and not is_announced:
             # Not in the signal handler, which may interrupt the display while it is being drawn.
             is_announced = True
-            getattr(show, "say", _say)("stopping: requests in flight are finished first (Ctrl-C again stops at once)")
+            getattr(show, "say", _print_line)(
+                "stopping: requests in flight are finished first (Ctrl-C again stops at once)"
+            )
         show(status)
         if output is not None:
             output.write_new_items()
@@ -150,7 +152,7 @@ def run(
                 try:
                     code = orchestrator.run(watch, is_watched=sys.stderr.isatty() and not (quiet or as_json))
                 except LoginFailed as failed:
-                    command = _resume(prepared, typed, orchestrator.status())
+                    command = _resume_command(prepared, typed, orchestrator.status())
                     raise LoginFailed(
                         f"{failed}\nNothing of the queue is lost. Correct it, and continue: {command}"
                     ) from None
@@ -194,7 +196,7 @@ def _report_end(
         click.echo(printable("weft: " + as_flags("\n".join(outcome.message_lines())), err=True), err=True)
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     if sys.stderr.isatty():
         click.echo(err=True)  # the terminal shows ^C: start a new line
     click.echo(text, err=True)
@@ -238,7 +240,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
             f"Since the last visit: {report.summary()} ({shlex.join(['weft', 'stats', str(home), '--changes'])})."
         )
     if status.repairs:
-        lines.append(f"Repaired: {'; '.join(map(_repair, status.repairs.items()))}.")
+        lines.append(f"Repaired: {'; '.join(map(_repair_text, status.repairs.items()))}.")
     if status.rendered:
         each = status.rendering_s / status.rendered
         lines.append(
@@ -257,7 +259,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     if pages > 1 and _waits_for_its_own_machine(prepared):
         lines.append("The server is on this machine: `--delay 0` crawls it without waiting.")
     lines += map(as_flags, outcome.message_lines())
-    lines.append(f"The corpus is in {home}.{_next(prepared, typed, status, outcome, code)}")
+    lines.append(f"The corpus is in {home}.{_next_commands(prepared, typed, status, outcome, code)}")
     return "\n".join(lines)
 
 
@@ -296,11 +298,11 @@ def items_of(prepared: Prepared) -> list[str]:
     return lines
 
 
-def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
+def _next_commands(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
     """The most likely next commands, complete; several are on lines of their own for copying."""
     folder = prepared.folder
     if code in (3, 130) and status.state != CANCELLED:
-        return f" Continue: {_resume(prepared, typed, status)}"
+        return f" Continue: {_resume_command(prepared, typed, status)}"
     if not outcome.is_nothing:
         report = "errors" if status.errors.get("callback_error") else "stats"
         return f" See: {shlex.join(['weft', report, str(folder.home)])}"
@@ -327,12 +329,12 @@ REPAIRS = {
 }
 
 
-def _repair(repair: tuple[str, int]) -> str:
+def _repair_text(repair: tuple[str, int]) -> str:
     name, count = repair
     return REPAIRS.get(name, name.replace("_", " ") + " {:,}").format(count)
 
 
-def _resume(prepared: Prepared, typed: Typed, status: CrawlStatus) -> str:
+def _resume_command(prepared: Prepared, typed: Typed, status: CrawlStatus) -> str:
     """The command that continues a crawl, with a higher limit if a limit has stopped it."""
     limits = prepared.loaded.config.limits
     out = typed.out if typed.out != "-" else None

@@ -101,15 +101,15 @@ class CrawlPicture:
             self._seen_at = status.updated_at
             self._rates.append(status.rate)
             self._recent.extend(status.recent)
-        parts: list[Part] = [_numbers(status, size)]
+        parts: list[Part] = [_status_numbers(status, size)]
         if self._max_pages:
             parts.append(ProgressLine(self._max_pages, min(status.pages, self._max_pages)))
         parts.append(TextLine(spark(self._rates), "cyan"))
         if len(status.pods) > 1:
-            parts.append(_pods(status, size))
+            parts.append(_pod_grid(status, size))
         if crawls:
-            parts.append(_crawls(crawls, size))
-        parts += [_troubles(status), TextLine("\n".join(self._recent), "dim")]
+            parts.append(_crawl_grid(crawls, size))
+        parts += [_trouble_grid(status), TextLine("\n".join(self._recent), "dim")]
         if status.note and status.state in ("paused", "running"):
             parts.append(TextLine(as_flags(status.note), "red", wraps=True))
         elif status.note and status.state in ("starting", "draining"):
@@ -120,7 +120,7 @@ class CrawlPicture:
         return Picture((f"{self._title} · ", state, f" · {clock(status.elapsed_s)}"), parts, self._home)
 
 
-def _numbers(status: CrawlStatus, size: Size) -> NamedNumbers:
+def _status_numbers(status: CrawlStatus, size: Size) -> NamedNumbers:
     values = {
         "pages": f"{status.pages:,}",
         "pages/s": f"{status.rate:,.1f}",
@@ -136,7 +136,7 @@ def _numbers(status: CrawlStatus, size: Size) -> NamedNumbers:
     return NamedNumbers(values)
 
 
-def _pods(status: CrawlStatus, size: Size) -> Grid:
+def _pod_grid(status: CrawlStatus, size: Size) -> Grid:
     """A row for each pod; if there is no room for all, those with the most queued URLs first."""
     some = sorted(sorted(status.pods, key=lambda pod: -pod.queued)[:MOST_PODS], key=lambda pod: pod.pod)
     rows = [
@@ -154,7 +154,7 @@ def _pods(status: CrawlStatus, size: Size) -> Grid:
     )
 
 
-def _crawls(crawls: Mapping[str, CrawlStatus], size: Size) -> Grid:
+def _crawl_grid(crawls: Mapping[str, CrawlStatus], size: Size) -> Grid:
     """A row for each crawl; if there is no room for all, the fastest first."""
     rows = [
         {
@@ -172,11 +172,14 @@ def _crawls(crawls: Mapping[str, CrawlStatus], size: Size) -> Grid:
     return Grid([Column(name) for name in names], table, 2 if is_narrow else 4)
 
 
-def _troubles(status: CrawlStatus) -> Grid:
+def _trouble_grid(status: CrawlStatus) -> Grid:
     refused = {name: count for name, count in status.refused.items() if name != "duplicate"}
-    rows = [(Styled("errors", "red"), _listed(status.errors)), (Styled("left out", "yellow"), _listed(refused))]
+    rows = [
+        (Styled("errors", "red"), _join_counts(status.errors)),
+        (Styled("left out", "yellow"), _join_counts(refused)),
+    ]
     if any(status.slowed.values()):
-        rows.insert(1, (Styled("slowed", "yellow"), _listed(status.slowed)))
+        rows.insert(1, (Styled("slowed", "yellow"), _join_counts(status.slowed)))
     return Grid((Column(""), Column("", wraps=True)), rows, 1)
 
 
@@ -186,6 +189,6 @@ def spark(values: deque[float] | list[float]) -> str:
     return "".join(_BARS[min(8, round(8 * value / top))] for value in values)
 
 
-def _listed(counts: dict[str, int]) -> str:
+def _join_counts(counts: dict[str, int]) -> str:
     some = sorted((item for item in counts.items() if item[1]), key=lambda item: -item[1])[:7]
     return "  ".join(f"{name} {count:,}" for name, count in some) or "none"

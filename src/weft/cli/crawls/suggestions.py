@@ -11,7 +11,7 @@ from typing import Any
 from weft.cli.terminal.messages import with_value
 
 # of one run only, or written separately
-_INTENTS = frozenset({"resume", "fresh", "retry_failed", "recrawl", "data_dirs"})
+_INTENT_FLAGS = frozenset({"resume", "fresh", "retry_failed", "recrawl", "data_dirs"})
 _CODE = ("spider", "scrapy")  # settings of `weft run`
 _MOST_SEEDS = 3  # more would make the command too long
 
@@ -36,17 +36,17 @@ class Typed:
         from weft.config import keys
 
         command = "weft run" if any(name in self.flags for name in _CODE) else "weft crawl"
-        words = [command, *map(shlex.quote, _some(self.urls))]
+        words = [command, *map(shlex.quote, _some_seeds(self.urls))]
         words += ["-o " + shlex.quote(self.out)] if self.out else []
         words += ["--overwrite"] if self.out not in (None, "-") else []
         words += ["--config " + shlex.quote(self.config_file)] if self.config_file else []
-        kept = {name: value for name, value in self.flags.items() if name not in _INTENTS}
+        kept = {name: value for name, value in self.flags.items() if name not in _INTENT_FLAGS}
         words += [shlex.quote(str(kept.pop("spider")))] if "spider" in kept else []
-        words += [with_value(keys()[name].flag, _masked(name, value)) for name, value in kept.items()]
-        return " ".join([*words, "--fresh", *filter(None, [more]), _folders(data_dirs)])
+        words += [with_value(keys()[name].flag, _mask_value(name, value)) for name, value in kept.items()]
+        return " ".join([*words, "--fresh", *filter(None, [more]), _data_dir_flags(data_dirs)])
 
 
-def _masked(name: str, value: Any) -> Any:
+def _mask_value(name: str, value: Any) -> Any:
     from weft.config import masked
     from weft.config.masking import without_login
 
@@ -56,7 +56,7 @@ def _masked(name: str, value: Any) -> Any:
 def resume(data_dirs: Iterable[str | Path], more: str = "") -> str:
     """The command that continues a crawl."""
     folders = list(map(str, data_dirs))
-    return " ".join(filter(None, [f"{_command_of(folders)} --resume", more, _folders(folders)]))
+    return " ".join(filter(None, [f"{_command_of(folders)} --resume", more, _data_dir_flags(folders)]))
 
 
 def _command_of(folders: Sequence[str]) -> str:
@@ -66,14 +66,14 @@ def _command_of(folders: Sequence[str]) -> str:
 
     try:
         settings = CrawlFolder(folders).settings()
-    except WeftError:  # the folder is damaged: what is wrong is reported by whoever reads it
+    except WeftError:  # the folder is damaged: what is wrong is reported where it is read
         settings = {}
     return "weft run" if any(settings.get(name) for name in _CODE) else "weft crawl"
 
 
-def _folders(data_dirs: Iterable[str | Path]) -> str:
+def _data_dir_flags(data_dirs: Iterable[str | Path]) -> str:
     return " ".join(f"--data-dir {shlex.quote(str(folder))}" for folder in data_dirs)
 
 
-def _some(seeds: Sequence[str]) -> list[str]:
+def _some_seeds(seeds: Sequence[str]) -> list[str]:
     return list(seeds) if len(seeds) <= _MOST_SEEDS else [*seeds[:_MOST_SEEDS], "..."]

@@ -49,7 +49,7 @@ def list_(as_json: bool, quiet: bool) -> int:
     """List the pipelines here and those that ship."""
     listed = list(catalogue.listed())
     if as_json:
-        print_document({"pipelines": [_listed(one) for one in listed]})
+        print_document({"pipelines": [_list_entry(one) for one in listed]})
         return 0
     width = max((len(one.name) for one in listed), default=0)
     for one in listed:
@@ -61,7 +61,7 @@ def list_(as_json: bool, quiet: bool) -> int:
     return 0
 
 
-def _listed(one: catalogue.ListedPipeline) -> dict[str, Any]:
+def _list_entry(one: catalogue.ListedPipeline) -> dict[str, Any]:
     spec = one.pipeline.spec if one.pipeline else None
     return {
         "name": one.name,
@@ -88,12 +88,12 @@ def show(name: str, as_json: bool, quiet: bool) -> int:  # noqa: ARG001
         chosen.name + (f": {spec.description}" if spec.description else ""),
         f"file    {chosen.path}",
     ]
-    lines.append(f"items   {spec.items.source or spec.items.file}{_settings(spec.items.settings)}")
+    lines.append(f"items   {spec.items.source or spec.items.file}{_settings_text(spec.items.settings)}")
     lines += ["", *picture(spec.stages, chosen.order), ""]
     width = max(map(len, chosen.order))
     lines += [f"{stage:{width}}  {_stage_text(chosen, stage)}" for stage in chosen.order]
     if spec.collect is not None:
-        lines.append(f"{'':{width}}  then {spec.collect.run}{_settings(spec.collect.settings)}")
+        lines.append(f"{'':{width}}  then {spec.collect.run}{_settings_text(spec.collect.settings)}")
     output = spec.output.directory or OUTPUT / chosen.name
     lines += ["", f"output  {output}, {' and '.join(spec.output.formats)}, {spec.output.shard_items:,} items a shard"]
     lines.append(f"cache   {spec.cache.directory or CACHE / chosen.name}")
@@ -103,7 +103,7 @@ def show(name: str, as_json: bool, quiet: bool) -> int:  # noqa: ARG001
 
 def _stage_text(pipeline: Pipeline, name: str) -> str:
     stage = pipeline.spec.stages[name]
-    text = stage.run + _settings(stage.settings)
+    text = stage.run + _settings_text(stage.settings)
     if stage.inputs is not None:
         text += f", reads {', '.join(stage.inputs) or 'no field'}"
     if stage.when is not None:
@@ -113,7 +113,7 @@ def _stage_text(pipeline: Pipeline, name: str) -> str:
     return text + ("" if stage.cache else ", never cached")
 
 
-def _settings(settings: dict[str, Any]) -> str:
+def _settings_text(settings: dict[str, Any]) -> str:
     return f" ({', '.join(f'{name}={value!r}' for name, value in settings.items())})" if settings else ""
 
 
@@ -188,17 +188,17 @@ def run(name: str, resume: str | None, as_json: bool, quiet: bool, **options: An
     chosen = catalogue.find(name)
     directory = None
     if resume is not None:
-        directory, facts = _to_resume(asked.logs, chosen.name, resume)
+        directory, facts = _find_run_to_resume(asked.logs, chosen.name, resume)
         if facts.finished:
             raise BadInput(f"run {facts.run_id} has finished: there is nothing to continue")
-        asked = _as_before(asked, facts)
+        asked = _options_of_resumed(asked, facts)
     else:
         _report_interrupted(asked.logs, chosen.name, quiet=quiet)
     chosen = changed(chosen, asked.settings, asked.items, asked.directory)
-    return _run(PipelineRun(chosen, asked, directory), name, chosen, quiet=quiet, as_json=as_json)
+    return _run_pipeline(PipelineRun(chosen, asked, directory), name, chosen, quiet=quiet, as_json=as_json)
 
 
-def _to_resume(logs: Path, name: str, run_id: str) -> tuple[RunDirectory, run_facts.RunFacts]:
+def _find_run_to_resume(logs: Path, name: str, run_id: str) -> tuple[RunDirectory, run_facts.RunFacts]:
     if run_id != LATEST:
         directory, facts = run_facts.find(logs, run_id)
         if facts.pipeline != name:
@@ -210,7 +210,7 @@ def _to_resume(logs: Path, name: str, run_id: str) -> tuple[RunDirectory, run_fa
     raise BadInput(f"there is no run of {name!r} in {logs} to resume; leave out --resume to start one")
 
 
-def _as_before(asked: RunOptions, facts: run_facts.RunFacts) -> RunOptions:
+def _options_of_resumed(asked: RunOptions, facts: run_facts.RunFacts) -> RunOptions:
     """The options of a resumed run: those it was started with; only options on how it is run may change."""
     for flag, given in (("--only", asked.only), ("--fresh", asked.fresh), ("--from-stage", asked.from_stage),
                         ("--set", asked.settings), ("--items", asked.items), ("--out", asked.directory)):  # fmt: skip
@@ -234,7 +234,7 @@ def _report_interrupted(logs: Path, name: str, *, quiet: bool) -> None:
             return
 
 
-def _run(one: PipelineRun, asked: str, pipeline: Pipeline, *, quiet: bool, as_json: bool) -> int:
+def _run_pipeline(one: PipelineRun, asked: str, pipeline: Pipeline, *, quiet: bool, as_json: bool) -> int:
     run_id, folder = one.facts.run_id, one.directory.path
     title = f"weft pipeline {pipeline.name}  run {run_id}"
     try:

@@ -86,7 +86,7 @@ def report(run_id: str, logs: Path, as_json: bool, quiet: bool) -> int:
         f"{counts or 'no items'}",
         "",
     ]
-    lines += _stage_table(document["stages"])
+    lines += _stage_table_lines(document["stages"])
     for failure in document["failures"][:20]:
         lines.append(f"{failure['id']} {failure['status']} in {failure['phase']}: {(failure['error'] or '')[:200]}")
     click.echo(printable("\n".join(lines)))
@@ -95,7 +95,7 @@ def report(run_id: str, logs: Path, as_json: bool, quiet: bool) -> int:
     return 0
 
 
-def _stage_table(stages: dict[str, dict[str, Any]]) -> list[str]:
+def _stage_table_lines(stages: dict[str, dict[str, Any]]) -> list[str]:
     heads = ("stage", "ran", "unchanged", "skipped", "failed", "median ms", "95 % ms", "in all s")
     rows = [
         (

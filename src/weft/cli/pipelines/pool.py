@@ -61,7 +61,7 @@ class Manifest(msgspec.Struct):
     """Size and time of the items file: a changed file may have other items under the same ids."""
 
 
-_PRIVATE = ("journal_bytes", "items_stamp")
+_PRIVATE_FIELDS = ("journal_bytes", "items_stamp")
 
 
 @click.group()
@@ -128,10 +128,10 @@ def run(function: str, as_json: bool, quiet: bool, **options: Any) -> int:
     some did not, 130 when interrupted; then --resume continues.
     """
     beside = engine_options(options)
-    directory, manifest = _prepare(_full_name(function), options)
+    directory, manifest = _prepare_run(_full_function_name(function), options)
     began_s = time.monotonic()
     try:
-        _run(directory, manifest, options, beside, quiet=quiet)
+        _run_pool(directory, manifest, options, beside, quiet=quiet)
     except BadInput:
         if options["resume"] is None:
             shutil.rmtree(directory.path, ignore_errors=True)  # nothing was started
@@ -144,7 +144,7 @@ def run(function: str, as_json: bool, quiet: bool, **options: Any) -> int:
 @output_flags
 def runs(logs: str, as_json: bool, quiet: bool) -> int:
     """List the runs, newest first, with their items files and results."""
-    listed = [_listed(path.parent) for path in sorted(Path(logs).glob("*/run.json"), reverse=True)]
+    listed = [_list_entry(path.parent) for path in sorted(Path(logs).glob("*/run.json"), reverse=True)]
     if as_json:
         print_document({"runs": listed})
         return 0
@@ -161,11 +161,11 @@ def runs(logs: str, as_json: bool, quiet: bool) -> int:
     return 0
 
 
-def _listed(folder: Path) -> dict[str, Any]:
+def _list_entry(folder: Path) -> dict[str, Any]:
     """The entry of a run in a list; a run with a damaged manifest is listed, too."""
     directory = RunDirectory(folder)
     try:
-        manifest = _load(directory)
+        manifest = _load_manifest(directory)
     except BadInput:
         return {"run_id": directory.run_id, "state": "damaged", "function": "", "items": "", "counts": None}
     state = "finished" if manifest.finished else "running" if directory.is_running() else "interrupted"
@@ -191,7 +191,7 @@ def replay(run_id: str, item: str, logs: str, as_json: bool, quiet: bool) -> int
     """
     directory = RunDirectory.find(Path(logs), run_id)
     function, item_facts, settings = _find_item(directory, item)
-    function = _full_name(function)
+    function = _full_function_name(function)
     kept = {key: settings[key] for key in ("item_timeout", "memory_limit_mb") if key in settings}
     with stdout_to_stderr():
         config = shared_config.of_run(directory.path)
@@ -205,7 +205,7 @@ def replay(run_id: str, item: str, logs: str, as_json: bool, quiet: bool) -> int
     return 0 if result.good else 1
 
 
-def _config(name: str | None) -> dict[str, Any] | None:
+def _load_config(name: str | None) -> dict[str, Any] | None:
     if name is None:
         return None
     from weft.config.yaml_file import LONGEST_FILE, parsed
@@ -223,7 +223,7 @@ def _config(name: str | None) -> dict[str, Any] | None:
     return config
 
 
-def _full_name(function: str) -> str:
+def _full_function_name(function: str) -> str:
     """The function's full name, which must work from any directory; workers import from here, and from its script's
     folder."""
     target = CallableTarget.of(function)
@@ -233,7 +233,7 @@ def _full_name(function: str) -> str:
     return str(target)
 
 
-def _prepare(function: str, options: dict[str, Any]) -> tuple[RunDirectory, Manifest]:
+def _prepare_run(function: str, options: dict[str, Any]) -> tuple[RunDirectory, Manifest]:
     """The run's directory and manifest, new or of the run that is resumed."""
     root, items = Path(options["logs"]), options["items"]
     for option, fd in (("items", 0), ("out", 1)):
@@ -245,49 +245,55 @@ def _prepare(function: str, options: dict[str, Any]) -> tuple[RunDirectory, Mani
         if options["out"] and Path(options["out"]).exists() and Path(options["out"]).samefile(items):
             raise BadInput(f"--out and --items are the same file, {items}: the results would overwrite the items")
     if options["resume"] is not None:
-        directory, manifest = _to_resume(root, options["resume"], function, items)
+        directory, manifest = _find_run_to_resume(root, options["resume"], function, items)
         manifest.out = _out_path(options, directory) if options["out"] or not manifest.out else manifest.out
         manifest.engine = options["engine"] or manifest.engine
         _warn_of_changes(directory, manifest)
         return directory, manifest
-    PoolSettings(**_settings(options) | {"workers": worker_count(options["workers"], options["engine"] or LOCAL)})
+    PoolSettings(
+        **_settings_from_options(options) | {"workers": worker_count(options["workers"], options["engine"] or LOCAL)}
+    )
     directory = RunDirectory.create(root)
-    manifest = Manifest(directory.run_id, function, items, _out_path(options, directory), _settings(options))
-    manifest.items_stamp, manifest.engine = _stamp(items), options["engine"] or LOCAL
-    _save(directory, manifest)
+    manifest = Manifest(
+        directory.run_id, function, items, _out_path(options, directory), _settings_from_options(options)
+    )
+    manifest.items_stamp, manifest.engine = _stamp_of_items(items), options["engine"] or LOCAL
+    _save_manifest(directory, manifest)
     return directory, manifest
 
 
 def _warn_of_changes(directory: RunDirectory, manifest: Manifest) -> None:
     """Warns of files that have changed since the run; it continues nevertheless."""
-    stamp, before = _stamp(manifest.items), manifest.items_stamp
+    stamp, before = _stamp_of_items(manifest.items), manifest.items_stamp
     if before is not None and stamp is not None and stamp != before:
-        _warn(f"{manifest.items} has changed since the run began; finished items are skipped")
+        _print_warning(f"{manifest.items} has changed since the run began; finished items are skipped")
     manifest.items_stamp = stamp
     size = directory.journal.stat().st_size if directory.journal.is_file() else 0
     if 0 < size < manifest.journal_bytes:
         lost = manifest.journal_bytes - size
-        _warn(f"{directory.journal} is {lost} bytes shorter than the run left it; the missing items are run again")
+        _print_warning(
+            f"{directory.journal} is {lost} bytes shorter than the run left it; the missing items are run again"
+        )
 
 
-def _stamp(items: str) -> list[int] | None:
+def _stamp_of_items(items: str) -> list[int] | None:
     if items == "-" or not Path(items).is_file():
         return None
     stat = Path(items).stat()
     return [stat.st_size, stat.st_mtime_ns]
 
 
-def _warn(text: str) -> None:
+def _print_warning(text: str) -> None:
     click.echo(f"weft: {text}", err=True)
 
 
-def _to_resume(root: Path, run_id: str, function: str, items: str) -> tuple[RunDirectory, Manifest]:
+def _find_run_to_resume(root: Path, run_id: str, function: str, items: str) -> tuple[RunDirectory, Manifest]:
     if run_id != LATEST:
         directory = RunDirectory.find(root, run_id)
         try:
-            manifest = _load(directory)
+            manifest = _load_manifest(directory)
         except BadInput as problem:  # the journal has the results, and the command line the rest
-            _warn(f"{problem}; it is rebuilt from this command")
+            _print_warning(f"{problem}; it is rebuilt from this command")
             return directory, Manifest(directory.run_id, function, items, "", {})
         if (manifest.function, manifest.items) != (function, items):
             raise BadInput(f"run {run_id} was {manifest.function} over {manifest.items}; resume it with the same")
@@ -295,7 +301,7 @@ def _to_resume(root: Path, run_id: str, function: str, items: str) -> tuple[RunD
     for path in sorted(root.glob("*/run.json"), reverse=True):
         directory = RunDirectory(path.parent)
         try:
-            manifest = _load(directory)
+            manifest = _load_manifest(directory)
         except BadInput as problem:
             raise BadInput(f"{problem}; if that is the run, name it: --resume {directory.run_id}") from None
         if (manifest.function, manifest.items) == (function, items):
@@ -308,7 +314,7 @@ def _out_path(options: dict[str, Any], directory: RunDirectory) -> str:
     return out if out == "-" else str(Path(out).absolute())
 
 
-def _settings(options: dict[str, Any]) -> dict[str, Any]:
+def _settings_from_options(options: dict[str, Any]) -> dict[str, Any]:
     return {
         "workers": options["workers"],
         "batch_size": options["batch_size"],
@@ -319,7 +325,7 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _run(
+def _run_pool(
     directory: RunDirectory, manifest: Manifest, options: dict[str, Any], beside: dict[str, str], *, quiet: bool
 ) -> None:
     """Runs to the end or to an interruption; the manifest records which."""
@@ -330,14 +336,14 @@ def _run(
         run_dir=directory.path,
         logs=options["item_logs"] or "auto",
         resume=bool(options["resume"]),
-        config=_config(options["config"]),
-        **_settings(options),
+        config=_load_config(options["config"]),
+        **_settings_from_options(options),
     )
     with (
-        _items(options["items"]) as (items, total),
+        _open_items(options["items"]) as (items, total),
         stdout_to_stderr() as stdout,
         pool.stream(items, ordered=options["ordered"], total=total) as stream,  # holds the run's lock
-        _results_file(manifest.out, stdout) as out,
+        _open_results(manifest.out, stdout) as out,
         terminate_like_interrupt(),
     ):
         view = RunView(f"weft pool {manifest.function}  run {directory.run_id}", quiet=quiet)
@@ -352,7 +358,7 @@ def _run(
             manifest.counts = stream.counts()
             manifest.journal_bytes = directory.journal.stat().st_size if directory.journal.is_file() else 0
             with suppress(WeftError):  # the journal has the results, and another error may be propagating
-                _save(directory, manifest)
+                _save_manifest(directory, manifest)
 
 
 def _write_all(stream: Stream, out: IO[bytes], view: RunView) -> None:
@@ -361,7 +367,7 @@ def _write_all(stream: Stream, out: IO[bytes], view: RunView) -> None:
     while not stream.finished:
         result = stream.poll(0.1)
         if result is not None:
-            out.write(_line(result))
+            out.write(_result_line(result))
             if not result.good:
                 view.failed(result)
         if result is None or time.monotonic() - flushed_s > _FLUSH_EVERY_S:
@@ -370,7 +376,7 @@ def _write_all(stream: Stream, out: IO[bytes], view: RunView) -> None:
             view.update(stream)
 
 
-def _line(result: Result) -> bytes:
+def _result_line(result: Result) -> bytes:
     try:
         return msgspec.json.encode(result) + b"\n"
     except Exception:
@@ -384,7 +390,7 @@ def _report_end(directory: RunDirectory, manifest: Manifest, seconds: float, *, 
     bad = counts.failed + counts.timeout + counts.crashed
     if as_json:
         print_document(
-            {name: value for name, value in msgspec.structs.asdict(manifest).items() if name not in _PRIVATE}
+            {name: value for name, value in msgspec.structs.asdict(manifest).items() if name not in _PRIVATE_FIELDS}
         )
     if not quiet:
         click.echo(f"weft pool: {sentence(counts, over=True)} in {seconds:.1f} s", err=True)
@@ -400,7 +406,7 @@ def _report_end(directory: RunDirectory, manifest: Manifest, seconds: float, *, 
 
 
 @contextmanager
-def _items(name: str) -> Iterator[tuple[Iterator[Any], int | None]]:
+def _open_items(name: str) -> Iterator[tuple[Iterator[Any], int | None]]:
     if name == "-":
         yield Feeder(sys.stdin.buffer), None
         return
@@ -413,7 +419,7 @@ def _items(name: str) -> Iterator[tuple[Iterator[Any], int | None]]:
 
 
 @contextmanager
-def _results_file(name: str, stdout: int) -> Iterator[IO[bytes]]:
+def _open_results(name: str, stdout: int) -> Iterator[IO[bytes]]:
     try:
         file = os.fdopen(stdout, "wb", closefd=False) if name == "-" else Path(name).open("wb")  # noqa: SIM115
     except OSError as error:
@@ -431,7 +437,7 @@ def _results_file(name: str, stdout: int) -> Iterator[IO[bytes]]:
 
 def _find_item(directory: RunDirectory, item_id: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """The function, item and settings for a replay."""
-    manifest = _load(directory) if directory.manifest.is_file() else None
+    manifest = _load_manifest(directory) if directory.manifest.is_file() else None
     settings = manifest.settings if manifest else {}
     if (kept := directory.quarantined(item_id)) is not None:
         return str(kept.target), kept.decoded(), settings
@@ -443,14 +449,14 @@ def _find_item(directory: RunDirectory, item_id: str) -> tuple[str, dict[str, An
     raise BadInput(f"run {directory.run_id} has no item {item_id!r}, neither in quarantine nor in its items file")
 
 
-def _load(directory: RunDirectory) -> Manifest:
+def _load_manifest(directory: RunDirectory) -> Manifest:
     try:
         return msgspec.json.decode(directory.manifest.read_bytes(), type=Manifest)
     except (OSError, ValueError) as error:
         raise BadInput(f"{directory.manifest} cannot be read: {error}") from None
 
 
-def _save(directory: RunDirectory, manifest: Manifest) -> None:
+def _save_manifest(directory: RunDirectory, manifest: Manifest) -> None:
     path = directory.manifest.with_suffix(".new")
     try:
         with path.open("wb") as file:

@@ -36,7 +36,7 @@ _NUMBERS_WIDTH = 42
 """The width of the worker table's numeric columns, with their spacing."""
 _STAGE_WIDTH = 20
 _STYLES = {Status.FAILED: "red", Status.TIMEOUT: "yellow", Status.CRASHED: "bold red"}
-_TALLIES = {"ok": "green", "skipped": "dim", "failed": "red", "timeout": "yellow", "crashed": "bold red"}
+_TALLY_STYLES = {"ok": "green", "skipped": "dim", "failed": "red", "timeout": "yellow", "crashed": "bold red"}
 
 
 class RunState(NamedTuple):
@@ -97,10 +97,10 @@ class RunPicture:
         """The display of a state."""
         counts, width = state.counts, max(20, size.width - FRAME)
         rate = f"{counts.rate:,.0f}/s" if counts.rate >= 10 else f"{counts.rate:.1f}/s"
-        tallies = [Styled(f"{number} {name}", style) for name, style in _TALLIES.items()
+        tallies = [Styled(f"{number} {name}", style) for name, style in _TALLY_STYLES.items()
                    if (number := getattr(counts, name)) or name == "ok"]  # fmt: skip
         parts: list[Part] = [
-            ProgressLine(counts.total, counts.done, (_share(counts), rate, _left(counts))),
+            ProgressLine(counts.total, counts.done, (_share_text(counts), rate, _time_left_text(counts))),
             Grid([Column("") for _ in tallies], [tallies]),
         ]
         if self._phases:
@@ -108,21 +108,21 @@ class RunPicture:
         if state.workers:
             # minus the frame, the table's head, and the cursor's line
             room = size.height - len(parts) - len(self._failures) - 4
-            parts.append(_workers(state.workers, width, max(1, min(room, _MOST_WORKERS))))
+            parts.append(_worker_grid(state.workers, width, max(1, min(room, _MOST_WORKERS))))
         parts += [TextLine(failure_line(result), _STYLES.get(result.status, "red")) for result in self._failures]
         return Picture([fit(self._title, width - 4)], parts)
 
 
 def sentence(counts: PoolCounts, *, over: bool = False) -> str:
     """The progress in words."""
-    words = [f"{_share(counts)} done", f"{counts.ok} ok"]
+    words = [f"{_share_text(counts)} done", f"{counts.ok} ok"]
     for name in ("skipped", "failed", "timeout", "crashed"):
         if number := getattr(counts, name):
             words.append(f"{number} {name}")
     if counts.resumed:
         words.append(f"{counts.resumed} from before")
     if not over:
-        words += [f"{counts.rate:,.1f}/s", _left(counts)]
+        words += [f"{counts.rate:,.1f}/s", _time_left_text(counts)]
     return ", ".join(word for word in words if word)
 
 
@@ -139,14 +139,14 @@ def failure_line(result: Result) -> str:
     return text if len(text) <= 200 else text[:199] + "…"
 
 
-def _share(counts: PoolCounts) -> str:
+def _share_text(counts: PoolCounts) -> str:
     if counts.total is None:
         return f"{counts.done:,}"
     percent = f" {counts.done * 100 // counts.total} %" if counts.total else ""
     return f"{counts.done:,}/{counts.total:,}{percent}"
 
 
-def _left(counts: PoolCounts) -> str:
+def _time_left_text(counts: PoolCounts) -> str:
     if counts.left_s is None or (counts.total is not None and counts.done >= counts.total):
         return ""
     return f"{clock(round(counts.left_s))} left"
@@ -163,7 +163,7 @@ def fit(text: str, width: int) -> str:
     return set_cell_size(text, head).rstrip() + "…" + set_cell_size(text[::-1], tail).rstrip()[::-1]
 
 
-def _workers(workers: list[WorkerView], width: int, rows: int) -> Grid:
+def _worker_grid(workers: list[WorkerView], width: int, rows: int) -> Grid:
     room = max(10, width - _NUMBERS_WIDTH)
     stage = min(_STAGE_WIDTH, room // 3)
     drawn = [_worker_row(view, room - stage, stage) for view in workers[:rows]]

@@ -52,11 +52,11 @@ def audit(
     from weft.crawl.reports.audit import audit as check
 
     hosts = [name for name in several(host) if name]
-    first, end = _range(since, until)
+    first, end = _time_range(since, until)
     with report_in(crawl_dirs, more) as folder:
         report = check(folder, crawl, hosts=hosts, since=first, until=end, processes=processes)
     if as_json:
-        print_document(_facts(report))
+        print_document(_report_facts(report))
     else:
         if not quiet:
             _print_summary(report, first, with_crawls=crawl is None)
@@ -64,7 +64,7 @@ def audit(
     return 0 if report.is_proof else 1
 
 
-def _range(since: str, until: str) -> tuple[float, float]:
+def _time_range(since: str, until: str) -> tuple[float, float]:
     from weft.store.export.request import parse_since
 
     first, end = parse_since(since) or -inf, parse_since(until, "until") or inf
@@ -132,7 +132,7 @@ def _print_findings(report: AuditReport) -> None:
         )
 
 
-def _facts(report: AuditReport) -> dict[str, Any]:
+def _report_facts(report: AuditReport) -> dict[str, Any]:
     """The report for programs; an infinite margin is left out."""
     from weft.store.export.facts import iso_time
 

@@ -89,7 +89,7 @@ def export(
     lists = [tuple(several(texts)) for texts in (fields, status, host)]
     order = ExportRequest(format_, lists[0], content, lists[1], lists[2], since, max_bytes, all_visits, links)
     on_terminal = out == "-" and sys.stdout.isatty()
-    show = _Line(quiet or as_json or on_terminal or not sys.stderr.isatty())
+    show = _ExportProgressLine(quiet or as_json or on_terminal or not sys.stderr.isatty())
     with report_in(crawl_dirs, more) as report:
         dirs = [str(path) for path in report.folder.data_dirs]
     done = run(dirs, order, _visible_stdout(format_) if on_terminal else out, crawl=crawl, watch=show)
@@ -99,13 +99,13 @@ def export(
         print_document(facts | {"unread": done.unread, "unread_pages": done.unread_pages})
     elif done.path is not None and not quiet:
         resumed_text = f" ({done.resumed:,} of them before it was interrupted)" if done.resumed else ""
-        click.echo(f"{done.rows:,} {_units(format_, done.rows)}{resumed_text} in {done.path}", err=True)
+        click.echo(f"{done.rows:,} {_unit_of(format_, done.rows)}{resumed_text} in {done.path}", err=True)
     if done.unread:
         _report_unread(done, dirs)
     return 1 if done.unread else 0
 
 
-def _units(format_: str, count: int) -> str:
+def _unit_of(format_: str, count: int) -> str:
     """The unit that an export of this format is counted in."""
     unit = {"markdown": "file", "warc": "response", "cdxj": "line"}.get(format_, "row")
     return unit if count == 1 else f"{unit}s"
@@ -134,7 +134,7 @@ def _report_unread(done: ExportResult, dirs: list[str]) -> None:
         click.echo("      Pages that crash their parser are stored completely: `weft get --body` has them.", err=True)
 
 
-class _Line:
+class _ExportProgressLine:
     """A progress line on a terminal, redrawn in place."""
 
     def __init__(self, silent: bool) -> None:

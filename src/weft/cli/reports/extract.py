@@ -53,15 +53,17 @@ def extract(
             raise BadInput(
                 "--failed: its items join those of the crawl: leave `--out` out; `weft items` writes them all"
             )
-        return _failed(dirs, spider, as_json=as_json, quiet=quiet)
+        return _extract_failed(dirs, spider, as_json=as_json, quiet=quiet)
     if out is None:
         raise BadInput("name the file for the items: `--out FILE`; or give `--failed`, which commits them to the crawl")
     if out == "-":
         raise BadInput("--out: name a file; `weft items` writes to standard output")
-    return _all(dirs, spider, out, overwrite=overwrite, as_json=as_json, quiet=quiet)
+    return _extract_all(dirs, spider, out, overwrite=overwrite, as_json=as_json, quiet=quiet)
 
 
-def _all(dirs: Sequence[Path], spider: str | None, out: str, *, overwrite: bool, as_json: bool, quiet: bool) -> int:
+def _extract_all(
+    dirs: Sequence[Path], spider: str | None, out: str, *, overwrite: bool, as_json: bool, quiet: bool
+) -> int:
     """Extracts from all pages into a file."""
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.items.extracting import extract_items
@@ -82,7 +84,7 @@ def _all(dirs: Sequence[Path], spider: str | None, out: str, *, overwrite: bool,
     return _print_failures(made.failed, made.first_failure, with_first=not (as_json or quiet))
 
 
-def _failed(dirs: Sequence[Path], spider: str | None, *, as_json: bool, quiet: bool) -> int:
+def _extract_failed(dirs: Sequence[Path], spider: str | None, *, as_json: bool, quiet: bool) -> int:
     """Extracts from the pages that have failed, and commits the items to the crawl."""
     from weft.cli.crawls.suggestions import resume
     from weft.crawl.folder import CrawlFolder

@@ -14,7 +14,7 @@ from weft.cli.reports.folders import report_in, which_crawl
 from weft.cli.terminal.output import output_flags, print_document, printable, visible
 
 # What a browser makes of a page, and how a crawl has it made.
-_DRAWN = {
+_LACK_TEXTS = {
     "rendered": "had it; crawl with `--render`",
     "screenshot": "taken a picture of it; crawl with `--render` and `--render-screenshot`",
     "pdf": "printed it; crawl with `--render` and `--render-pdf`",
@@ -93,7 +93,7 @@ def get(
         raise BadInput(f"{url}: no response is stored ({row.error or 'the crawl stores only texts'})")
     if what == "headers" and page is not None and stored.http is not None:
         headers = "\n".join([stored.http.start, *(f"{name}: {value}" for name, value in page.headers)])
-        _show(facts | {"start": stored.http.start, "headers": page.headers}, headers, "latin-1", as_json)
+        _print_part(facts | {"start": stored.http.start, "headers": page.headers}, headers, "latin-1", as_json)
     elif what == "body" and page is not None:
         if as_json:
             print_document(facts | {"body_base64": b64encode(page.body).decode()})
@@ -101,10 +101,10 @@ def get(
             click.echo(visible(page.body.decode("utf-8", "replace")))
         else:
             click.echo(page.body, nl=False)
-    elif what in _DRAWN and page is not None:
+    elif what in _LACK_TEXTS and page is not None:
         kept = {"rendered": page.rendered, "screenshot": page.screenshot, "pdf": page.drawn.pdf}[what]
         if not kept:
-            raise BadInput(f"{url}: no browser has {_DRAWN[what]}")
+            raise BadInput(f"{url}: no browser has {_LACK_TEXTS[what]}")
         if as_json:
             print_document(facts | {f"{what}_base64": b64encode(kept).decode()})
         else:
@@ -112,30 +112,30 @@ def get(
     elif page is None and what != "text":
         raise BadInput(f"{url}: the crawl stores only texts, no {what}; `--text` prints its text")
     elif page is None:
-        _show(facts | {"text": text}, text or "", "utf-8", as_json)
+        _print_part(facts | {"text": text}, text or "", "utf-8", as_json)
     else:
         try:
             with Parsers() as parsers:
-                part = _part(what, markdown_links)
+                part = _page_property(what, markdown_links)
                 read = parsers.result(parsers.submit(page.readable, page.url, page.readable_type, [part]))
         except Unparsed as error:
             raise WeftError(f"{url} cannot be parsed ({error}); --body and --headers print what is stored") from error
         if what == "links":
             links = list(urls.join_all(read.base, read.hrefs, read.charset or "utf-8"))
-            _show(facts | {"links": links}, "\n".join(links), "utf-8", as_json, nl=bool(links))
+            _print_part(facts | {"links": links}, "\n".join(links), "utf-8", as_json, nl=bool(links))
         else:
             content = getattr(read, part)
-            _show(facts | {what or "text": content}, content, "utf-8", as_json)
+            _print_part(facts | {what or "text": content}, content, "utf-8", as_json)
 
 
-def _part(what: str | None, markdown_links: str) -> str:
+def _page_property(what: str | None, markdown_links: str) -> str:
     """The property of a page to print."""
     if what == "markdown" and markdown_links != "keep":
         return f"markdown_{markdown_links}"
     return "hrefs" if what == "links" else what or "text"
 
 
-def _show(facts: dict[str, Any], text: str, charset: str, as_json: bool, *, nl: bool = True) -> None:
+def _print_part(facts: dict[str, Any], text: str, charset: str, as_json: bool, *, nl: bool = True) -> None:
     """Prints the facts as JSON, or the text: with control characters escaped on a terminal, as stored elsewhere."""
     if as_json:
         print_document(facts)

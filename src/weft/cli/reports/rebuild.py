@@ -51,13 +51,13 @@ def rebuild(
         if not silent:
             click.echo(f"\r\x1b[K{done / 1e6:,.0f} of {total / 1e6:,.0f} MB read", err=True, nl=False)
 
-    if len(crawl_dirs) == 1 and not frontier and (made := _service_rebuilt(Path(crawl_dirs[0]), show)) is not None:
+    if len(crawl_dirs) == 1 and not frontier and (made := _rebuild_service(Path(crawl_dirs[0]), show)) is not None:
         _print_service(made, as_json, quiet)
         return 0
     with report_in(crawl_dirs, more) as folder:
         dirs, is_engines = folder.folder.data_dirs, folder.is_engines
     if frontier:
-        _make_frontier(dirs, as_json, quiet)
+        _rebuild_frontier(dirs, as_json, quiet)
         return 0
     report = run(dirs, text=text, watch=show)
     if as_json:
@@ -89,7 +89,7 @@ def rebuild(
     return 1 if report.unparsed else 0
 
 
-def _service_rebuilt(folder: Path, show: Callable[[int, int], None]) -> RebuiltService | None:
+def _rebuild_service(folder: Path, show: Callable[[int, int], None]) -> RebuiltService | None:
     """Rebuilds the folder of a service; None if it is not a service's."""
     from weft.jobs.layout import ENGINE, STORE
     from weft.jobs.rebuild import is_service, rebuild_service
@@ -154,7 +154,7 @@ def _print_losses(report: RebuildReport, dirs: list[Path], is_engines: bool) -> 
             click.echo(f"... and {report.lost - MOST_SHOWN:,} more (--json has {len(report.lost_urls):,} of them)")
 
 
-def _make_frontier(dirs: list[Path], as_json: bool, quiet: bool) -> None:
+def _rebuild_frontier(dirs: list[Path], as_json: bool, quiet: bool) -> None:
     from weft.crawl.reports.rebuild import rebuild_frontier
 
     made = rebuild_frontier(dirs)

@@ -127,19 +127,28 @@ def collect(report: ReportFolder, top: int, name: str | None = None) -> dict[str
     if not report.is_engines:
         status = current_status(report.folder)
         settle_counts(status, report.folder)
-        return status_document(status, report.folder.pods) | _stored(report, 0, top) | {"pods": _pods(report.folder)}
+        return (
+            status_document(status, report.folder.pods)
+            | _stored_statistics(report, 0, top)
+            | {"pods": _pod_facts(report.folder)}
+        )
     each = statuses(report, crawls)
     if name is not None:
         status, number = each[name], crawls[0].number
         settle_crawl(report, number, status)
-        return {"crawl": name} | status_document(status, 1) | _stored(report, number, top) | {"pods": _one_pod(status)}
+        return (
+            {"crawl": name}
+            | status_document(status, 1)
+            | _stored_statistics(report, number, top)
+            | {"pods": _engine_pod(status)}
+        )
     status = total_status(each.values(), is_running=report.live_snapshots([]) is not None)
     settle_crawl(report, 0, status)
-    facts = status_document(status, 1) | _stored(report, 0, top) | {"pods": _one_pod(status)}
+    facts = status_document(status, 1) | _stored_statistics(report, 0, top) | {"pods": _engine_pod(status)}
     return facts | {"crawls": [{"crawl": one.name} | status_document(each[one.name], 1) for one in crawls]}
 
 
-def _stored(report: ReportFolder, number: int, top: int) -> dict[str, Any]:
+def _stored_statistics(report: ReportFolder, number: int, top: int) -> dict[str, Any]:
     """The statistics from the index, of one crawl or of all (0)."""
     held, current = report.store.stats(0, crawl=number), report.store.current(top, number)
     return {
@@ -154,14 +163,14 @@ def _stored(report: ReportFolder, number: int, top: int) -> dict[str, Any]:
     }
 
 
-def _one_pod(status: CrawlStatus) -> dict[str, Any]:
+def _engine_pod(status: CrawlStatus) -> dict[str, Any]:
     """The pods of an engine: always one."""
     facts = {"pod": 0, "pages": status.pages, "rows": status.finished, "queued": status.queued, "seen": status.seen}
     each = [facts | {"sites": None, "source": "engine"}]
     return {"of": 1, "imbalance": {"pages": 1.0, "queued": 1.0}, "hot": [], "each": each}
 
 
-def _pods(folder: CrawlFolder) -> dict[str, Any]:
+def _pod_facts(folder: CrawlFolder) -> dict[str, Any]:
     from weft.crawl.pods.distribution import distribution
 
     spread = distribution(folder)
@@ -187,15 +196,15 @@ def _text(facts: dict[str, Any], continue_command: str) -> str:
 
     lines = [
         f"pages      {facts['live_pages']:,}  ({facts['urls']:,} URLs ended, {facts['queued']:,} queued)",
-        *_visits(facts),
+        *_visit_lines(facts),
         f"state      {facts['state']}" + (f" ({as_flags(facts['note'])})" if facts["note"] else ""),
         *([f"           {continue_command}"] if continue_command and facts["state"] == "interrupted" else []),
-        *_waiting(facts),
+        *_waiting_lines(facts),
         f"size       {facts['body_bytes'] / 1e6:,.1f} MB of bodies in {facts['warc_bytes'] / 1e6:,.1f} MB of WARC",
         f"rate       {facts['pages_per_s']:,.1f} pages/s over {clock(facts['elapsed_s'])}",
         f"statuses   {listed('statuses', 'no response')}",
         f"errors     {listed('errors')}",
-        *_drawn(facts),
+        *_rendering_lines(facts),
         f"left out   {listed('refused')}",
         f"types      {listed('content_types', 'no type')}",
         f"depths     {', '.join(f'{depth}: {count:,}' for depth, count in list(facts['depths'].items())[:12])}",
@@ -225,7 +234,7 @@ def _crawl_lines(crawls: list[dict[str, Any]]) -> list[str]:
     return [*lines, f"  ... and {more:,} more (--json has all, --crawl NAME shows one)"] if more > 0 else lines
 
 
-def _drawn(facts: dict[str, Any]) -> list[str]:
+def _rendering_lines(facts: dict[str, Any]) -> list[str]:
     """What browsers had, at what cost, and the pages that still need one."""
     drawn, lines = facts["rendered"], []
     if pages := drawn["pages"]:
@@ -236,7 +245,7 @@ def _drawn(facts: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _waiting(facts: dict[str, Any]) -> list[str]:
+def _waiting_lines(facts: dict[str, Any]) -> list[str]:
     """Lines on what a running crawl waits for, if it sends no requests although URLs are queued."""
     if not facts["waiting_for"]:
         return []
@@ -245,7 +254,7 @@ def _waiting(facts: dict[str, Any]) -> list[str]:
     ]
 
 
-def _visits(facts: dict[str, Any]) -> list[str]:
+def _visit_lines(facts: dict[str, Any]) -> list[str]:
     """The number of visits, if URLs were visited more than once."""
     if facts["rows"] == facts["urls"]:
         return []

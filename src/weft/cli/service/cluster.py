@@ -78,7 +78,7 @@ def status(
     from weft.cluster.dispatch import Cluster
     from weft.cluster.status import cluster_status
 
-    with closing(Cluster.configured(_section(config_file, broker, key_file, data_dir, of_up=True))) as one:
+    with closing(Cluster.configured(_cluster_section(config_file, broker, key_file, data_dir, of_up=True))) as one:
         one.broker.check()
         facts = cluster_status(one)
     if as_json:
@@ -123,7 +123,7 @@ def worker(
     from weft.cluster.hand import Hand, chosen_queues, say_on_stderr
     from weft.cluster.key import configured_broker, configured_key
 
-    section = _section(config_file, broker, key_file)
+    section = _cluster_section(config_file, broker, key_file)
     url, key = configured_broker(section), configured_key(section)
     chosen = [name for name in queues.replace(",", " ").split() if name]
     names = chosen_queues(chosen, browser_sandbox=not no_browser_sandbox)
@@ -142,7 +142,7 @@ def worker(
     return hand.run()
 
 
-def _section(
+def _cluster_section(
     config_file: str | None,
     broker: str | None,
     key_file: str | None,
@@ -169,7 +169,7 @@ def _print_status(facts: dict[str, Any], *, quiet: bool) -> None:
     about = f"brain on {brain.get('host')}, pid {brain.get('pid')}" if brain else "no brain"
     click.echo(printable(f"cluster {facts['cluster']} at {facts['broker']}: {about}"))
     rows: list[tuple[str, ...]] = [("hand", "state", "report", "tasks", "done", "failed", "load", "queues")]
-    rows += [_row(hand) for hand in facts["hands"]]
+    rows += [_hand_row(hand) for hand in facts["hands"]]
     if len(rows) > 1:
         click.echo("\n".join(printable(line) for line in columns(rows)))
     elif not quiet:
@@ -183,7 +183,7 @@ def _print_status(facts: dict[str, Any], *, quiet: bool) -> None:
         click.echo(printable(f"{one['age_s']:.0f} s ago: {one['why']}"))
 
 
-def _row(hand: dict[str, Any]) -> tuple[str, ...]:
+def _hand_row(hand: dict[str, Any]) -> tuple[str, ...]:
     if hand["state"] == "refused":
         return (hand["hand"], "refused", f"{hand['age_s']:.0f} s ago", "", "", "", "", hand["why"])
     tasks = f"{hand['running']} of {hand['concurrency']}"

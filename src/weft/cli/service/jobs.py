@@ -67,11 +67,11 @@ def submit(
 
     The task runs in the service: this command need not wait for it.
     """
-    options: Any = {name: _listed(value) for name, value in given.items() if value not in (None, ())}
+    options: Any = {name: _join_list(value) for name, value in given.items() if value not in (None, ())}
     if "formats" in options:
         options["formats"] = [name for part in options["formats"] for name in part.split(",")]
     if extract is not None:
-        options["extract"] = _rules(extract)
+        options["extract"] = _read_rules(extract)
     if no_partial:
         options["partial_results_ok"] = False
     weft = client(server, key_file)
@@ -79,7 +79,7 @@ def submit(
     if follow:
         if not as_json:
             click.echo(done.task_id)
-        return _watch(weft, done.task_id, as_json, quiet)
+        return _watch_task(weft, done.task_id, as_json, quiet)
     if as_json:
         print_document(msgspec.to_builtins(done))
     else:
@@ -97,7 +97,7 @@ def watch(task_id: str, server: str | None, key_file: str | None, as_json: bool,
 
     Ctrl-C leaves the task alone. The exit code is 0 for COMPLETED, 3 for PARTIAL and 1 for FAILED or CANCELLED.
     """
-    return _watch(client(server, key_file), task_id, as_json, quiet)
+    return _watch_task(client(server, key_file), task_id, as_json, quiet)
 
 
 @jobs.command()
@@ -132,7 +132,7 @@ def results(
         return 0
     if kind == "json":  # two JSON documents one after the other are not a valid document
         raise BadInput("--format: 'json' is not accepted; use jsonl, or --json for one document on stdout")
-    written = _write(_pieces(weft, task_id, kind, include_errors), out)
+    written = _write_pieces(_result_pieces(weft, task_id, kind, include_errors), out)
     if not quiet and out is not None:
         click.echo(f"{out}: {written:,} bytes", err=True)
     return 0
@@ -153,7 +153,7 @@ def errors(task_id: str, server: str | None, key_file: str | None, as_json: bool
     return 0
 
 
-def _changing(name: str, summary: str) -> None:
+def _state_command(name: str, summary: str) -> None:
     """Creates a command that changes the state of a task."""
 
     @jobs.command(name, help=summary)
@@ -168,9 +168,9 @@ def _changing(name: str, summary: str) -> None:
         return 0
 
 
-_changing("cancel", "Cancel a task; what was scraped is kept.")
-_changing("pause", "Pause a task; its deadline is not extended.")
-_changing("resume", "Resume a paused task.")
+_state_command("cancel", "Cancel a task; what was scraped is kept.")
+_state_command("pause", "Pause a task; its deadline is not extended.")
+_state_command("resume", "Resume a paused task.")
 
 
 @jobs.command("list")
@@ -193,13 +193,13 @@ def list_(status: Any, limit: int, server: str | None, key_file: str | None, as_
     return 0
 
 
-def _watch(weft: Weft, task_id: str, as_json: bool, quiet: bool) -> int:
+def _watch_task(weft: Weft, task_id: str, as_json: bool, quiet: bool) -> int:
     from weft.cli.service.job_display import TaskPicture, task_lines
     from weft.cli.terminal.live import showing
 
     picture = TaskPicture(task_id)
     with showing(picture, task_lines(), quiet=as_json or quiet) as show:
-        for status in _statuses(weft, task_id, picture.happened):
+        for status in _task_statuses(weft, task_id, picture.happened):
             if not status.has_ended:
                 show(status)
     if as_json:
@@ -214,7 +214,7 @@ def _watch(weft: Weft, task_id: str, as_json: bool, quiet: bool) -> int:
     return EXIT_CODES.get(status.status, 1)
 
 
-def _statuses(weft: Weft, task_id: str, happened: Callable[[Any], None]) -> Iterator[TaskStatus]:
+def _task_statuses(weft: Weft, task_id: str, happened: Callable[[Any], None]) -> Iterator[TaskStatus]:
     """Yields the current status, the status after each event, and the last one."""
     status = weft.status(task_id)
     yield status
@@ -226,7 +226,7 @@ def _statuses(weft: Weft, task_id: str, happened: Callable[[Any], None]) -> Iter
         yield weft.status(task_id)
 
 
-def _pieces(weft: Weft, task_id: str, kind: str, include_errors: bool) -> Iterator[bytes]:
+def _result_pieces(weft: Weft, task_id: str, kind: str, include_errors: bool) -> Iterator[bytes]:
     cursor: str | None = None
     while True:
         piece, cursor = weft.export(task_id, kind, include_errors=include_errors, cursor=cursor, limit=1000)
@@ -237,7 +237,7 @@ def _pieces(weft: Weft, task_id: str, kind: str, include_errors: bool) -> Iterat
             return
 
 
-def _write(pieces: Iterator[bytes], out: str | None) -> int:
+def _write_pieces(pieces: Iterator[bytes], out: str | None) -> int:
     """Writes all pieces. An error response arrives as the first piece, and must leave an existing file unchanged."""
     from itertools import chain
     from pathlib import Path
@@ -255,11 +255,11 @@ def _write(pieces: Iterator[bytes], out: str | None) -> int:
     return written
 
 
-def _listed(value: Any) -> Any:
+def _join_list(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _rules(path: str) -> dict[str, Any]:
+def _read_rules(path: str) -> dict[str, Any]:
     from weft.config.values import rules_file
 
     try:

@@ -40,9 +40,9 @@ def create(
     for scope in scopes:
         if scope not in list(KeyScope):
             raise BadInput(f"--scope: {scope!r} is not accepted; use one of {', '.join(KeyScope)}")
-    text, key = _ring(data_dir, config_file).create(name, tuple(map(KeyScope, scopes)) or tuple(KeyScope))
+    text, key = _open_keyring(data_dir, config_file).create(name, tuple(map(KeyScope, scopes)) or tuple(KeyScope))
     if as_json:
-        print_document({"key": text, **_facts(key)})
+        print_document({"key": text, **_key_facts(key)})
         return 0
     click.echo(text)
     if not quiet:
@@ -58,9 +58,9 @@ def create(
 @folder_flags
 def list_(data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """List the keys, including revoked ones."""
-    keys_listed = _ring(data_dir, config_file).all()
+    keys_listed = _open_keyring(data_dir, config_file).all()
     if as_json:
-        print_document({"keys": [_facts(key) for key in keys_listed]})
+        print_document({"keys": [_key_facts(key) for key in keys_listed]})
         return 0
     for key in keys_listed:
         state = "valid" if key.revoked_at is None else "revoked"
@@ -75,15 +75,15 @@ def list_(data_dir: str | None, config_file: str | None, as_json: bool, quiet: b
 @folder_flags
 def revoke(which: str, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """Revoke a key: the service refuses it from now on."""
-    key = _ring(data_dir, config_file).revoke(which)
+    key = _open_keyring(data_dir, config_file).revoke(which)
     if as_json:
-        print_document(_facts(key))
+        print_document(_key_facts(key))
     elif not quiet:
         click.echo(f"{key.id} ({key.name}) is revoked", err=True)
     return 0
 
 
-def _ring(data_dir: str | None, config_file: str | None) -> Keyring:
+def _open_keyring(data_dir: str | None, config_file: str | None) -> Keyring:
     from weft.jobs.api.access.keys import Keyring
     from weft.jobs.api.settings import KEYS_FILE, listed_keys_of
 
@@ -91,7 +91,7 @@ def _ring(data_dir: str | None, config_file: str | None) -> Keyring:
     return Keyring(Path(config.server.data_dir) / KEYS_FILE, listed=listed_keys_of(config.server))
 
 
-def _facts(key: ApiKey) -> dict[str, Any]:
+def _key_facts(key: ApiKey) -> dict[str, Any]:
     from weft.store.export.facts import iso_time
 
     return {

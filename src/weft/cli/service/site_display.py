@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 COLUMNS = ("site", "state", "pages", "failed", "queued", "memory", "pages/s", "success", "next run (UTC)")
 WIDE = 100  # characters of a terminal with room for all columns
-_LEAST = {"state": len("stopping"), "next run (UTC)": len("11-18 00:00")}
-_NARROW = {"next run (UTC)": "next (UTC)"}
+_LEAST_WIDTHS = {"state": len("stopping"), "next run (UTC)": len("11-18 00:00")}
+_NARROW_HEADS = {"next run (UTC)": "next (UTC)"}
 _STYLES = {"running": "green", "waiting": "yellow", "stopping": "yellow", "paused": "bold red", "idle": "dim"}
 
 
 def show_sites(*, quiet: bool) -> AbstractContextManager[Shower[Sequence[SiteStatus]]]:
     """Displays the sites."""
-    return showing(sites_picture, ChangeLines(_changes), quiet=quiet)
+    return showing(sites_picture, ChangeLines(_site_changes), quiet=quiet)
 
 
-def _changes(sites: Sequence[SiteStatus]) -> Iterator[tuple[str, str, str]]:
+def _site_changes(sites: Sequence[SiteStatus]) -> Iterator[tuple[str, str, str]]:
     for site in sites:
         why = f" ({site.health.message})" if site.state == "paused" else ""
         state = "" if site.state == "idle" else site.state
@@ -38,7 +38,9 @@ def sites_picture(sites: Sequence[SiteStatus], size: Size) -> Picture:
     is_wide = size.width >= WIDE
     chosen = [number for number, name in enumerate(COLUMNS) if is_wide or name != "memory"]
     heads = [
-        Column(name if is_wide else _NARROW.get(name, name), _LEAST.get(name, len(name)) if number else None)
+        Column(
+            name if is_wide else _NARROW_HEADS.get(name, name), _LEAST_WIDTHS.get(name, len(name)) if number else None
+        )
         for number, name in enumerate(COLUMNS)
     ]
     rows = []
@@ -57,13 +59,13 @@ def cells(site: SiteStatus) -> tuple[str, ...]:
     rate = site.health.success_rate
     return (
         site.name, site.state, f"{site.pages:,}", f"{site.failed:,}", f"{site.queued:,}",
-        f"{_mib(site.memory_bytes)}/{_mib(site.max_memory_bytes)}M" if site.memory_bytes else "-",
+        f"{_mebibytes_text(site.memory_bytes)}/{_mebibytes_text(site.max_memory_bytes)}M" if site.memory_bytes else "-",
         f"{site.pages_per_s:.1f}" if site.pages_per_s else "-", "-" if rate is None else f"{rate:.0%}",
         time.strftime("%m-%d %H:%M", time.gmtime(site.next_at)) if site.next_at else "-",
     )  # fmt: skip
 
 
-def _mib(number: int) -> str:
+def _mebibytes_text(number: int) -> str:
     return f"{number / (1 << 20):,.0f}"
 
 

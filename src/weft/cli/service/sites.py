@@ -34,7 +34,7 @@ def sites() -> None:
     """
 
 
-def _registry(data_dir: str | None, config_file: str | None) -> SiteRegistry:
+def _open_registry(data_dir: str | None, config_file: str | None) -> SiteRegistry:
     from weft.jobs.sites.registry import SiteRegistry
 
     return SiteRegistry(Path(config_of(data_dir, config_file).server.data_dir))
@@ -46,7 +46,7 @@ def list_(data_dir: str | None, config_file: str | None, as_json: bool, quiet: b
     """List the sites that were added."""
     from weft.jobs.sites.site_documents import file_document
 
-    with _registry(data_dir, config_file) as registry:
+    with _open_registry(data_dir, config_file) as registry:
         files = [registry.file(name) for name in registry.names()]
     if as_json:
         print_document({"sites": [file_document(file) for file in files]})
@@ -73,7 +73,7 @@ def add(files: tuple[str, ...], data_dir: str | None, config_file: str | None, a
     files_read = [read_site(Path(file), time.time()) for file in files]
     if twice := {one.name for one in files_read if sum(one.name == other.name for other in files_read) > 1}:
         raise BadInput(f"name: {', '.join(sorted(twice))} is in two of these files")
-    with _registry(data_dir, config_file) as registry:
+    with _open_registry(data_dir, config_file) as registry:
         before = registry.names()
         added = registry.add(files_read)
     if as_json:
@@ -81,7 +81,7 @@ def add(files: tuple[str, ...], data_dir: str | None, config_file: str | None, a
         print_document({"added": [site.name for site in added], "replaced": replaced})
     elif not quiet:
         for site in added:
-            when = f"; next run {_at(site.next_at)}" if site.next_at else ""
+            when = f"; next run {_time_text(site.next_at)}" if site.next_at else ""
             what = "replaced; what is known of its pages is kept" if site.name in before else "added"
             click.echo(f"weft: {site.name} is {what}{when}", err=True)
     return 0
@@ -92,7 +92,7 @@ def add(files: tuple[str, ...], data_dir: str | None, config_file: str | None, a
 @folder_flags
 def remove(name: str, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """Remove a site and what is known of its pages."""
-    with _registry(data_dir, config_file) as registry:
+    with _open_registry(data_dir, config_file) as registry:
         registry.remove(name)
     if as_json:
         print_document({"removed": name})
@@ -122,7 +122,7 @@ def run(
     """
     from weft.cli.service.site_display import show_sites
 
-    with _registry(data_dir, config_file) as registry:
+    with _open_registry(data_dir, config_file) as registry:
         tasks = registry.run(_chosen(names, is_all, "run"))
         if not registry.is_served and not quiet:
             click.echo("weft: no service runs here, so they wait: `weft up` or `weft serve` starts one", err=True)
@@ -136,7 +136,7 @@ def run(
                 time.sleep(WATCH_S)
                 statuses = registry.status()
             watch(statuses)
-        return _report(statuses, as_json, only=tasks)
+        return _print_statuses(statuses, as_json, only=tasks)
 
 
 def _report_started(tasks: dict[str, str], registry: SiteRegistry, as_json: bool, quiet: bool) -> None:
@@ -176,14 +176,14 @@ def status(
     """
     from weft.cli.service.site_display import show_sites
 
-    with _registry(data_dir, config_file) as registry:
+    with _open_registry(data_dir, config_file) as registry:
         chosen = list(names) or None
         if is_watched and not as_json:
             with show_sites(quiet=quiet) as watch:
                 while True:
                     watch(registry.status(chosen))
                     time.sleep(WATCH_S)
-        return _report(registry.status(chosen), as_json)
+        return _print_statuses(registry.status(chosen), as_json)
 
 
 @sites.command()
@@ -194,7 +194,7 @@ def stop(
     names: tuple[str, ...], is_all: bool, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool
 ) -> int:
     """Stop the runs of sites; what they have stored is kept, and their schedules continue."""
-    with _registry(data_dir, config_file) as registry:
+    with _open_registry(data_dir, config_file) as registry:
         chosen = _chosen(names, is_all, "stop")
         asked_for = [site.name for site in registry.status(chosen) if site.state in ("waiting", "paused")]
         stopped = registry.stop(chosen)
@@ -218,7 +218,7 @@ def changes(name: str, limit: int, data_dir: str | None, config_file: str | None
     """List new, changed, gone and moved pages in the last runs of a site."""
     from weft.jobs.sites.site_documents import document
 
-    with _registry(data_dir, config_file) as registry:
+    with _open_registry(data_dir, config_file) as registry:
         reports = registry.reports(name, limit)
     if as_json:
         print_document({"site": name, "reports": [document(one) for one in reports]})
@@ -228,7 +228,7 @@ def changes(name: str, limit: int, data_dir: str | None, config_file: str | None
     for report in reports:
         if not quiet:
             why = f"; every page was read: {report.why_full}" if report.why_full else ""
-            click.echo(f"{_at(report.at)}  {report.summary}{why}", err=True)
+            click.echo(f"{_time_text(report.at)}  {report.summary}{why}", err=True)
         for what in ("new", "changed", "gone"):
             for url in getattr(report, what):
                 click.echo(printable(f"{what:8}  {url}"))
@@ -237,7 +237,7 @@ def changes(name: str, limit: int, data_dir: str | None, config_file: str | None
     return 0
 
 
-def _report(statuses: list[SiteStatus], as_json: bool, only: dict[str, str] | None = None) -> int:
+def _print_statuses(statuses: list[SiteStatus], as_json: bool, only: dict[str, str] | None = None) -> int:
     from weft.cli.service.site_display import table
     from weft.jobs.sites.site_documents import document
 
@@ -249,5 +249,5 @@ def _report(statuses: list[SiteStatus], as_json: bool, only: dict[str, str] | No
     return 0 if all(one.health.is_healthy and not (only and one.waits_for) for one in judged) else 1
 
 
-def _at(moment: float | None) -> str:
+def _time_text(moment: float | None) -> str:
     return "-" if moment is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(moment))

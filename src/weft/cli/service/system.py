@@ -72,9 +72,9 @@ def up(config_file: str | None, foreground: bool, as_json: bool, quiet: bool, **
     if not is_new and state.settings != digest(config):
         click.echo("weft: they run with other settings; `weft down`, then `weft up`, applies these", err=True)
     if as_json:
-        print_document({"started": is_new, **_facts(state), "urls": state.urls})
+        print_document({"started": is_new, **_state_facts(state), "urls": state.urls})
     elif not quiet:
-        click.echo(_table(state))
+        click.echo(_services_table(state))
         at = f" at {state.urls['api']}" if "api" in state.urls else ""
         what = "up" if is_new else "up already"
         click.echo(
@@ -92,9 +92,9 @@ def _in_foreground(config: ServiceConfig, as_json: bool, quiet: bool) -> int:
     def say() -> None:
         state = supervisor.status()
         if as_json:
-            print_document({"started": True, **_facts(state), "urls": state.urls})
+            print_document({"started": True, **_state_facts(state), "urls": state.urls})
         elif not quiet:
-            click.echo(_table(state), err=True)
+            click.echo(_services_table(state), err=True)
             at = f" at {state.urls['api']}" if "api" in state.urls else ""
             click.echo(
                 f"weft: all services are up{at}; the supervisor logs to {Path(config.log.log_dir) / LOG}", err=True
@@ -137,12 +137,12 @@ def status(data_dir: str | None, config_file: str | None, is_watched: bool, as_j
                 time.sleep(WATCH_S)
     state, _ = control.status(folder)
     if as_json:
-        print_document({"services": []} if state is None else _facts(state))
+        print_document({"services": []} if state is None else _state_facts(state))
     elif state is None:
         if not quiet:
             click.echo(f"weft: nothing has run in {folder} yet: `weft up` starts it", err=True)
     else:
-        click.echo(_table(state))
+        click.echo(_services_table(state))
         if state.supervisor_error:
             click.echo(f"weft: {printable(state.supervisor_error)}", err=True)
     return 0 if state is not None and state.rows and all(row.healthy for row in state.rows) else 1
@@ -205,14 +205,14 @@ def logs(
     return 0
 
 
-def _facts(state: SystemState) -> dict[str, Any]:
+def _state_facts(state: SystemState) -> dict[str, Any]:
     import msgspec
 
     facts: dict[str, Any] = {"services": [msgspec.to_builtins(row) for row in state.rows]}
     return facts | ({"supervisor_error": state.supervisor_error} if state.supervisor_error else {})
 
 
-def _table(state: SystemState) -> str:
+def _services_table(state: SystemState) -> str:
     wide = max(len(name) for name in ("service", *(row.name for row in state.rows)))
     lines = [f"{'service':{wide}}  {'state':9} {'healthy':8} {'pid':>8} {'restarts':>8}  since"]
     for row in state.rows:

@@ -34,7 +34,7 @@ def services_picture(state: SystemState, size: Size, home: str) -> Picture:
     names = ["service", "state", "healthy", "pid", "restarts", "since"][: 5 if size.width < NARROW else 6]
     rows = [
         (
-            row.name, Styled(row.state, _style(row)), Styled("yes" if row.healthy else "no", _style(row)),
+            row.name, Styled(row.state, _style_of_row(row)), Styled("yes" if row.healthy else "no", _style_of_row(row)),
             str(row.pid or "-"), str(row.restarts), row.since or "-",
         )[: len(names)]
         for row in state.rows
@@ -46,7 +46,7 @@ def services_picture(state: SystemState, size: Size, home: str) -> Picture:
     return Picture([title], [Grid([Column(name) for name in names], rows, 4), *notes], state.urls.get("api", home))
 
 
-def _style(row: ServiceRow) -> str:
+def _style_of_row(row: ServiceRow) -> str:
     if row.healthy:
         return "green"
     return "bold red" if row.state in ("failed", "orphaned", "unwatched") else "yellow"

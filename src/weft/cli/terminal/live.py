@@ -231,23 +231,23 @@ def rendered(picture: Picture) -> RenderableType:
     from rich.panel import Panel
     from rich.text import Text
 
-    title = Text.assemble(*((visible(one.text), one.style) for one in map(_styled, picture.title)))
+    title = Text.assemble(*((visible(one.text), one.style) for one in map(_plain_text, picture.title)))
     subtitle = Text(visible(picture.subtitle), style="dim") if picture.subtitle else None
-    parts = [_DRAWN[type(part)](part) for part in picture.parts]
+    parts = [_RENDERERS[type(part)](part) for part in picture.parts]
     return Panel(Group(*parts), title=title, subtitle=subtitle, title_align="left", subtitle_align="left")
 
 
-def _styled(text: str | Styled) -> Styled:
+def _plain_text(text: str | Styled) -> Styled:
     return text if isinstance(text, Styled) else Styled(text)
 
 
-def _line(line: TextLine) -> RenderableType:
+def _render_line(line: TextLine) -> RenderableType:
     from rich.text import Text
 
     return Text(visible(line.text), line.style, no_wrap=not line.wraps, overflow=None if line.wraps else "ellipsis")
 
 
-def _bar(bar: ProgressLine) -> RenderableType:
+def _render_bar(bar: ProgressLine) -> RenderableType:
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 
@@ -265,7 +265,7 @@ def _bar(bar: ProgressLine) -> RenderableType:
     return row
 
 
-def _numbers(numbers: NamedNumbers) -> RenderableType:
+def _render_numbers(numbers: NamedNumbers) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
@@ -277,7 +277,7 @@ def _numbers(numbers: NamedNumbers) -> RenderableType:
     return table
 
 
-def _grid(grid: Grid) -> RenderableType:
+def _render_grid(grid: Grid) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
@@ -293,15 +293,15 @@ def _grid(grid: Grid) -> RenderableType:
         )
     for row in grid.rows:
         # Text objects, because text in square brackets would be parsed as markup
-        table.add_row(*(Text(visible(cell.text), cell.style) for cell in map(_styled, row)))
+        table.add_row(*(Text(visible(cell.text), cell.style) for cell in map(_plain_text, row)))
     return table
 
 
-_DRAWN: dict[type, Callable[[Any], RenderableType]] = {
-    TextLine: _line,
-    ProgressLine: _bar,
-    NamedNumbers: _numbers,
-    Grid: _grid,
+_RENDERERS: dict[type, Callable[[Any], RenderableType]] = {
+    TextLine: _render_line,
+    ProgressLine: _render_bar,
+    NamedNumbers: _render_numbers,
+    Grid: _render_grid,
 }
 
 

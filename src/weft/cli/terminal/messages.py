@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _NO_SETTINGS = ("config", "out", "fields", "content", "max_bytes")  # these are parameters of weft.crawl and of exports
-_SETTING = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
+_SETTING_NAME = re.compile(r"`([a-z][a-z_]*)(?:=([^`]*))?`")
 
 
 def as_flags(message: str) -> str:
@@ -30,7 +30,7 @@ def as_flags(message: str) -> str:
         name, written = match.groups()
         return spelt(flags[name], written) if name in flags else match[0]
 
-    return _SETTING.sub(flag, message)
+    return _SETTING_NAME.sub(flag, message)
 
 
 def spelt(flag: str, written: str | None) -> str:

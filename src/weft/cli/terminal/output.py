@@ -30,14 +30,14 @@ def output_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # C0 except newline and tab, DEL, C1, direction marks, and separators that some programs treat as line breaks.
-_CODES = re.compile(
+_CONTROL_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 
 
 def visible(text: str) -> str:
     """A text without characters that affect a terminal: control codes as `\\x1b`, others as `\\u202e`."""
-    return _CODES.sub(_escaped, text)
+    return _CONTROL_CHARACTERS.sub(_escape_match, text)
 
 
 def printable(text: str, *, err: bool = False) -> str:
@@ -45,12 +45,12 @@ def printable(text: str, *, err: bool = False) -> str:
     return visible(text) if (sys.stderr if err else sys.stdout).isatty() else text
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def _json_escaped(match: re.Match[str]) -> str:
+def _escape_for_json(match: re.Match[str]) -> str:
     return f"\\u{ord(match[0]):04x}"
 
 
@@ -62,7 +62,7 @@ class VisibleStream(RawIOBase):
 
     def __init__(self, out: BinaryIO, *, as_json: bool) -> None:
         self._out = out
-        self._escape = _json_escaped if as_json else _escaped
+        self._escape = _escape_for_json if as_json else _escape_match
         self._decode = getincrementaldecoder("utf-8")("replace").decode
         self._held = ""
 
@@ -71,7 +71,7 @@ class VisibleStream(RawIOBase):
         text = self._held + self._decode(bytes(data))
         self._held = "\r" if text.endswith("\r") else ""
         text = text.removesuffix("\r").replace("\r\n", "\n")
-        self._out.write(_CODES.sub(self._escape, text).encode())
+        self._out.write(_CONTROL_CHARACTERS.sub(self._escape, text).encode())
         return len(data)
 
     def flush(self) -> None:
@@ -103,4 +103,4 @@ def print_json(value: Any) -> None:
 
     document = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     # Escapes characters that JSON allows and a terminal would interpret.
-    click.echo(_CODES.sub(_json_escaped, document) if sys.stdout.isatty() else document)
+    click.echo(_CONTROL_CHARACTERS.sub(_escape_for_json, document) if sys.stdout.isatty() else document)

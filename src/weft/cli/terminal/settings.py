@@ -64,9 +64,9 @@ _METAVARS = {
     "only_pods": "0-3",
     "pods": "URL",
 }
-_ALL = "weft.help_all"
+_SHOW_ALL_KEY = "weft.help_all"
 HEADER_FLAG = "--header"
-_AS_SENT = re.compile(r"([^\s=]+):\s+(.*\S)\s*", re.DOTALL).fullmatch
+_HEADER_AS_SENT = re.compile(r"([^\s=]+):\s+(.*\S)\s*", re.DOTALL).fullmatch
 
 
 class SettingsCommand(click.Command):
@@ -88,7 +88,9 @@ class SettingsCommand(click.Command):
         for section, heading in self.groups.items():
             listed = [option for option in settings if option.key.section == section]
             listed = [
-                option for option in listed if _ALL in ctx.meta or section in self.all_of or not option.key.tuning
+                option
+                for option in listed
+                if _SHOW_ALL_KEY in ctx.meta or section in self.all_of or not option.key.tuning
             ]
             _write(ctx, formatter, heading, listed)
         _write(ctx, formatter, "Output and help", others)
@@ -102,7 +104,7 @@ class SettingsCommand(click.Command):
                 "list takes A,B and may be repeated, NAME=VALUE may be repeated, and a switch has an opposite "
                 "(--no-resume)."
             )
-            if _ALL not in ctx.meta:
+            if _SHOW_ALL_KEY not in ctx.meta:
                 formatter.write_paragraph()
                 formatter.write_text(f"{self.tuning} is in --help-all.")
 
@@ -164,7 +166,7 @@ def help_all(command: Callable[..., Any]) -> Callable[..., Any]:
 
     def show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         if value:
-            ctx.meta[_ALL] = True
+            ctx.meta[_SHOW_ALL_KEY] = True
             click.echo(ctx.get_help(), color=ctx.color)
             ctx.exit()
 
@@ -195,7 +197,7 @@ def config_flags(
         known = {name: key for name, key in known.items() if key.section in only or name in only}
     ordered = [*(name for name in FIRST if name in known), *(name for name in known if name not in FIRST)]
     for name in reversed(ordered):
-        command = _option(known[name])(command)
+        command = _make_option(known[name])(command)
     return command
 
 
@@ -209,7 +211,7 @@ def given(values: dict[str, Any], product: str = "crawl") -> dict[str, Any]:
         if value is None or value == ():
             continue
         if item.schema.get("type") == "object" and name not in IN_FILES:
-            value = _pairs(item.flag, value)
+            value = _parse_pairs(item.flag, value)
         elif isinstance(value, tuple):
             value = several(value, patterns=name in PATTERNS)
         flags[name] = value
@@ -223,7 +225,7 @@ def several(texts: Iterable[str], *, patterns: bool = False) -> list[str]:
     return [item for text in texts for item in split(text, patterns=patterns)]
 
 
-def _option(item: Key) -> Callable[..., Any]:
+def _make_option(item: Key) -> Callable[..., Any]:
     from weft.config import IN_FILES
 
     kind, by_key = item.schema.get("type"), "--" + item.name.replace("_", "-")
@@ -234,21 +236,21 @@ def _option(item: Key) -> Callable[..., Any]:
         return click.option(*flags, item.name, cls=SettingOption, key=item, default=None)
     several = (kind in ("array", "object") and item.name not in IN_FILES) or item.name == "only_pods"
     metavar = _METAVARS.get(item.name) or {"array": "A,B", "object": "NAME=VALUE"}.get(str(kind))
-    metavar = metavar or _metavar(item.schema)
+    metavar = metavar or _metavar_of(item.schema)
     return click.option(*flags, item.name, cls=SettingOption, key=item, metavar=metavar, multiple=several)
 
 
-def _metavar(schema: dict[str, Any]) -> str:
+def _metavar_of(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return "|".join(map(str, schema["enum"]))
     kinds = {s.get("type") for s in schema.get("anyOf", [schema])}
     return "N" if kinds & {"integer", "number"} else "TEXT"
 
 
-def _pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:
+def _parse_pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:
     """Parses NAME=VALUE texts; a repeated name is refused, since one of the values would have no effect."""
     pairs: dict[str, str] = {}
-    for name, value in (_pair(flag, text) for text in texts):
+    for name, value in (_parse_pair(flag, text) for text in texts):
         if name in pairs:
             both = f": write one, {flag} 'Cookie=A; B'" if name.lower() == "cookie" else ""
             raise click.UsageError(f"{flag}: {name!r} is given twice{both}")
@@ -256,9 +258,9 @@ def _pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-def _pair(flag: str, text: str) -> tuple[str, str]:
+def _parse_pair(flag: str, text: str) -> tuple[str, str]:
     name, mark, value = text.partition("=")
-    if flag == HEADER_FLAG and (as_sent := _AS_SENT(text)):
+    if flag == HEADER_FLAG and (as_sent := _HEADER_AS_SENT(text)):
         return as_sent[1], as_sent[2]  # `Cookie: a=b`, as other tools take it
     if not mark:
         # Do not quote the text: all of it may be a secret.

@@ -43,7 +43,7 @@ class ItemReader:
     def __init__(self, data_dirs: Sequence[Path], position: ItemPosition | None = None) -> None:
         self._data_dirs = list(data_dirs)
         self.position = position or ItemPosition()
-        self._pages_seen = read_batches(self.position, self._data_dirs)
+        self._batches_seen = read_batches(self.position, self._data_dirs)
         self._store: PageStore | None = None
         self._items_left: Iterator[tuple[int, int, CommittedItem]] = iter(())
 
@@ -80,7 +80,7 @@ class ItemReader:
             taken.clear()
             self._note_position()
 
-        for page, output in store.new_outputs(self._pages_seen, passed):
+        for page, output in store.new_outputs(self._batches_seen, passed):
             made = decode_output(output.data)
             for at in range(read.get(page, 0), len(made.items)):
                 whole = made.objects[at] if made.objects else b""
@@ -104,7 +104,7 @@ class ItemReader:
     def _note_position(self) -> None:
         numbers = {folder: number for number, folder in enumerate(self._data_dirs)}
         self.position.batches = {
-            f"{numbers[path.parent]}/{path.name}": batch for path, batch in self._pages_seen.items()
+            f"{numbers[path.parent]}/{path.name}": batch for path, batch in self._batches_seen.items()
         }
 
 

@@ -75,9 +75,9 @@ class RedisPods:
         self._connections: dict[int, Any] = {}  # to the pods of other nodes
         self._clients: dict[int, PodClient] = {}
         self._node_name = folder.node
-        self._held_pods: list[int] = []  # pods that belonged to no node, and are bound to this one by this run
+        self._newly_bound_pods: list[int] = []  # pods that belonged to no node, and are bound to this one by this run
         self._has_begun = False  # the end that an earlier run wrote to pod 0 is deleted
-        self._pods_never_run: list[int] = []  # pods of other nodes that none of them runs
+        self._pods_without_node: list[int] = []  # pods of other nodes that none of them runs
         self._unreleased: list[tuple[int, str, Path | None]] = []
         self._away_until: dict[int, float] = {}
         self._renew_at = self._judge_at = 0.0
@@ -156,7 +156,7 @@ class RedisPods:
             self._identity(pod),
         )
         if bind_pod(connection, where, identity):
-            self._held_pods.append(pod)
+            self._newly_bound_pods.append(pod)
         frontier = RedisFrontier(
             connection, self._folder.pod_folder(pod), self._config.politeness,
             slot=f"pod{pod}-orchestrator", incarnation=int(time.time() * 1000), pod=pod, pods=len(self.urls),
@@ -169,7 +169,7 @@ class RedisPods:
 
     def _release_unused(self) -> None:
         """Releases pods that were never run from this node."""
-        for pod in self._held_pods:
+        for pod in self._newly_bound_pods:
             connection = connect(self.urls[pod], self._settings)
             try:
                 unbind_pod(connection, address_without_password(self.urls[pod], self._settings.db), self._node_name)
@@ -288,8 +288,8 @@ class RedisPods:
             except ABSENT_ERRORS:
                 continue
         unrun = [pod for pod, node in self._nodes_by_pod().items() if not node]
-        if unrun != self._pods_never_run:
-            self._pods_never_run = unrun
+        if unrun != self._pods_without_node:
+            self._pods_without_node = unrun
             if unrun:
                 log.warning("no node runs these pods: the crawl ends when they are crawled, too", pods=unrun)
 

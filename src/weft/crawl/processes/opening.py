@@ -8,8 +8,8 @@ from functools import partial
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.backend import FrontierBackend
 from weft.crawl.processes.process_spec import ProcessSpec
-from weft.crawl.seeds.feeding import Feeds, SeedFeed, learn_scope
-from weft.crawl.seeds.known_urls import RECRAWL, Again
+from weft.crawl.seeds.feeding import CombinedFeed, SeedFeed, learn_scope
+from weft.crawl.seeds.known_urls import RECRAWL, KnownUrlsFeed
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.assembly import Fetching
 from weft.engine.crawls.limits import frontier_limits_of
@@ -46,7 +46,7 @@ class CrawlOpening:
     @property
     def feed(self) -> UrlFeed:
         """The seeds and known URLs that the loop admits while it runs."""
-        return Feeds(self._feeds)
+        return CombinedFeed(self._feeds)
 
     def open(self) -> RunningCrawl:
         """Opens the crawl. The pod's first fetcher also does what is needed once for the pod."""
@@ -83,7 +83,7 @@ class CrawlOpening:
     def _start_feeds(self, crawl: RunningCrawl) -> None:
         """Admits the pod's seeds, or the first part of a large file. The rest, and known URLs that are visited again,
         are admitted while the crawl runs."""
-        again = Again(self._spec, self._folder, self._frontier, self._store, self._owns_url, crawl.number)
+        again = KnownUrlsFeed(self._spec, self._folder, self._frontier, self._store, self._owns_url, crawl.number)
         feeding = self._feeding_of_streams(crawl, admits=True, ended=self._backend.on_all_seeds_admitted)
         self._feeds += [again, feeding]
         again()

@@ -118,13 +118,17 @@ class AuditJudge:
         self._settings: dict[tuple[int, int], _Requirements] = {}  # by crawl and revision
         self._revisions: dict[tuple[int, str], int] = {}  # of each pod's slots, as of the current position in the log
         # by pod, slot and crawl: as of the current position in the log
-        self._settings_of_crawls: dict[tuple[int, str, int], SettingsInForce] = {}
-        self._newest_wall: dict[
+        self._logged_settings: dict[tuple[int, str, int], SettingsInForce] = {}
+        self._newest_revisions: dict[
             tuple[int, int], int
         ] = {}  # by pod and crawl: the highest revision that any slot has named
-        self._known_crawls: dict[tuple[int, str], str] = {}  # by pod and origin: the robots.txt that the log named last
+        self._robots_digests: dict[
+            tuple[int, str], str
+        ] = {}  # by pod and origin: the robots.txt that the log named last
         self._report = AuditReport()
-        self._requested_urls: set[str] = set()  # sites that the reported crawls have requested, if not all are reported
+        self._requested_sites: set[str] = (
+            set()
+        )  # sites that the reported crawls have requested, if not all are reported
         self._rebuilt_at = view.rebuilt_at()
         self._sites: dict[str, _SiteState] = {}
         # Requests that have not ended yet, each with its site's previous start, to restore if the request was never
@@ -145,11 +149,11 @@ class AuditJudge:
             elif isinstance(event, RequestEnd):
                 self._handle_finish(event, pod)
             elif isinstance(event, RobotsKnown):
-                self._known_crawls[pod, event.origin] = event.digest
+                self._robots_digests[pod, event.origin] = event.digest
             elif isinstance(event, SettingsInForce):
                 number = event.crawl if self._has_several else 0
-                self._settings_of_crawls[pod, event.slot, number] = event
-                self._newest_wall[pod, number] = max(event.revision, self._newest_wall.get((pod, number), 0))
+                self._logged_settings[pod, event.slot, number] = event
+                self._newest_revisions[pod, number] = max(event.revision, self._newest_revisions.get((pod, number), 0))
             elif isinstance(event, LostLines):
                 self._handle_missing_lines(pod)
             else:
@@ -157,7 +161,7 @@ class AuditJudge:
         for key, (request, _, _) in list(self._open.items()):
             self._end_cut_off(key, request.at)
         report = self._report
-        report.sites = len(self._sites if self._scope.is_all else self._requested_urls)
+        report.sites = len(self._sites if self._scope.is_all else self._requested_sites)
         report.closest = [(waited, needed, url) for _, waited, needed, url in sorted(self._margins, reverse=True)]
         keep_earliest(report)
         return report
@@ -168,7 +172,7 @@ class AuditJudge:
             if self._pod_of[key] == pod:
                 self._end_cut_off(key, request.at)
         self._forget_clocks()
-        self._known_crawls = {known: digest for known, digest in self._known_crawls.items() if known[0] != pod}
+        self._robots_digests = {known: digest for known, digest in self._robots_digests.items() if known[0] != pod}
 
     def _forget_clocks(self) -> None:
         for site in self._sites.values():
@@ -206,8 +210,8 @@ class AuditJudge:
 
     def _handle_opening(self, opening: LogOpening, pod: int) -> None:
         self._revisions[pod, opening.slot] = opening.revision
-        self._settings_of_crawls = {
-            known: one for known, one in self._settings_of_crawls.items() if known[:2] != (pod, opening.slot)
+        self._logged_settings = {
+            known: one for known, one in self._logged_settings.items() if known[:2] != (pod, opening.slot)
         }
         for key, (request, _, _) in list(self._open.items()):
             if opening.new_boot or (self._pod_of[key], request.slot) == (pod, opening.slot):
@@ -245,7 +249,7 @@ class AuditJudge:
         if needed > self.longest_delay_s:
             self.longest_delay_s = needed
         if not self._scope.is_all:
-            self._requested_urls.add(request.key)
+            self._requested_sites.add(request.key)
         if request.hand:
             self._report.hands[request.hand] = self._report.hands.get(request.hand, 0) + 1
         self._report.requests += not request.is_part
@@ -290,10 +294,10 @@ class AuditJudge:
     def _requirements_in_force(self, pod: int, request: RequestStart) -> _Requirements:
         """The settings that a request was made with: an engine's crawl has revisions of its own, from 1."""
         number = request.crawl if self._has_several else 0
-        own = self._settings_of_crawls.get((pod, request.slot, number))
+        own = self._logged_settings.get((pod, request.slot, number))
         revision = own.revision if own is not None else self._revisions.get((pod, request.slot), 0)
         revision = revision or int(self._has_several)
-        settings, newest = self._requirements_of(number, revision), self._newest_wall.get((pod, number), 0)
+        settings, newest = self._requirements_of(number, revision), self._newest_revisions.get((pod, number), 0)
         if newest <= revision:
             return settings
         # Another process of the pod has read an edit first: on Redis it is in force for all of them at once.
@@ -354,7 +358,7 @@ class AuditJudge:
         origin = self._robots_key(request, pod)
         history = self._histories.get(origin) or self._robots_history(origin)
         by_wall = bisect_right(history.walls, request.wall + ROUNDING_S) - 1
-        named = self._known_crawls.get((pod, origin))
+        named = self._robots_digests.get((pod, origin))
         by_log = -1 if named is None else history.numbers.get(named, -1)
         # A process of an embedded pod logs every robots.txt that it uses. On Redis a process of another pod may have
         # stored a newer one, which is in that pod's log: there the wall clock counts as well.
@@ -374,10 +378,10 @@ class AuditJudge:
 
     def _may_robots_be_lost(self, request: RequestStart, pod: int) -> bool:
         """Whether a missing robots.txt may have been in the damaged frontier."""
-        return request.wall < self._rebuilt_at or (pod, self._robots_key(request, pod)) in self._known_crawls
+        return request.wall < self._rebuilt_at or (pod, self._robots_key(request, pod)) in self._robots_digests
 
     def _robots_key(self, request: RequestStart, pod: int) -> str:
         """The key under which a request's robots.txt is stored: some crawls have their own."""
-        own = self._settings_of_crawls.get((pod, request.slot, request.crawl))
+        own = self._logged_settings.get((pod, request.slot, request.crawl))
         origin = request.url[: request.url.index("/", 8)]
         return f"{own.trust} {origin}" if own is not None and own.trust else origin

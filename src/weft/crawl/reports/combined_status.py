@@ -50,7 +50,7 @@ class CombinedStatus:
         self._earlier_s = earlier.elapsed_s
         self._started_at = time.time()
         self._pages_at_start: dict[str, int] = {}
-        self._recent_by_process: dict[str, float] = {}
+        self._last_report_of: dict[str, float] = {}
         self._rate_windows: dict[int, list[tuple[float, int]]] = {}
         self._next_at = 0.0
         self._is_over = False
@@ -113,8 +113,8 @@ class CombinedStatus:
             self._pages_at_start[slot] = status.pages_at_start
         total.pages_at_start += self._pages_at_start.get(slot, status.pages)
         total.poisoned += status.poisoned
-        if self._recent_by_process.get(slot) != status.updated_at:
-            self._recent_by_process[slot] = status.updated_at
+        if self._last_report_of.get(slot) != status.updated_at:
+            self._last_report_of[slot] = status.updated_at
             total.recent += status.recent
 
     def _status_of_pod(

@@ -64,10 +64,10 @@ class SeedFeed:
         self._folder = folder
         self._frontier = frontier
         self._crawl = crawl
-        self._owns = owns
+        self._owns_url = owns
         self._admits = admits
-        self._expand = expand
-        self._ended = ended
+        self._expand_known = expand
+        self._call_when_over = ended
         self._invalid_lines = 0
         self._streams = folder.seed_streams()
         self._text_bytes = sum(stream.text_bytes for stream in self._streams) or 1
@@ -111,7 +111,7 @@ class SeedFeed:
 
     def _end_feed(self) -> None:
         self.is_over = True
-        self._ended()
+        self._call_when_over()
         self._report_share(1.0)
         if self._admits and self._is_new:
             log.info("seeds admitted", seeds=self._positions.seeds, not_urls=self._invalid_lines)
@@ -144,7 +144,7 @@ class SeedFeed:
                 continue
             links += self._sitemap_of_late_origin(seed)
             url = crawl.rules.rewritten(seed)
-            if not self._owns(url):
+            if not self._owns_url(url):
                 continue
             reason = crawl.rules.refusal(url, 0, is_link=False, included=True)
             if reason is None:
@@ -156,7 +156,7 @@ class SeedFeed:
         self._positions.seeds += sum(one.purpose is Purpose.PAGE for one in links)
         self._frontier.notes.note(_PROGRESS_NOTE, msgspec.json.encode(self._positions).decode())
         if admission.expand:
-            self._expand(admission)
+            self._expand_known(admission)
 
     def _sitemap_of_late_origin(self, seed: str) -> list[Found]:
         """The sitemap of a seed's origin from which a page was fetched before, as a link of some page."""
@@ -168,7 +168,7 @@ class SeedFeed:
         ):
             return []
         at = f"{origin}/sitemap.xml"
-        is_wanted = crawl.scope.max_depth != 0 and not crawl.scope.seeded_urls_only and self._owns(at)
+        is_wanted = crawl.scope.max_depth != 0 and not crawl.scope.seeded_urls_only and self._owns_url(at)
         if not is_wanted or crawl.rules.refusal(at, 0, is_link=False, included=True) is not None:
             return []
         return [Found(at, 0, 0, 0, Purpose.SITEMAP, origin)]
@@ -194,23 +194,23 @@ class SeedFeed:
         status.seeds, status.seeds_read = self._positions.seeds, share
 
 
-class Feeds:
+class CombinedFeed:
     """Several feeds as one: each call reads a little of each."""
 
     def __init__(self, feeds: Sequence[UrlFeed]) -> None:
-        self._left = list(feeds)
+        self._feeds_left = list(feeds)
         self.is_over = False
-        self._poll()
+        self._poll_feeds()
 
     def __call__(self) -> None:
         """Reads from each feed; an error of one is raised, and the next call tries again."""
-        for feed in self._left:
+        for feed in self._feeds_left:
             feed()
-        self._poll()
+        self._poll_feeds()
 
-    def _poll(self) -> None:
-        self._left = [feed for feed in self._left if not feed.is_over]
-        self.is_over = not self._left
+    def _poll_feeds(self) -> None:
+        self._feeds_left = [feed for feed in self._feeds_left if not feed.is_over]
+        self.is_over = not self._feeds_left
 
 
 def learn_scope(rules: AdmissionRules, folder: CrawlFolder, progress: CrawlProgress, alive: Callable[[], None]) -> None:

@@ -32,7 +32,7 @@ from weft.store.pages import PageStore
 from weft.telemetry import Log
 
 RECRAWL, RETRY, ADDRESSES = "recrawl", "retry_failed", "addresses_asked"  # names of notes in the frontier
-_ROWS = 250  # read together: takes some milliseconds
+_ROWS_AT_ONCE = 250  # read together: takes some milliseconds
 log = Log("weft.crawl.seeds.known_urls")
 
 
@@ -48,7 +48,7 @@ class WalkStart(msgspec.Struct, frozen=True):
         return item <= self.last_item and not self.at <= fetched_at <= time.time()
 
 
-class Again:
+class KnownUrlsFeed:
     """The walks of one pod. `is_over` when all wanted URLs are queued."""
 
     def __init__(
@@ -64,65 +64,65 @@ class Again:
         self._folder = folder
         self._frontier = frontier
         self._store = store
-        self._owns = owns
+        self._owns_url = owns
         self._crawl = crawl
         self._queued = 0
-        self._left = list(self._pending_walks())
-        self._steps: Iterator[None] | None = None
-        self.is_over = not self._left
+        self._walks_left = list(self._pending_walks())
+        self._current_walk: Iterator[None] | None = None
+        self.is_over = not self._walks_left
 
     def __call__(self) -> None:
         """Queues URLs for a short time. If a full disk or an unavailable server causes an error, the next call tries
         again."""
         until = time.monotonic() + SLICE_S
         while not self.is_over:
-            self._step()
+            self._take_step()
             if time.monotonic() >= until:
                 return
 
-    def _step(self) -> None:
-        if self._steps is None:
-            self._steps = self._left[0]()
+    def _take_step(self) -> None:
+        if self._current_walk is None:
+            self._current_walk = self._walks_left[0]()
         try:
-            next(self._steps)
+            next(self._current_walk)
         except StopIteration:
-            self._steps = None
-            del self._left[0]
-            self.is_over = not self._left
+            self._current_walk = None
+            del self._walks_left[0]
+            self.is_over = not self._walks_left
         except BLOCKING:
-            self._steps = None  # a new one continues at the stored position
+            self._current_walk = None  # a new one continues at the stored position
             raise
 
     def _pending_walks(self) -> Iterator[Callable[[], Iterator[None]]]:
         run, note = self._spec.config.run, self._frontier.notes.note
         if run.retry_failed or is_walk_unfinished(note(RETRY)):
-            yield partial(self._walk, RETRY, self._spec.run, _may_succeed)
+            yield partial(self._walk_rows, RETRY, self._spec.run, _may_succeed)
         if run.recrawl or is_walk_unfinished(note(RECRAWL)):
-            yield partial(self._walk, RECRAWL, self._spec.run, None)
-        before, now = self._addresses()
+            yield partial(self._walk_rows, RECRAWL, self._spec.run, None)
+        before, now = self._allowed_address_kinds()
         if before != now or is_walk_unfinished(note(ADDRESSES)):
-            yield partial(self._ask_refused, " ".join(now))
+            yield partial(self._queue_refused, " ".join(now))
 
-    def _addresses(self) -> tuple[list[str], list[str]]:
+    def _allowed_address_kinds(self) -> tuple[list[str], list[str]]:
         """The kinds of addresses that the crawl was allowed to request before, and those that it is now."""
         fetch = self._spec.config.fetch
         allowed = [name for name, is_on in (("private", fetch.allow_private), ("public", bool(fetch.email))) if is_on]
         before = self._frontier.notes.note("addresses").split()
         return before, before if set(allowed) <= set(before) else sorted({*before, *allowed})
 
-    def _ask_refused(self, now: str) -> Iterator[None]:
+    def _queue_refused(self, now: str) -> Iterator[None]:
         """Queues URLs that were refused for their address, if the settings allow more addresses than before."""
-        yield from self._walk(ADDRESSES, now.replace(" ", "+"), _is_address_refused)
+        yield from self._walk_rows(ADDRESSES, now.replace(" ", "+"), _is_address_refused)
         self._frontier.notes.note("addresses", now)
 
-    def _walk(self, name: str, run: str, wanted: Callable[[Row], bool] | None) -> Iterator[None]:
+    def _walk_rows(self, name: str, run: str, wanted: Callable[[Row], bool] | None) -> Iterator[None]:
         """Queues the last rows of URLs that are `wanted`; None: every known page, once."""
         self._queued = 0
         stored = partial(self._rows_to_queue, name, wanted)
-        yield from self._frontier.revisits.walk(self._crawl, name, run, stored, partial(self._begin, name))
+        yield from self._frontier.revisits.walk(self._crawl, name, run, stored, partial(self._begin_walk, name))
         log.info("queued known URLs again", walk=name, queued=self._queued)
 
-    def _begin(self, name: str, last_item: int) -> None:
+    def _begin_walk(self, name: str, last_item: int) -> None:
         start = WalkStart(last_item, self._spec.started_at)
         if name == RECRAWL:
             self._folder.begin_recrawl(self._spec.pod, start.at, start.last_item)
@@ -146,7 +146,7 @@ class Again:
         )
         chosen = _is_first_page if wanted is None else _is_latest_visit
         rows = self._store.rows(where)
-        while some := list(islice(rows, _ROWS)):
+        while some := list(islice(rows, _ROWS_AT_ONCE)):
             asked = [row for row in some if self._is_to_queue(row, start, wanted)]
             again = {
                 row.item
@@ -164,7 +164,7 @@ class Again:
 
     def _is_to_queue(self, row: Row, start: WalkStart, wanted: Callable[[Row], bool] | None) -> bool:
         is_kind = 200 <= row.status < 300 if wanted is None else wanted(row)
-        return is_kind and not row.request and start.is_before(row.item, row.fetched_at) and self._owns(row.url)
+        return is_kind and not row.request and start.is_before(row.item, row.fetched_at) and self._owns_url(row.url)
 
 
 def _is_first_page(row: Row, visits: list[Visit]) -> bool:

@@ -20,10 +20,10 @@ from weft.errors import BadInput, BadUrl
 
 SMALL = 1024 * 1024  # bytes of a file that is read at once
 LONGEST_LINE = 1024 * 1024
-_FIRST = 64 * 1024  # bytes of a larger file that are checked before the crawl begins
-_READ = 256 * 1024
+_FIRST_READ_BYTES = 64 * 1024  # bytes of a larger file that are checked before the crawl begins
+_READ_BYTES = 256 * 1024
 _REPORT_EVERY_S = 2.0
-_GZIP = b"\x1f\x8b"
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 class SeedFile:
@@ -33,25 +33,27 @@ class SeedFile:
         self.path = path
         try:
             raw = Path(path).open("rb")  # noqa: SIM115
-            is_gzip = raw.peek(2)[:2] == _GZIP
+            is_gzip = raw.peek(2)[:2] == _GZIP_MAGIC
             status = os.fstat(raw.fileno())
             # Of a growing file: its current length, up to the end of its last line; a pipe has no size.
             self.bytes = status.st_size if stat.S_ISREG(status.st_mode) else None
             self._raw = raw
             self._file = cast(BinaryIO, gzip.open(raw)) if is_gzip else raw  # noqa: SIM115
             self._is_gzip = is_gzip
-            self._head = self._read(_FIRST)  # the rest only if this is text: a device may have no end
-            if b"\0" in self._head:
+            self._first_bytes = self._read_bytes(
+                _FIRST_READ_BYTES
+            )  # the rest only if this is text: a device may have no end
+            if b"\0" in self._first_bytes:
                 raise BadInput(f"seed file {path}: is not text; write one URL a line")
-            while len(self._head) <= SMALL and (more := self._read(SMALL + 1 - len(self._head))):
-                self._head += more
+            while len(self._first_bytes) <= SMALL and (more := self._read_bytes(SMALL + 1 - len(self._first_bytes))):
+                self._first_bytes += more
         except OSError as error:
             raise BadInput(f"seed file {path}: cannot be read: {error.strerror or error}") from None
 
     @property
     def is_small(self) -> bool:
         """Whether the whole file is read."""
-        return len(self._head) <= SMALL
+        return len(self._first_bytes) <= SMALL
 
     def close(self) -> None:
         """Closes the file."""
@@ -63,7 +65,7 @@ class SeedFile:
 
         Of a large file: the seeds at its beginning.
         """
-        head = self._head if self.is_small else self._head[:_FIRST]
+        head = self._first_bytes if self.is_small else self._first_bytes[:_FIRST_READ_BYTES]
         lines = head.decode("utf-8-sig", "replace").splitlines()
         if not self.is_small:
             lines.pop()  # the last one may be cut
@@ -75,7 +77,7 @@ class SeedFile:
             except BadUrl as bad:
                 complain(f"{self.path}:{number}: {bad}")
         if not seeds:
-            where = "" if self.is_small else f" in its first {_FIRST:,} bytes"
+            where = "" if self.is_small else f" in its first {_FIRST_READ_BYTES:,} bytes"
             raise BadInput(f"seed file {self.path}: has no URL{where}; write one a line")
         return list(dict.fromkeys(seeds))
 
@@ -93,14 +95,14 @@ class SeedFile:
             left += block[end:]
             if time.monotonic() >= next_at:
                 next_at = time.monotonic() + _REPORT_EVERY_S
-                report_progress(f"seed file {self.path}: {self._progress()} read")
+                report_progress(f"seed file {self.path}: {self._progress_text()} read")
         if left:
             yield left + b"\n"
 
     def _read_blocks(self) -> Iterator[bytes]:
-        yield from (self._head[at : at + _READ] for at in range(0, len(self._head), _READ))
-        done, last = len(self._head), self._head[-1:]
-        while block := self._read(_READ):
+        yield from (self._first_bytes[at : at + _READ_BYTES] for at in range(0, len(self._first_bytes), _READ_BYTES))
+        done, last = len(self._first_bytes), self._first_bytes[-1:]
+        while block := self._read_bytes(_READ_BYTES):
             if self.bytes is not None and not self._is_gzip and done + len(block) > self.bytes:
                 # Data that was written since the file was opened: up to the end of the line that was being written
                 # then.
@@ -114,7 +116,7 @@ class SeedFile:
             last = block[-1:]
             yield block
 
-    def _read(self, size: int) -> bytes:
+    def _read_bytes(self, size: int) -> bytes:
         try:
             return self._file.read(size)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -124,7 +126,7 @@ class SeedFile:
         except OSError as error:
             raise BadInput(f"seed file {self.path}: cannot be read: {error.strerror or error}") from None
 
-    def _progress(self) -> str:
+    def _progress_text(self) -> str:
         read = self._raw.tell() / 1e9
         return f"{read:.1f} GB" if self.bytes is None else f"{read:.1f} of {self.bytes / 1e9:.1f} GB"
 

@@ -23,10 +23,10 @@ _WRITE_EVERY_S = 0.5
 _REPORT_EVERY_S = 2.0
 
 
-def origins_of(home: Path, stream: SeedStream) -> tuple[list[str], int]:
+def recorded_origins_of(home: Path, stream: SeedStream) -> tuple[list[str], int]:
     """The recorded origins of a stream, and the offset of the first piece that is not covered."""
     origins, at = list[str](), 0
-    for reached, some, _ in _lines(_path(home, stream)):
+    for reached, some, _ in _read_lines(_origins_path(home, stream)):
         origins += some
         at = reached
     return origins, at
@@ -37,9 +37,9 @@ def record_origins(
 ) -> None:
     """Reads the pieces that are not recorded yet; `report_progress` is called with the progress. `pieces`: those of the
     stream from an offset on."""
-    path, size = _path(home, stream), 0
+    path, size = _origins_path(home, stream), 0
     known, at = set[str](), 0
-    for at, some, size in _lines(path):  # noqa: B007 (the last ones count)
+    for at, some, size in _read_lines(path):  # noqa: B007 (the last ones count)
         known.update(some)
     if at >= stream.bytes:
         return
@@ -55,7 +55,7 @@ def record_origins(
                     known.add(origin)
                     new.append(origin)
             if (now := time.monotonic()) >= write_at or piece.end >= stream.bytes:
-                file.write(_line(piece.end, new))
+                file.write(_encode_line(piece.end, new))
                 file.flush()
                 new, write_at = [], now + _WRITE_EVERY_S
             if now >= report_at:
@@ -64,16 +64,16 @@ def record_origins(
         os.fsync(file.fileno())
 
 
-def _path(home: Path, stream: SeedStream) -> Path:
+def _origins_path(home: Path, stream: SeedStream) -> Path:
     return (home / stream.name).with_suffix(".origins")
 
 
-def _line(at: int, origins: list[str]) -> bytes:
+def _encode_line(at: int, origins: list[str]) -> bytes:
     text = f"{at} {' '.join(origins)}".encode()
     return b"%b\t%08x\n" % (text, crc32(text))
 
 
-def _lines(path: Path) -> Iterator[tuple[int, list[str], int]]:
+def _read_lines(path: Path) -> Iterator[tuple[int, list[str], int]]:
     """Each complete line: its end offset in the stream, its origins, and its end in the file."""
     end = 0
     try:

@@ -21,9 +21,9 @@ from xxhash import xxh3_128
 from weft.errors import Damaged, unreadable, writing
 from weft.files import sync_folder
 
-_HEAD = Struct("<IQQ")
-_NAMED = "# stream "
-_BLOCK = 1024 * 1024
+_PIECE_HEAD = Struct("<IQQ")
+_STREAM_PREFIX = "# stream "
+_BLOCK_BYTES = 1024 * 1024
 
 
 class SeedStream(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class SeedStream(msgspec.Struct, frozen=True):
 
     def line(self) -> str:
         """The line in seeds.txt that names it."""
-        return _NAMED + msgspec.json.encode(self).decode()
+        return _STREAM_PREFIX + msgspec.json.encode(self).decode()
 
 
 class StreamPosition(msgspec.Struct, frozen=True):
@@ -59,8 +59,8 @@ class Piece(msgspec.Struct, frozen=True):
 
 def streams_in(lines: Iterable[str]) -> list[SeedStream]:
     """The streams that lines of seeds.txt name."""
-    named = (line for line in lines if line.startswith(_NAMED))
-    return [msgspec.json.decode(line.removeprefix(_NAMED), type=SeedStream) for line in named]
+    named = (line for line in lines if line.startswith(_STREAM_PREFIX))
+    return [msgspec.json.decode(line.removeprefix(_STREAM_PREFIX), type=SeedStream) for line in named]
 
 
 def write_stream(path: Path, pieces: Iterable[bytes]) -> SeedStream:
@@ -72,7 +72,7 @@ def write_stream(path: Path, pieces: Iterable[bytes]) -> SeedStream:
         with os.fdopen(fd, "wb") as file:
             for piece in pieces:
                 body = isal_zlib.compress(piece, 1)
-                data = _HEAD.pack(len(body), before, lines) + body
+                data = _PIECE_HEAD.pack(len(body), before, lines) + body
                 file.write(data)
                 digest.update(data)
                 text.update(piece)
@@ -90,7 +90,7 @@ def check_stream(folder: Path, stream: SeedStream, remedy: str) -> None:
     path, digest = folder / stream.name, xxh3_128()
     try:
         with path.open("rb") as file:
-            while block := file.read(_BLOCK):
+            while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
     except FileNotFoundError:
         raise Damaged(path, "is missing", remedy) from None
@@ -106,10 +106,10 @@ def read_pieces(folder: Path, stream: SeedStream, remedy: str, at: int = 0) -> I
     try:
         with path.open("rb") as file:
             file.seek(at)
-            while head := file.read(_HEAD.size):
-                size, text_before, lines_before = _HEAD.unpack(head)
+            while head := file.read(_PIECE_HEAD.size):
+                size, text_before, lines_before = _PIECE_HEAD.unpack(head)
                 text = isal_zlib.decompress(file.read(size)).decode("utf-8-sig" if not at else "utf-8", "replace")
-                end = at + _HEAD.size + size
+                end = at + _PIECE_HEAD.size + size
                 yield Piece(text.split("\n")[:-1], at, end, text_before, lines_before)
                 at = end
     except FileNotFoundError:

@@ -15,9 +15,9 @@ from collections import Counter
 
 from weft.records import Reason
 
-_MOST_LINKS_OF_A_SITE = 60_000
+_MOST_LINKS_KEPT = 60_000
 _MOST_UNKNOWN_PAGES = 4  # pages in a row without a recently seen link, after which a site's links are not remembered
-_LINKS_SAMPLED = 8  # of such a site, one page in this many is checked
+_COMPARED_EVERY = 8  # Of such a site, one page in this many is still compared.
 # These reasons depend on the URL and the settings alone. When a scope is extended, all remembered links are forgotten.
 _LASTING_REASONS = frozenset(
     {Reason.SCOPE, Reason.EXTENSION, Reason.LENGTH, Reason.SYNTAX, Reason.SCHEME, Reason.PATTERN, Reason.EXCLUDED}
@@ -37,15 +37,15 @@ class RecentLinks:
         """The links of a page that must be judged; recently seen ones are counted."""
         site = base[: base.index("/", 8)]
         strange = self._strange.get(site, 0)
-        if strange >= _MOST_UNKNOWN_PAGES and strange % _LINKS_SAMPLED:
+        if strange >= _MOST_UNKNOWN_PAGES and strange % _COMPARED_EVERY:
             self._strange[site] = strange + 1
             return hrefs
         fates = self._sites.get(site)
-        if fates is None or self._kept > _MOST_LINKS_OF_A_SITE:
-            if self._kept + len(self._sites) > _MOST_LINKS_OF_A_SITE:
+        if fates is None or self._kept > _MOST_LINKS_KEPT:
+            if self._kept + len(self._sites) > _MOST_LINKS_KEPT:
                 self._sites.clear()
                 self._kept = 0
-            if len(self._strange) > _MOST_LINKS_OF_A_SITE:
+            if len(self._strange) > _MOST_LINKS_KEPT:
                 self._strange.clear()
             fates = self._sites.setdefault(site, {})
         met = list(map(fates.get, hrefs))

@@ -30,7 +30,7 @@ from weft.frontier.link_lists import grouped
 from weft.patterns import compile_url_pattern, is_url_pattern
 from weft.records import Lease, Reason
 
-_MOST_ORIGINS = 200_000  # remembered; the cache is cleared when it has more
+_MOST_ORIGINS = 200_000  # The most origins whose verdicts are cached; the cache is cleared when it has more.
 
 
 class AdmissionRules:

@@ -15,11 +15,12 @@ from weft.frontier.link_lists import DATED_PATH
 
 MAX_SEGMENTS = 24
 MAX_SAME_SEGMENT = 3
-MAX_VARIANTS = 40  # of one path with the same three or more parameters
+MAX_VARIANTS = 40  # The most variants of one path with the same three or more parameters.
 EARLIEST_YEAR = 1990
-SAME_LEVELS = 12  # of near-identical pages, each one link deeper than the one before
-SAME_PAGES = 1000  # of them at any depth in a row
-_PAGES_KEPT = 1024  # far more pages than lie between parsing a page and admitting its links
+SAME_LEVELS = 12  # Near-identical pages, each one link deeper than the one before, after which a pattern is stopped.
+SAME_PAGES = 1000  # Near-identical pages in a row, at any depth, after which a pattern is stopped.
+# Pages whose pattern is remembered: far more than lie between parsing a page and admitting its links.
+_PAGES_KEPT = 1024
 NEARLY_ALL_WORDS = 0.95  # share of common words from which two pages count as the same
 
 _SESSION_NAME = (

@@ -84,9 +84,9 @@ class LoginSession:
         self._storage: dict[str, dict[str, str]] = {}  # by origin: what a browser keeps besides cookies
         self._url = urls.seed(login.url)
         self._origin = urls.origin_of(self._url)
-        self._login_url = frozenset(with_upgrade(self._origin))
+        self._session_origins = frozenset(with_upgrade(self._origin))
         self._domain = urls.domain_of(self._url)
-        self._ended_sessions = frozenset(map(_scheme_and_port, self._login_url))
+        self._schemes_and_ports = frozenset(map(_scheme_and_port, self._session_origins))
         self._crawl = crawl
         self._frontier = frontier
         self._pause_crawl = pause
@@ -114,7 +114,7 @@ class LoginSession:
         if known is None:
             if len(self._covered) >= _MOST_PAGES_KEPT:
                 self._covered.clear()
-            known = urls.domain_of(url) == self._domain and _scheme_and_port(origin) in self._ended_sessions
+            known = urls.domain_of(url) == self._domain and _scheme_and_port(origin) in self._schemes_and_ports
             self._covered[origin] = known
         return known
 
@@ -163,7 +163,7 @@ class LoginSession:
 
     def storage_for(self, url: str) -> dict[str, str] | None:
         """What the session keeps in the browser for a page's origin; None where the page is in no session."""
-        if not self.login.actions or urls.origin_of(url) not in self._login_url:
+        if not self.login.actions or urls.origin_of(url) not in self._session_origins:
             return None
         return self._storage.get(urls.origin_of(url), {})
 
@@ -171,7 +171,7 @@ class LoginSession:
         """Keeps what a page of the session has in the browser: in memory, and for its own origin alone."""
         is_step = lease.purpose is Purpose.LOGIN and self.is_current(lease)
         origin = urls.origin_of(lease.url)
-        is_own = not rendered.error and origin in self._login_url
+        is_own = not rendered.error and origin in self._session_origins
         if is_own and (is_step or (self.step is LoginStep.IN and asked_at >= self._session_began_at)):
             self._storage[origin] = rendered.storage
 
@@ -353,7 +353,7 @@ class LoginSession:
     def _check_target(self, page: str, target: str) -> None:
         """Checks that a form may be sent to the target."""
         origin = urls.origin_of(target)
-        if origin not in self._login_url or origin not in with_upgrade(urls.origin_of(page)):
+        if origin not in self._session_origins or origin not in with_upgrade(urls.origin_of(page)):
             raise LoginFault(
                 f"the form is sent to {origin}, and the login is for {self._origin}: name its page in `url`"
             )

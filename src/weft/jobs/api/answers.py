@@ -41,7 +41,7 @@ def changed(task: Task) -> dict[str, Any]:
     return {"task_id": task.id, "status": task.state, "finish_reason": task.finish_reason}
 
 
-def _facts(task: Task, message: str, waiting_for: str, waiting_until: float | None) -> dict[str, Any]:
+def _task_facts(task: Task, message: str, waiting_for: str, waiting_until: float | None) -> dict[str, Any]:
     return {
         "task_id": task.id,
         "url": task.url,
@@ -59,7 +59,7 @@ def _facts(task: Task, message: str, waiting_for: str, waiting_until: float | No
 def status_of(status: TaskSnapshot) -> dict[str, Any]:
     """The body with a task's status."""
     task = status.task
-    return _facts(task, status.message, status.waiting_for, status.waiting_until) | {
+    return _task_facts(task, status.message, status.waiting_for, status.waiting_until) | {
         "progress": status.progress.counts(task.spec.max_pages),
         "success_rate": status.progress.success_rate,
         "duration_seconds": round(status.duration_s, 3),
@@ -98,7 +98,7 @@ def listed(listing: Listing) -> dict[str, Any]:
 def summary_of(task: Task) -> dict[str, Any]:
     """The entry of a task in a list, from its stored row: progress is final or empty."""
     waiting = waiting_of(task)
-    return _facts(task, task.message or waiting_text(task, *waiting), *waiting) | {"links": links(task.id)}
+    return _task_facts(task, task.message or waiting_text(task, *waiting), *waiting) | {"links": links(task.id)}
 
 
 def service_of(health: Health, streams: int) -> dict[str, Any]:

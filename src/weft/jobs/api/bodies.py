@@ -65,6 +65,6 @@ def quoted(value: object) -> str:
     return text if len(text) <= 60 else text[:50] + "…"
 
 
-_OPTIONS = get_type_hints(ScrapeOptions, include_extras=True)
-SCRAPE = RequestBody(AsyncScrapeRequest, _OPTIONS | {"url": TargetUrl}, ("url",), url=_URL_WORDS)
+_OPTION_TYPES = get_type_hints(ScrapeOptions, include_extras=True)
+SCRAPE = RequestBody(AsyncScrapeRequest, _OPTION_TYPES | {"url": TargetUrl}, ("url",), url=_URL_WORDS)
 REPLAY = RequestBody(WebhookReplay, get_type_hints(WebhookReplay, include_extras=True))

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from weft.jobs.api.problems import Refusal
 
 _SUM_BYTES = 6
-_MOST = 1 << 62
+_LARGEST_NUMBER = 1 << 62
 
 
 class BadCursor(ValueError):
@@ -23,7 +23,7 @@ class BadCursor(ValueError):
 def encode(task_id: str, number: int) -> str:
     """The cursor that continues after an event."""
     packed = number.to_bytes(8, "big").lstrip(b"\0")
-    return urlsafe_b64encode(_sum(task_id, packed) + packed).rstrip(b"=").decode()
+    return urlsafe_b64encode(_checksum(task_id, packed) + packed).rstrip(b"=").decode()
 
 
 def decode(task_id: str, cursor: str) -> int:
@@ -34,7 +34,12 @@ def decode(task_id: str, cursor: str) -> int:
         raise BadCursor(cursor) from None
     checksum, packed = raw[:_SUM_BYTES], raw[_SUM_BYTES:]
     number = int.from_bytes(packed, "big")
-    if len(packed) > 8 or checksum != _sum(task_id, packed) or number > _MOST or encode(task_id, number) != cursor:
+    if (
+        len(packed) > 8
+        or checksum != _checksum(task_id, packed)
+        or number > _LARGEST_NUMBER
+        or encode(task_id, number) != cursor
+    ):
         raise BadCursor(cursor)
     return number
 
@@ -47,5 +52,5 @@ def position(task_id: str, cursor: str | None, beginning: int) -> int:
         raise Refusal.of_field("cursor", "is not a cursor of this task") from None
 
 
-def _sum(task_id: str, packed: bytes) -> bytes:
+def _checksum(task_id: str, packed: bytes) -> bytes:
     return blake2b(packed, digest_size=_SUM_BYTES, key=task_id.encode()[:64], person=b"weft-cursor").digest()

@@ -48,7 +48,7 @@ def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Pane
 
     @asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
-        saving = asyncio.create_task(_save(metrics, stream_slots))
+        saving = asyncio.create_task(_save_metrics(metrics, stream_slots))
         try:
             yield
         finally:
@@ -64,7 +64,7 @@ def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Pane
     ]
     compat = CompatRoutes(service, settings, tasks.rate, stream_slots, hub)
     pages = DashboardPages(lambda: not keyring.is_empty)
-    routes = [*routes_of(operations), *compat.routes(), *_documents(operations, keyring, pages)]
+    routes = [*routes_of(operations), *compat.routes(), *_document_routes(operations, keyring, pages)]
     gate = Gate(Router(routes, redirect_slashes=False, lifespan=lifespan), settings, keyring, metrics)
     return ServiceApp(
         gate, Dashboard(service, settings, keyring, metrics, stream_slots, tasks.rate, hub, pages, panels), hub
@@ -85,14 +85,14 @@ class ServiceApp:
         await (self._dashboard if is_page else self._gate)(scope, receive, send)
 
 
-async def _save(metrics: WorkerMetrics, stream_slots: StreamSlots) -> None:
+async def _save_metrics(metrics: WorkerMetrics, stream_slots: StreamSlots) -> None:
     while True:
         await asyncio.sleep(SAVE_S)
         with suppress(OSError):  # on a full disk the metrics saved before remain
             metrics.save(stream_slots.taken)
 
 
-def _documents(operations: Sequence[Operation], keyring: Keyring, pages: DashboardPages) -> list[BaseRoute]:
+def _document_routes(operations: Sequence[Operation], keyring: Keyring, pages: DashboardPages) -> list[BaseRoute]:
     @cache
     def made(has_keys: bool) -> tuple[bytes, bytes]:
         openapi_document = document(operations, site_schemas(), has_keys=has_keys)

@@ -24,8 +24,8 @@ from weft.scraping import HEADERS, ApiCall, PageResult, Problem
 
 Handler = Callable[[Request, Any], Awaitable[Response]]
 Responses = dict[str, dict[str, Any]]
-_REF = "#/components/schemas/{name}"
-_TEXTS = {
+_SCHEMA_REF = "#/components/schemas/{name}"
+_STATUS_TEXTS = {
     400: "Not HTTP as it should be, or not JSON.",
     401: "No API key, or none that is valid.",
     403: "The key lacks the scope; without keys: a foreign Host or Origin.",
@@ -40,10 +40,10 @@ _TEXTS = {
     500: "The service made a mistake.",
     503: "The engine does not answer now, or the disk is full: again after `Retry-After` seconds.",
 }
-_RETRY = {"Retry-After": {"description": "seconds to wait", "schema": {"type": "integer", "minimum": 1}}}
-_ALL = (400, 401, 403, 405, 422, 500, 503)
-_WITH_BODY = (408, 413, 415)
-_PARAMETERS = {
+_RETRY_HEADER = {"Retry-After": {"description": "seconds to wait", "schema": {"type": "integer", "minimum": 1}}}
+_STATUSES_OF_ALL = (400, 401, 403, 405, 422, 500, 503)
+_STATUSES_WITH_BODY = (408, 413, 415)
+_PATH_PARAMETERS = {
     "task_id": "the `task_id` that the submit gave",
     "name": "the site's `name`",
 }
@@ -80,7 +80,7 @@ class Query:
     """The query parameters of a call."""
 
     def __init__(self, kind: type[Struct]) -> None:
-        self._kind = kind
+        self._type = kind
         schemas, components = schemas_of(kind)
         self._words = {name: words_of(schema, components) for name, schema in schemas.items()}
         self._types = {one.name: one.type for one in msgspec.structs.fields(kind)}
@@ -98,7 +98,7 @@ class Query:
                     problems[name] = f"{quoted(values[name])} is not accepted; use {self._words[name]}"
         if problems:
             raise wrong_fields(problems)
-        return msgspec.convert(values, self._kind)
+        return msgspec.convert(values, self._type)
 
 
 def routes_of(operations: Sequence[Operation]) -> list[BaseRoute]:
@@ -110,10 +110,10 @@ def routes_of(operations: Sequence[Operation]) -> list[BaseRoute]:
 def document(operations: Sequence[Operation], components: Mapping[str, Any], *, has_keys: bool) -> dict[str, Any]:
     """The OpenAPI document of this service. `components`: schemas beside those of the calls."""
     kinds = [kind for one in operations for kind in (one.call.answer, one.call.body) if _is_json(kind)]
-    _, schemas = components_of([Problem, PageResult, *kinds], _REF)
+    _, schemas = components_of([Problem, PageResult, *kinds], _SCHEMA_REF)
     paths: dict[str, Any] = {}
     for one in operations:
-        paths.setdefault(one.call.path, {})[one.call.method.lower()] = _operation(one)
+        paths.setdefault(one.call.path, {})[one.call.method.lower()] = _describe_operation(one)
     for kind in filter(is_typeddict, kinds):
         schemas[kind.__name__]["additionalProperties"] = False
     document: dict[str, Any] = {
@@ -139,45 +139,48 @@ def _is_json(kind: Any) -> bool:
     return kind not in (None, str, type(None))
 
 
-def _operation(one: Operation) -> dict[str, Any]:
+def _describe_operation(one: Operation) -> dict[str, Any]:
     call = one.call
     operation: dict[str, Any] = {
         "tags": [one.tag],
         "summary": call.summary,
         "description": cleandoc(one.handler.__doc__ or ""),
         "operationId": call.name,
-        "parameters": _parameters(call),
-        "responses": _responses(call, one.more),
+        "parameters": _describe_parameters(call),
+        "responses": _describe_responses(call, one.more),
     }
     if call.body is not None:
-        operation["requestBody"] = {"required": call.needs_body, "content": _content(call.body)}
+        operation["requestBody"] = {"required": call.needs_body, "content": _describe_content(call.body)}
     return operation
 
 
-def _parameters(call: ApiCall[Any]) -> list[dict[str, Any]]:
+def _describe_parameters(call: ApiCall[Any]) -> list[dict[str, Any]]:
     parameters: list[dict[str, Any]] = [
         {
-            "name": name, "in": "path", "required": True, "description": _PARAMETERS[name],
+            "name": name, "in": "path", "required": True, "description": _PATH_PARAMETERS[name],
             "schema": {"type": "string", "minLength": 1, "maxLength": 100},
         }
         for name in re.findall(r"{(\w+)}", call.path)
     ]  # fmt: skip
-    _, queries = components_of([call.query], _REF)
+    _, queries = components_of([call.query], _SCHEMA_REF)
     for name, schema in queries[call.query.__name__]["properties"].items():
         about = {"description": schema.pop("description")} if "description" in schema else {}
         parameters.append({"name": name, "in": "query", "required": False, "schema": schema, **about})
     return parameters + [{"name": name, "in": "header", "required": False, **HEADERS[name]} for name in call.headers]
 
 
-def _responses(call: ApiCall[Any], more: Responses) -> Responses:
+def _describe_responses(call: ApiCall[Any], more: Responses) -> Responses:
     has_body = call.method != "GET"
     responses: Responses = {str(call.status): {"description": call.said}}
     if _is_json(call.answer):
-        responses[str(call.status)]["content"] = _content(call.answer)
-    for status in sorted({*_ALL, *call.problems, *(_WITH_BODY if has_body else ())}):
-        responses[str(status)] = {"description": _TEXTS[status], "content": _content(Problem, MEDIA_TYPE)}
+        responses[str(call.status)]["content"] = _describe_content(call.answer)
+    for status in sorted({*_STATUSES_OF_ALL, *call.problems, *(_STATUSES_WITH_BODY if has_body else ())}):
+        responses[str(status)] = {
+            "description": _STATUS_TEXTS[status],
+            "content": _describe_content(Problem, MEDIA_TYPE),
+        }
         if status in (429, 503):
-            responses[str(status)]["headers"] = _RETRY
+            responses[str(status)]["headers"] = _RETRY_HEADER
     for code, about in more.items():
         before = responses[code] if code == str(call.status) else {}
         responses[code] = {**before, **about, "content": {**before.get("content", {}), **about.get("content", {})}}
@@ -186,5 +189,5 @@ def _responses(call: ApiCall[Any], more: Responses) -> Responses:
     return responses
 
 
-def _content(kind: Any, media_type: str = "application/json") -> dict[str, Any]:
-    return {media_type: {"schema": {"$ref": _REF.format(name=kind.__name__)}}}
+def _describe_content(kind: Any, media_type: str = "application/json") -> dict[str, Any]:
+    return {media_type: {"schema": {"$ref": _SCHEMA_REF.format(name=kind.__name__)}}}

@@ -16,10 +16,10 @@ from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from weft.errors import BadInput, Busy
 from weft.jobs.api.streams import TRANSPORT
 
-FIRST_REQUEST_S = 20.0  # for the headers of a connection's first request to arrive
-GRACE_S = 3  # for requests in progress when the worker ends
+FIRST_REQUEST_S = 20.0  # The time limit for the headers of a connection's first request.
+GRACE_S = 3  # The time that requests in progress get when the worker ends.
 BACKLOG = 4096
-SOCKET_MESSAGE_BYTES = 64 * 1024  # limit of a message from a WebSocket's client, which is discarded
+SOCKET_MESSAGE_BYTES = 64 * 1024  # The largest message from a WebSocket's client; messages are discarded.
 
 
 class Protocol(HttpToolsProtocol):

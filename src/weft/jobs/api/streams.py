@@ -18,7 +18,7 @@ from weft.jobs.api.settings import ApiSettings
 from weft.jobs.reading.hub import Write
 from weft.telemetry import Log
 
-BUFFER_BYTES = 8 * 1024  # for each reader in this process; the kernel buffers a few times as much
+BUFFER_BYTES = 8 * 1024  # The buffer of each reader in this process; the kernel buffers a few times as much.
 SOCKET_BYTES = 32 * 1024
 # key in a request's scope under which the server (server.py) puts the connection's transport
 TRANSPORT = "weft.transport"
@@ -78,7 +78,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Streams until the generator ends or the reader is gone."""
         self._stream_slots.reserve(self._owner)
-        gone = asyncio.ensure_future(_disconnected(receive))
+        gone = asyncio.ensure_future(_wait_for_disconnect(receive))
         mine = asyncio.current_task()
         assert mine is not None
         gone.add_done_callback(lambda ended: None if ended.cancelled() else mine.cancel())
@@ -95,7 +95,7 @@ class EventStream(Response):
             await self._pieces.aclose()
 
     async def _send_all(self, send: Send) -> None:
-        _bound(self._transport)
+        _bound_buffer(self._transport)
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         try:
             await self._send(send, b"retry: 1000\n")  # a part of the first event
@@ -120,7 +120,7 @@ class EventStream(Response):
         if transport is None or transport.is_closing() or transport.get_write_buffer_size():
             return False
         if piece or self._is_silent():
-            transport.write(_chunk(piece or _HEARTBEAT))
+            transport.write(_encode_chunk(piece or _HEARTBEAT))
             self._sent_at = monotonic()
         return True
 
@@ -129,12 +129,12 @@ class EventStream(Response):
 
 
 @lru_cache(8)
-def _chunk(piece: bytes) -> bytes:
+def _encode_chunk(piece: bytes) -> bytes:
     """Encodes a piece as a chunk of HTTP chunked transfer coding: the same bytes for all readers."""
     return b"%x\r\n%b\r\n" % (len(piece), piece)
 
 
-def _bound(transport: Any) -> None:
+def _bound_buffer(transport: Any) -> None:
     """Keeps the transport's buffer small: a slow reader gets the rest from the disk when it reads on."""
     if transport is not None:
         transport.set_write_buffer_limits(high=BUFFER_BYTES)
@@ -142,6 +142,6 @@ def _bound(transport: Any) -> None:
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -26,7 +26,7 @@ class WorkerMetrics:
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
         """Counts one answered request; streams are not timed, because they last as long as their tasks."""
-        key = (route, _known(method), status)
+        key = (route, _method_label(method), status)
         if key not in self._requests:
             self._requests[key] = self._metrics.counter(
                 "weft_api_requests_total", "Requests answered.", route=route, method=key[1], status=str(status)
@@ -89,6 +89,6 @@ class HealthCollector:
             yield counter
 
 
-def _known(method: str) -> str:
+def _method_label(method: str) -> str:
     """The HTTP method, or a fixed label for unknown ones: callers must not be able to create label values."""
     return method if method in ("GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS") else "other"

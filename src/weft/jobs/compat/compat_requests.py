@@ -19,13 +19,13 @@ from weft.patterns import MAX_URL_INSTRUCTIONS, ON_PATH, ON_URL, BadPattern, com
 from weft.scraping import MAX_PATTERNS, Scope, WebhookOrder
 
 CRAWL, BATCH, SCRAPE, MAP = "firecrawl crawl", "firecrawl batch", "firecrawl scrape", "firecrawl map"
-HOURS_S = 7200.0  # time limit of a crawl and of a batch
+HOURS_S = 7200.0  # The time limit of a crawl and of a batch: two hours.
 MOST_URLS = 10_000
 DEEPEST = 1000
-LONGEST_SEARCH = 1000  # characters: each word is searched for in each link
+LONGEST_SEARCH = 1000  # The longest search text in characters: each word is searched for in each link.
 ROBOTS = "ignoreRobotsTxt is not followed: robots.txt is always obeyed"
 _FIRECRAWL_EVENTS = ("started", "page", "completed", "failed")
-_NOWHERE = {
+_UNSUPPORTED_FIELDS = {
     "prompt": "it needs a language model, which Weft does not have",
     "robotsUserAgent": "robots.txt is read for the service's own user agent",
     "stopOnContent": "a crawl does not judge what pages say",
@@ -53,22 +53,22 @@ def crawl_request(body: Any, version: int, allow_private: bool, articles: int) -
     exclude = _path_patterns(fields, "excludePaths", on_full_url)
     include = _path_patterns(fields, "includePaths", on_full_url)
     if version == 1:
-        exclude += _too_deep(url, fields.number("maxDepth", 10, 0, DEEPEST))
+        exclude += _pattern_of_too_deep(url, fields.number("maxDepth", 10, 0, DEEPEST))
     depth = fields.number("maxDiscoveryDepth", None, 0, DEEPEST)
     limit = fields.number("limit", 10_000, 1, 1_000_000)
-    scope = _scope(fields, url)
+    scope = _read_scope(fields, url)
     _check_sitemap(fields, version)
     strip = ("*",) if fields.flag("ignoreQueryParameters") else ()
     delay_s = fields.number("delay", None, 0, 60, whole=False)
     flight = fields.number("maxConcurrency", articles, 1, 1000)
-    hook = _hook(fields, allow_private)
+    hook = _read_webhook(fields, allow_private)
     inner = BodyFields(fields.pop("scrapeOptions", {}), "scrapeOptions")
     options = page_options(inner, version)
     inner.end()
     fields.harmless("deduplicateSimilarURLs", "origin", "integration")
-    fields.lacking(_NOWHERE)
+    fields.lacking(_UNSUPPORTED_FIELDS)
     fields.end()
-    spec = _spec(
+    spec = _task_spec(
         options, kind=CRAWL, max_depth=DEEPEST if depth is None else depth, max_pages=limit, include=tuple(include),
         exclude=tuple(exclude), scope=scope, strip_query=strip, delay_s=delay_s, webhook=hook,
         max_concurrent_articles=min(100, flight), timeout_s=HOURS_S, warnings=warnings,
@@ -81,13 +81,13 @@ def batch_request(body: Any, version: int, allow_private: bool, articles: int) -
     fields = BodyFields(body)
     given = fields.texts("urls", MOST_URLS)
     is_lenient = fields.flag("ignoreInvalidURLs", version == 2)
-    urls, invalid = _targets(given, allow_private, is_lenient)
+    urls, invalid = _target_urls(given, allow_private, is_lenient)
     appends_to = fields.text("appendToId", "")
     flight = fields.number("maxConcurrency", articles, 1, 1000)
-    hook = _hook(fields, allow_private)
+    hook = _read_webhook(fields, allow_private)
     options = page_options(fields, version)
     fields.end()
-    spec = _spec(
+    spec = _task_spec(
         options, kind=BATCH, is_batch=True, webhook=hook, max_concurrent_articles=min(100, flight), timeout_s=HOURS_S,
         warnings=(),
     )  # fmt: skip
@@ -101,7 +101,7 @@ def scrape_request(body: Any, version: int, allow_private: bool) -> CompatReques
     timeout_ms = fields.number("timeout", 30_000, 1_000, 600_000)
     options = page_options(fields, version)
     fields.end()
-    spec = _spec(
+    spec = _task_spec(
         options, kind=SCRAPE, is_batch=True, max_pages=1, lane=Lane.SCRAPE, retry_attempts=1,
         timeout_s=timeout_ms / 1000, warnings=(),
     )  # fmt: skip
@@ -119,7 +119,7 @@ def target(text: Any, allow_private: bool, at: str = "url") -> str:
         raise bad(at, f"Invalid URL: {error}") from None
 
 
-def _targets(given: Sequence[str], allow_private: bool, is_lenient: bool) -> tuple[list[str], list[str]]:
+def _target_urls(given: Sequence[str], allow_private: bool, is_lenient: bool) -> tuple[list[str], list[str]]:
     valid, invalid = list[str](), list[str]()
     for number, text in enumerate(given):
         try:
@@ -133,7 +133,7 @@ def _targets(given: Sequence[str], allow_private: bool, is_lenient: bool) -> tup
     return list(dict.fromkeys(valid)), invalid
 
 
-def _spec(options: PageOptions, *, warnings: Sequence[str], **more: Any) -> TaskSpec:
+def _task_spec(options: PageOptions, *, warnings: Sequence[str], **more: Any) -> TaskSpec:
     extra: dict[str, Any] = {"warnings": list(warnings)}
     if options.attributes:
         extra["attributes"] = [list(pair) for pair in options.attributes]
@@ -164,14 +164,14 @@ def _path_patterns(fields: BodyFields, name: str, on_full_url: bool) -> list[str
     return patterns
 
 
-def _too_deep(url: str, deepest: int) -> list[str]:
+def _pattern_of_too_deep(url: str, deepest: int) -> list[str]:
     """A pattern that excludes paths with more segments than `maxDepth` of version 1 allows, relative to the start
     URL."""
     parts = len([part for part in urlsplit(url).path.split("/") if part])
     return ["/*" * min(parts + deepest, 200) + "/?*"]
 
 
-def _scope(fields: BodyFields, url: str) -> Scope:
+def _read_scope(fields: BodyFields, url: str) -> Scope:
     whole = fields.flag("crawlEntireDomain") | fields.flag("allowBackwardLinks")
     subdomains, external = fields.flag("allowSubdomains"), fields.flag("allowExternalLinks")
     if external:
@@ -192,7 +192,7 @@ def _check_sitemap(fields: BodyFields, version: int) -> None:
         raise bad(name, f"{wanted!r} is not available: a crawl follows links and sitemaps")
 
 
-def _hook(fields: BodyFields, allow_private: bool) -> dict[str, Any] | None:
+def _read_webhook(fields: BodyFields, allow_private: bool) -> dict[str, Any] | None:
     given = fields.pop("webhook")
     if given is None:
         return None
@@ -248,7 +248,7 @@ def map_request(body: Any, version: int, allow_private: bool) -> MapRequest:
             "headers": "pages are asked for with the service's own headers",
             "location": "pages are asked for from where the service is",
             "threatProtection": "addresses are guarded, contents are not judged",
-            "zeroDataRetention": _NOWHERE["zeroDataRetention"],
+            "zeroDataRetention": _UNSUPPORTED_FIELDS["zeroDataRetention"],
         }
     )
     fields.end()

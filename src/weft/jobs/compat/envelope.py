@@ -12,13 +12,13 @@ from starlette.responses import Response
 from weft.jobs.api.problems import Refusal
 from weft.jobs.compat.fields import BAD_REQUEST, Denied
 
-_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]{1,64}){1,8}")
-_PATH = re.compile(r"/v[12](/|\Z)")
+_FORWARDED_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]{1,64}){1,8}")
+_FIRECRAWL_PATH = re.compile(r"/v[12](/|\Z)")
 
 
 def is_firecrawls(path: str) -> bool:
     """Whether a path is one of Firecrawl's routes, so that errors use Firecrawl's format."""
-    return _PATH.match(path) is not None
+    return _FIRECRAWL_PATH.match(path) is not None
 
 
 def body_of(raw: bytes) -> Any:
@@ -35,7 +35,7 @@ def base_of(request: Request) -> str:
     scheme = "https" if request.headers.get("x-forwarded-proto") == "https" else request.url.scheme
     prefix = request.headers.get("x-forwarded-prefix", "").rstrip("/")
     host = request.headers.get("host", "")
-    return f"{scheme}://{host}{prefix if _PREFIX.fullmatch(prefix) else ''}"
+    return f"{scheme}://{host}{prefix if _FORWARDED_PREFIX.fullmatch(prefix) else ''}"
 
 
 def enveloped(refusal: Refusal) -> Response:

@@ -8,13 +8,13 @@ from weft.jobs.compat.wire import document, warning_of
 from weft.jobs.webhooks.notification import Notification
 from weft.scraping import HookEvent
 
-_KINDS = {"firecrawl batch": "batch_scrape"}
+_KIND_BY_SOURCE = {"firecrawl batch": "batch_scrape"}
 
 
 def firecrawl_form(notification: Notification) -> dict[str, Any]:
     """The body of a delivery in Firecrawl's format; `webhookId` is the same for every attempt."""
     task = notification.task
-    kind = _KINDS.get(task.spec.kind, "crawl")
+    kind = _KIND_BY_SOURCE.get(task.spec.kind, "crawl")
     body: dict[str, Any] = {
         "success": notification.event is not HookEvent.FAILED,
         "type": f"{kind}.{notification.event}",

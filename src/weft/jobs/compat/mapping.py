@@ -34,7 +34,7 @@ from weft.jobs.service import JobService, ScrapedResult, Submission
 MOST_SITEMAPS = 50
 POLL_S = 0.05
 _WORD = re.compile(r"\w+")
-_NAMED = re.compile(r"^[ \t]*sitemap[ \t]*:[ \t]*(\S+)", re.IGNORECASE | re.MULTILINE)
+_SITEMAP_LINE = re.compile(r"^[ \t]*sitemap[ \t]*:[ \t]*(\S+)", re.IGNORECASE | re.MULTILINE)
 
 
 class MapRoute:
@@ -48,11 +48,11 @@ class MapRoute:
         """All links of a site; with a search text, the most relevant first."""
         owner = needs(request, KeyScope.SUBMIT).owner
         wanted = map_request(body_of(await request.body()), version, self._settings.allow_private)
-        site = _Site(wanted)
+        site = _MappedSite(wanted)
         spec = map_spec(wanted.timeout_s)
         task = (await self._service.submit(Submission(urls=site.first(), spec=spec, owner=owner))).task
         try:
-            in_time = await self._read(task, site)
+            in_time = await self._read_until_done(task, site)
         except asyncio.CancelledError:
             await asyncio.shield(self._service.cancel(task.id))
             raise
@@ -65,7 +65,7 @@ class MapRoute:
             return answers.json_answer(answer | {"links": [one["url"] for one in links], "scrape_id": task.id})
         return answers.json_answer(answer | {"id": task.id, "links": links})
 
-    async def _read(self, task: Task, site: _Site) -> bool:
+    async def _read_until_done(self, task: Task, site: _MappedSite) -> bool:
         """Reads results and appends the sitemaps that they name until nothing is left; False if time ran out."""
         cursor, until = 0, time.monotonic() + site.timeout_s
         while True:
@@ -83,7 +83,7 @@ class MapRoute:
                 await self._service.cancel(task.id)
                 return False
             if is_over:
-                task, cursor = await self._another(task, more), 0
+                task, cursor = await self._continue_in_another(task, more), 0
             elif more:
                 try:
                     await self._service.append(task.id, more)
@@ -91,12 +91,12 @@ class MapRoute:
                     site.put_back(more)  # the next iteration sees that the task has ended
             await asyncio.sleep(POLL_S)
 
-    async def _another(self, task: Task, more: Sequence[str]) -> Task:
+    async def _continue_in_another(self, task: Task, more: Sequence[str]) -> Task:
         """Continues in another batch: the first one ended before all sitemaps could be appended."""
         return (await self._service.submit(Submission(urls=tuple(more), spec=task.spec, owner=task.owner))).task
 
 
-class _Site:
+class _MappedSite:
     """The links and sitemaps of a site that are known so far."""
 
     def __init__(self, request: MapRequest) -> None:
@@ -125,15 +125,15 @@ class _Site:
         if result.url in self._sitemaps or ("xml" in kind and "html" not in kind):
             listed = sitemaps.parse(source.encode("utf-8", "replace"))
             self.was_answered = self.was_answered or bool(listed.urls or listed.sitemaps)
-            self._add(url for url, _ in listed.urls)
-            self._want(listed.sitemaps)
+            self._add_links(url for url, _ in listed.urls)
+            self._add_sitemaps(listed.sitemaps)
         elif result.url == f"{self._origin}/robots.txt":
-            self._want(_NAMED.findall(source))
+            self._add_sitemaps(_SITEMAP_LINE.findall(source))
         else:
             self.was_answered = True
             metadata = result.document.get("metadata") or {}
-            self._add([result.url], title=metadata.get("title"), description=metadata.get("description"))
-            self._add(result.document.get("links") or [])
+            self._add_links([result.url], title=metadata.get("title"), description=metadata.get("description"))
+            self._add_links(result.document.get("links") or [])
 
     def wanted(self) -> list[str]:
         """Sitemaps that were named since the last call, each once."""
@@ -153,8 +153,8 @@ class _Site:
             links.sort(key=lambda one: -_relevance(one, words))
         return links[: self._request.limit]
 
-    def _want(self, named: Iterable[str]) -> None:
-        for url in _canonical(named):
+    def _add_sitemaps(self, named: Iterable[str]) -> None:
+        for url in _canonical_urls(named):
             if (
                 url not in self._sitemaps
                 and len(self._sitemaps) < MOST_SITEMAPS
@@ -163,8 +163,8 @@ class _Site:
                 self._sitemaps.add(url)
                 self._wanted.append(url)
 
-    def _add(self, urls: Iterable[str], **facts: str | None) -> None:
-        for url in _canonical(urls):
+    def _add_links(self, urls: Iterable[str], **facts: str | None) -> None:
+        for url in _canonical_urls(urls):
             url = url.partition("?")[0] if self._request.strips_query else url
             if url not in self._links and self._is_inside(url):
                 self._links[url] = {"url": url} | {name: fact for name, fact in facts.items() if fact}
@@ -177,7 +177,7 @@ class _Site:
         return is_same and (any_path or (urlsplit(url).path.rstrip("/") + "/").startswith(self._path))
 
 
-def _canonical(given: Iterable[str]) -> Iterator[str]:
+def _canonical_urls(given: Iterable[str]) -> Iterator[str]:
     for text in given:
         try:
             yield url_rules.seed(text)

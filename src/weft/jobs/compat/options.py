@@ -12,35 +12,37 @@ from weft.extract.rules.field_rules import BadRules, compile_rules
 from weft.jobs.compat.fields import BodyFields, bad
 
 MOST_FORMATS = 50
-_LACKING_ACTIONS = ("scrape",)
+_UNSUPPORTED_ACTIONS = ("scrape",)
 MOST_ATTRIBUTES = 100
 _FORMATS = ("markdown", "html", "rawHtml", "links", "images")
-_MODEL = "it needs a language model, which Weft does not have"
-_LACKING_FORMATS = dict.fromkeys(
-    ("summary", "json", "extract", "deterministicJson", "question", "query", "highlights", "product", "menu"), _MODEL
+_NEEDS_LANGUAGE_MODEL = "it needs a language model, which Weft does not have"
+_UNSUPPORTED_FORMATS = dict.fromkeys(
+    ("summary", "json", "extract", "deterministicJson", "question", "query", "highlights", "product", "menu"),
+    _NEEDS_LANGUAGE_MODEL
 ) | dict.fromkeys(("branding", "audio", "video"), "it is not taken from pages") | {
     "changeTracking": "pages are not compared with earlier ones", "rawBase64": "ask for rawHtml",
 }  # fmt: skip
 # Clients send skipTlsVerification: true by default; certificates are verified nevertheless.
-_HARMLESS = (
+_HARMLESS_FIELDS = (
     "skipTlsVerification", "timeout", "fastMode", "blockAds", "removeBase64Images", "maxAge", "storeInCache",
     "auditMetadata", "origin", "integration", "safeMode",
 )  # fmt: skip
-_LACKING = {
+_UNSUPPORTED_FIELDS = {
     "headers": "pages are asked for with the service's own headers",
-    "onlyCleanContent": _MODEL,
+    "onlyCleanContent": _NEEDS_LANGUAGE_MODEL,
     "profile": "each page has a profile of its own",
     "location": "pages are asked for from where the service is",
     "useMock": "it is for Firecrawl's own tests",
     "minAge": "pages are always fetched, never taken from a cache",
     "lockdown": "pages are always fetched, never taken from a cache",
-    "redactPII": _MODEL,
+    "redactPII": _NEEDS_LANGUAGE_MODEL,
     "threatProtection": "addresses are guarded, contents are not judged",
     "zeroDataRetention": "tasks are kept for as long as the service is set to",
 }
-_LACKING_1 = {
-    "jsonOptions": _MODEL, "extract": _MODEL, "agent": _MODEL, "geolocation": _LACKING["location"],
-    "changeTrackingOptions": _LACKING_FORMATS["changeTracking"],
+_UNSUPPORTED_FIELDS_V1 = {
+    "jsonOptions": _NEEDS_LANGUAGE_MODEL, "extract": _NEEDS_LANGUAGE_MODEL, "agent": _NEEDS_LANGUAGE_MODEL,
+    "geolocation": _UNSUPPORTED_FIELDS["location"],
+    "changeTrackingOptions": _UNSUPPORTED_FORMATS["changeTracking"],
 }  # fmt: skip
 
 
@@ -59,7 +61,7 @@ class PageOptions(Struct, frozen=True):
 def page_options(fields: BodyFields, version: int) -> PageOptions:
     """Reads all fields of `scrapeOptions`; a scrape or a batch has them in the body itself."""
     formats, attributes, picture = _formats(fields, version)
-    wishes = _wishes(fields, picture)
+    wishes = _browser_options(fields, picture)
     shape: dict[str, Any] = {
         "only_main_content": fields.flag("onlyMainContent", True),
         "include_tags": fields.texts("includeTags", 50),
@@ -70,20 +72,20 @@ def page_options(fields: BodyFields, version: int) -> PageOptions:
             shape["only_main_content"], shape["include_tags"], shape["exclude_tags"],
             (fields.at("includeTags"), fields.at("excludeTags")),
         )  # fmt: skip
-        extract = {f"a{number}": _rule(*pair) for number, pair in enumerate(attributes)}
+        extract = {f"a{number}": _attribute_rule(*pair) for number, pair in enumerate(attributes)}
         compile_rules(extract)
     except BadRules as error:
         raise bad(*error.found[0]) from None
-    fields.harmless(*_HARMLESS)
+    fields.harmless(*_HARMLESS_FIELDS)
     proxy = fields.text("proxy", among=("basic", "auto", "stealth", "enhanced"))
     if proxy in ("stealth", "enhanced"):
         raise bad(fields.at("proxy"), f"{proxy!r} is not available: use basic or auto")
     _check_parsers(fields, version)
-    fields.lacking(_LACKING if version == 2 else _LACKING | _LACKING_1)
+    fields.lacking(_UNSUPPORTED_FIELDS if version == 2 else _UNSUPPORTED_FIELDS | _UNSUPPORTED_FIELDS_V1)
     return PageOptions(formats, shape, extract, attributes, "always" if wishes else "", wishes)
 
 
-def _wishes(fields: BodyFields, picture: dict[str, Any]) -> dict[str, Any]:
+def _browser_options(fields: BodyFields, picture: dict[str, Any]) -> dict[str, Any]:
     """The options that need a browser; without any, the service's default for rendering applies."""
     wishes = dict(picture)
     if wait_ms := fields.number("waitFor", 0, 0, 60_000):
@@ -94,7 +96,7 @@ def _wishes(fields: BodyFields, picture: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(actions, list) or not all(isinstance(one, dict) for one in actions):
         raise bad(fields.at("actions"), "must be a list of objects with `type`")
     for number, action in enumerate(actions):
-        if action.get("type") in _LACKING_ACTIONS:
+        if action.get("type") in _UNSUPPORTED_ACTIONS:
             raise bad(f"{fields.at('actions')}.{number}", f"{action['type']!r} is not available")
         if why := wrong_action(action):
             raise bad(f"{fields.at('actions')}.{number}", why)
@@ -112,13 +114,13 @@ def _formats(fields: BodyFields, version: int) -> tuple[tuple[str, ...], tuple[t
     picture: dict[str, Any] = {}
     for number, one in enumerate(given):
         at = f"{fields.at('formats')}.{number}"
-        name, more = (one, {}) if isinstance(one, str) else _typed(one, at, version)
+        name, more = (one, {}) if isinstance(one, str) else _read_typed_format(one, at, version)
         if name == "attributes" and version == 2:
-            attributes += _attributes(BodyFields(more, at))
+            attributes += _read_attributes(BodyFields(more, at))
         elif name in ("screenshot", "screenshot@fullPage"):
-            picture = _picture(BodyFields(more, at), is_full="@" in name)
-        elif name in _LACKING_FORMATS:
-            raise bad(at, f"{name!r} is not available: {_LACKING_FORMATS[name]}")
+            picture = _screenshot_options(BodyFields(more, at), is_full="@" in name)
+        elif name in _UNSUPPORTED_FORMATS:
+            raise bad(at, f"{name!r} is not available: {_UNSUPPORTED_FORMATS[name]}")
         elif name not in _FORMATS or (name == "images" and version == 1):
             raise bad(at, f"{str(name)[:60]!r} is not a format: use {', '.join(_FORMATS)}")
         else:
@@ -126,7 +128,7 @@ def _formats(fields: BodyFields, version: int) -> tuple[tuple[str, ...], tuple[t
     return (*dict.fromkeys(formats), "metadata"), tuple(attributes), picture
 
 
-def _picture(fields: BodyFields, *, is_full: bool) -> dict[str, Any]:
+def _screenshot_options(fields: BodyFields, *, is_full: bool) -> dict[str, Any]:
     """The format `screenshot`. Pictures are PNGs: `quality` has no effect on one."""
     picture = {"screenshot": "full" if fields.flag("fullPage", is_full) else "viewport"}
     fields.number("quality", 100, 1, 100)
@@ -140,7 +142,7 @@ def _picture(fields: BodyFields, *, is_full: bool) -> dict[str, Any]:
     return picture
 
 
-def _typed(one: Any, at: str, version: int) -> tuple[Any, dict[str, Any]]:
+def _read_typed_format(one: Any, at: str, version: int) -> tuple[Any, dict[str, Any]]:
     if version == 1 or not isinstance(one, dict) or "type" not in one:
         raise bad(at, "must be a text" + ("" if version == 1 else ", or an object with `type`"))
     if not isinstance(one["type"], str):
@@ -148,7 +150,7 @@ def _typed(one: Any, at: str, version: int) -> tuple[Any, dict[str, Any]]:
     return one["type"], {name: value for name, value in one.items() if name != "type"}
 
 
-def _attributes(fields: BodyFields) -> list[tuple[str, str]]:
+def _read_attributes(fields: BodyFields) -> list[tuple[str, str]]:
     given = fields.pop("selectors", [])
     if not isinstance(given, list) or len(given) > MOST_ATTRIBUTES:
         raise bad(fields.at("selectors"), f"must be a list of at most {MOST_ATTRIBUTES} objects")
@@ -164,7 +166,7 @@ def _attributes(fields: BodyFields) -> list[tuple[str, str]]:
     return pairs
 
 
-def _rule(selector: str, attribute: str) -> dict[str, Any]:
+def _attribute_rule(selector: str, attribute: str) -> dict[str, Any]:
     return {"css": selector, "attr": attribute, "many": True}
 
 

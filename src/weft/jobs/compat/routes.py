@@ -54,8 +54,8 @@ _REASONS = {
         "fireclaw",
     ),
 }  # fmt: skip
-_ABSENT = {f"/{name}": why for why, names in _REASONS.items() for name in names}
-_PLENTY = 1_000_000_000  # reported as remaining: nothing is metered, and clients stop at 0
+_ABSENT_ROUTES = {f"/{name}": why for why, names in _REASONS.items() for name in names}
+_PLENTIFUL_CREDITS = 1_000_000_000  # reported as remaining: nothing is metered, and clients stop at 0
 
 
 class CompatRoutes:
@@ -73,9 +73,9 @@ class CompatRoutes:
 
     def routes(self) -> list[BaseRoute]:
         """The routes of both versions. They are not in Weft's OpenAPI document."""
-        return [route for version in (1, 2) for route in self._of_version(version)]
+        return [route for version in (1, 2) for route in self._routes_of_version(version)]
 
-    def _of_version(self, version: int) -> list[BaseRoute]:
+    def _routes_of_version(self, version: int) -> list[BaseRoute]:
         base, routes = f"/v{version}", list[BaseRoute]()
 
         def add(path: str, methods: str, doing: Any, *more: Any) -> None:
@@ -85,27 +85,27 @@ class CompatRoutes:
 
             routes.append(Route(base + path, endpoint, methods=methods.split()))
 
-        add("/scrape", "POST", self._limited(self._scrape.scrape))
+        add("/scrape", "POST", self._limit_rate(self._scrape.scrape))
         add("/scrape/{task_id}", "GET", self._scrape.again)
-        add("/map", "POST", self._limited(self._map.map))
+        add("/map", "POST", self._limit_rate(self._map.map))
         for name in ("active", "ongoing"):
-            add(f"/crawl/{name}", "GET", self._active)
-        for path, why in _ABSENT.items():
+            add(f"/crawl/{name}", "GET", self._active_jobs)
+        for path, why in _ABSENT_ROUTES.items():
             for one in (path, path + "/{rest:path}"):
                 add(one, "GET POST PATCH PUT DELETE", self._not_available, why)
         for path, kind in (("/crawl", "crawl"), ("/batch/scrape", "batch")):
-            add(path, "POST", self._limited(self._start), kind)
-            add(path + "/{task_id}", "GET", self._status)
-            add(path + "/{task_id}", "DELETE", self._cancel)
+            add(path, "POST", self._limit_rate(self._start), kind)
+            add(path + "/{task_id}", "GET", self._job_status)
+            add(path + "/{task_id}", "DELETE", self._cancel_job)
             # The JavaScript client of version 1 sends these as DELETE.
-            add(path + "/{task_id}/errors", "GET DELETE" if version == 1 else "GET", self._errors)
+            add(path + "/{task_id}/errors", "GET DELETE" if version == 1 else "GET", self._job_errors)
             routes.append(WebSocketRoute(base + path + "/{task_id}", self._watching.route(version)))
-        add("/concurrency-check", "GET", self._concurrency)
-        add("/team/queue-status", "GET", self._queue)
-        add("/team/credit-usage", "GET", self._credits)
+        add("/concurrency-check", "GET", self._report_concurrency)
+        add("/team/queue-status", "GET", self._report_queue)
+        add("/team/credit-usage", "GET", self._report_credits)
         return routes
 
-    def _limited(self, doing: Any) -> Any:
+    def _limit_rate(self, doing: Any) -> Any:
         async def limited(request: Request, *more: Any) -> Response:
             caller = needs(request, KeyScope.SUBMIT)
             if (waits := self._rate.consume(caller.owner)) > 0:
@@ -124,9 +124,9 @@ class CompatRoutes:
         wanted = await asyncio.to_thread(
             lambda: make(body_of(raw), version, settings.allow_private, settings.max_articles)
         )
-        idempotency = _idempotency(request, raw)
+        idempotency = _idempotency_of(request, raw)
         if wanted.appends_to:
-            task_id = await self._append(owner, wanted, idempotency)
+            task_id = await self._append_urls(owner, wanted, idempotency)
         else:
             submission = Submission(urls=wanted.urls, spec=wanted.spec, owner=owner, idempotency=idempotency)
             task_id = (await self._service.submit(submission)).task.id
@@ -139,7 +139,7 @@ class CompatRoutes:
             body["invalidURLs"] = wanted.invalid
         return answers.json_answer(body)
 
-    async def _append(self, owner: str, wanted: CompatRequest, idempotency: Idempotency) -> str:
+    async def _append_urls(self, owner: str, wanted: CompatRequest, idempotency: Idempotency) -> str:
         try:
             done = await self._service.append(wanted.appends_to, wanted.urls, owner, idempotency=idempotency)
             return done.id
@@ -148,10 +148,10 @@ class CompatRoutes:
 
     # ── status ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _status(self, request: Request, version: int) -> Response:
+    async def _job_status(self, request: Request, version: int) -> Response:
         task_id, owner = asked_task(request, KeyScope.READ)
-        limit, skip = _count(request, "limit", 100, 1), _count(request, "skip", 0, 0)
-        cursor = _cursor(request, task_id)
+        limit, skip = _count_parameter(request, "limit", 100, 1), _count_parameter(request, "skip", 0, 0)
+        cursor = _cursor_parameter(request, task_id)
         status = await self._service.status(task_id, owner)  # before the documents: see the module
         if skip and not cursor:
             cursor = await self._service.cursor_behind(task_id, owner, pages=skip)
@@ -166,7 +166,7 @@ class CompatRoutes:
             more = f"{base_of(request)}{request.url.path}?cursor={next_cursor}&limit={limit}"
         return answers.json_answer(job_status(status, version, documents, more, self._settings.retention_s))
 
-    async def _errors(self, request: Request, version: int) -> Response:
+    async def _job_errors(self, request: Request, version: int) -> Response:
         task_id, owner = asked_task(request, KeyScope.READ)
         task = (await self._service.status(task_id, owner)).task
         errors: list[dict[str, Any]] = []
@@ -175,7 +175,7 @@ class CompatRoutes:
         while True:
             failures = await self._service.latest(task_id, owner, before=before, limit=1000, kinds=("error",))
             for event in failures.events:
-                failure = _failure(event.number or 0, event.at, event.data)
+                failure = _failure_of_event(event.number or 0, event.at, event.data)
                 if failure.error_class is ErrorClass.ROBOTS:
                     blocked.append(failure.url)
                 else:
@@ -184,7 +184,7 @@ class CompatRoutes:
             if before is None:
                 return answers.json_answer({"errors": errors[::-1], "robotsBlocked": blocked[::-1]})
 
-    async def _active(self, request: Request, version: int) -> Response:  # noqa: ARG002 (as all routes)
+    async def _active_jobs(self, request: Request, version: int) -> Response:  # noqa: ARG002 (as all routes)
         owner = needs(request, KeyScope.READ).owner
         crawls: list[dict[str, Any]] = []
         cursor: str | None = None
@@ -203,7 +203,7 @@ class CompatRoutes:
             if cursor is None:
                 return answers.json_answer({"success": True, "crawls": crawls})
 
-    async def _cancel(self, request: Request, version: int) -> Response:  # noqa: ARG002
+    async def _cancel_job(self, request: Request, version: int) -> Response:  # noqa: ARG002
         task_id, owner = asked_task(request, KeyScope.CONTROL)
         before = (await self._service.status(task_id, owner)).task
         task = before if before.is_terminal else await self._service.cancel(task_id, owner)
@@ -213,14 +213,14 @@ class CompatRoutes:
 
     # ── usage ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _concurrency(self, request: Request, version: int) -> Response:  # noqa: ARG002
+    async def _report_concurrency(self, request: Request, version: int) -> Response:  # noqa: ARG002
         needs(request, KeyScope.READ)
         lane = (await self._service.health()).lanes["task"]
         return answers.json_answer(
             {"success": True, "concurrency": lane.running - lane.waiting, "maxConcurrency": lane.slots}
         )
 
-    async def _queue(self, request: Request, version: int) -> Response:  # noqa: ARG002
+    async def _report_queue(self, request: Request, version: int) -> Response:  # noqa: ARG002
         needs(request, KeyScope.READ)
         lane = (await self._service.health()).lanes["task"]
         counts = {
@@ -230,17 +230,17 @@ class CompatRoutes:
         }  # fmt: skip
         return answers.json_answer(counts)
 
-    async def _credits(self, request: Request, version: int) -> Response:
+    async def _report_credits(self, request: Request, version: int) -> Response:
         needs(request, KeyScope.READ)
         names = ("remainingCredits", "planCredits") if version == 2 else ("remaining_credits", "plan_credits")
-        data: dict[str, Any] = dict.fromkeys(names, _PLENTY)
+        data: dict[str, Any] = dict.fromkeys(names, _PLENTIFUL_CREDITS)
         return answers.json_answer({"success": True, "data": data, "warning": "nothing is metered"})
 
     async def _not_available(self, request: Request, version: int, why: str) -> Response:  # noqa: ARG002
         raise Denied(501, f"{request.url.path} is not available: {why}")
 
 
-def _idempotency(request: Request, raw: bytes) -> Idempotency:
+def _idempotency_of(request: Request, raw: bytes) -> Idempotency:
     digest = sha256(request.url.path.encode() + b"\n" + raw).hexdigest()
     key = request.headers.get("x-idempotency-key") or request.headers.get("idempotency-key")
     if key is None:
@@ -250,7 +250,7 @@ def _idempotency(request: Request, raw: bytes) -> Idempotency:
     return Idempotency(key, digest)
 
 
-def _count(request: Request, name: str, default: int, least: int) -> int:
+def _count_parameter(request: Request, name: str, default: int, least: int) -> int:
     text = request.query_params.get(name)
     if text is None:
         return default
@@ -259,7 +259,7 @@ def _count(request: Request, name: str, default: int, least: int) -> int:
     return int(text)
 
 
-def _cursor(request: Request, task_id: str) -> int:
+def _cursor_parameter(request: Request, task_id: str) -> int:
     text = request.query_params.get("cursor")
     if text is None:
         return 0
@@ -269,7 +269,7 @@ def _cursor(request: Request, task_id: str) -> int:
         raise Denied(400, "cursor: is not a cursor of this job", BAD_REQUEST) from None
 
 
-def _failure(number: int, at: float, data: dict[str, Any]) -> Failure:
+def _failure_of_event(number: int, at: float, data: dict[str, Any]) -> Failure:
     return Failure(
         number=number, url=data["url"], status=data["status"], error=data["error"],
         error_class=ErrorClass(data["error_class"]), depth=data["depth"], at=at,

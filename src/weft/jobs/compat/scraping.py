@@ -21,10 +21,10 @@ from weft.jobs.reading.hub import Hub
 from weft.jobs.service import Failure, JobService, Submission
 from weft.scraping import ErrorClass
 
-GRACE_S = 5.0  # a margin: the engine ends the task at its deadline, unless it does not answer
+GRACE_S = 5.0  # The wait after the deadline, at which the engine ends the task unless it does not answer.
 TIMEOUT = "SCRAPE_TIMEOUT"
-_ANSWERED = (ErrorClass.HTTP_4XX, ErrorClass.HTTP_5XX)
-_REFUSED = (ErrorClass.ROBOTS, ErrorClass.BLOCKED)
+_ANSWERED_ERRORS = (ErrorClass.HTTP_4XX, ErrorClass.HTTP_5XX)
+_REFUSED_ERRORS = (ErrorClass.ROBOTS, ErrorClass.BLOCKED)
 
 
 class ScrapeRoute:
@@ -42,7 +42,7 @@ class ScrapeRoute:
         wanted = await asyncio.to_thread(lambda: scrape_request(body_of(raw), version, is_private_allowed))
         submission = Submission(urls=wanted.urls, spec=wanted.spec, owner=owner)
         task = (await self._service.submit(submission)).task
-        if not await self._waited(task, task.spec.timeout_s + GRACE_S):
+        if not await self._wait_or_cancel(task, task.spec.timeout_s + GRACE_S):
             raise Denied(408, "the page was not scraped in time", TIMEOUT)
         return await self._answer(task.id, owner)
 
@@ -50,7 +50,7 @@ class ScrapeRoute:
         """The page of an earlier scrape, while it is kept."""
         return await self._answer(*asked_task(request, KeyScope.READ))
 
-    async def _waited(self, task: Task, at_most_s: float) -> bool:
+    async def _wait_or_cancel(self, task: Task, at_most_s: float) -> bool:
         """Whether a task has ended in time; otherwise it is cancelled, also when its caller has disconnected."""
         try:
             if not (is_in_time := await self._hub.ended(task.id, at_most_s)):
@@ -64,21 +64,21 @@ class ScrapeRoute:
         task = (await self._service.status(task_id, owner)).task
         results = await self._service.results(task_id, owner, limit=10, include_errors=True)
         if results.results:
-            return _good(document(results.results[-1], task), task)
+            return _document_response(document(results.results[-1], task), task)
         failure = results.errors[-1] if results.errors else None
-        if failure is not None and failure.error_class in _ANSWERED and failure.status:
-            return _good(answered_badly(failure, task), task)
-        raise _denied(task, failure)
+        if failure is not None and failure.error_class in _ANSWERED_ERRORS and failure.status:
+            return _document_response(answered_badly(failure, task), task)
+        raise _failure_response(task, failure)
 
 
-def _good(made: dict[str, Any], task: Task) -> Response:
+def _document_response(made: dict[str, Any], task: Task) -> Response:
     answer: dict[str, Any] = {"success": True, "data": made, "scrape_id": task.id}
     if warning := warning_of(task):
         answer["warning"] = warning
     return answers.json_answer(answer)
 
 
-def _denied(task: Task, failure: Failure | None) -> Denied:
+def _failure_response(task: Task, failure: Failure | None) -> Denied:
     if failure is None:
         if not task.is_terminal:
             return Denied(404, "this scrape has not ended yet")
@@ -87,4 +87,4 @@ def _denied(task: Task, failure: Failure | None) -> Denied:
     kind = failure.error_class
     if kind is ErrorClass.TIMEOUT:
         return Denied(408, message, TIMEOUT)
-    return Denied(403 if kind in _REFUSED else 500, message, error_code(failure))
+    return Denied(403 if kind in _REFUSED_ERRORS else 500, message, error_code(failure))

@@ -36,7 +36,7 @@ HEARTBEAT_S = 1.0
 AT_ONCE = 50  # documents that are read at a time
 AWAY_S = 0.5
 NORMAL, NOT_FOUND, MISTAKE, RESTART, FULL, FORBIDDEN = 1000, 1008, 1011, 1012, 1013, 3003
-LONGEST_REASON = 120  # bytes: the limit of a close frame's reason
+LONGEST_REASON = 120  # The longest reason in a close frame, in bytes.
 log = Log("weft.jobs.compat")
 
 
@@ -53,11 +53,11 @@ class Watching:
         """The endpoint for one version of the API."""
 
         async def endpoint(socket: WebSocket) -> None:
-            await self._accepted(socket, version)
+            await self._accept_watcher(socket, version)
 
         return endpoint
 
-    async def _accepted(self, socket: WebSocket, version: int) -> None:
+    async def _accept_watcher(self, socket: WebSocket, version: int) -> None:
         offered = socket.scope.get("subprotocols") or [None]
         await socket.accept(subprotocol=offered[0])  # JavaScript clients send their key there, and want it echoed
         try:
@@ -74,15 +74,15 @@ class Watching:
             await socket.close(RESTART, "the engine is being started again")
             return
         try:
-            await self._watched(
-                socket, _Watcher(self._service, self._hub, self._settings, socket, task_id, owner, version)
+            await self._run_watcher(
+                socket, _JobWatcher(self._service, self._hub, self._settings, socket, task_id, owner, version)
             )
         finally:
             self._stream_slots.release(owner)
 
-    async def _watched(self, socket: WebSocket, watcher: _Watcher) -> None:
+    async def _run_watcher(self, socket: WebSocket, watcher: _JobWatcher) -> None:
         """Runs a watcher until it ends, or its client disconnects."""
-        reading = asyncio.ensure_future(_gone(socket))
+        reading = asyncio.ensure_future(_wait_until_gone(socket))
         sending = asyncio.ensure_future(watcher.run())
         try:
             await asyncio.wait({reading, sending}, return_when=asyncio.FIRST_COMPLETED)
@@ -100,7 +100,7 @@ class Watching:
             await asyncio.gather(reading, sending, return_exceptions=True)
 
 
-class _Watcher:
+class _JobWatcher:
     """One client that follows one job."""
 
     def __init__(
@@ -118,41 +118,41 @@ class _Watcher:
 
     async def run(self) -> None:
         """Sends documents and heartbeats to the end of the job."""
-        status = await self._status()
+        status = await self._read_status()
         results = await self._service.results(self.task_id, self._owner, limit=AT_ONCE)
         documents = [document(one, status.task) for one in results.results]
         snapshot = job_status(status, self._version, documents, None, self._settings.retention_s)
-        await self._send({"type": "catchup", "data": snapshot | {"status": "scraping"}})
+        await self._send_message({"type": "catchup", "data": snapshot | {"status": "scraping"}})
         self._cursor = results.cursor
-        await self._documents()
+        await self._send_documents()
         async with aclosing(self._hub.numbers(self.task_id, self._cursor, HEARTBEAT_S)) as numbers:
             async for number in numbers:
                 if number is None:
-                    await self._send({"type": "heartbeat"})
+                    await self._send_message({"type": "heartbeat"})
                 elif number > self._cursor:
-                    await self._documents()
-        status = await self._status()
+                    await self._send_documents()
+        status = await self._read_status()
         if not status.task.is_terminal:  # the loop ended because this worker ends
             await self._socket.close(RESTART, "this worker ends: ask for the status")
             return
-        await self._documents()
+        await self._send_documents()
         await self._end(status)
 
-    async def _status(self) -> TaskSnapshot:
+    async def _read_status(self) -> TaskSnapshot:
         while True:
             try:
                 return await self._service.status(self.task_id, self._owner)
             except EngineAway:
                 await asyncio.sleep(AWAY_S)
 
-    async def _documents(self) -> None:
+    async def _send_documents(self) -> None:
         """Sends the documents after the cursor."""
         while True:
             results = await self._service.results(self.task_id, self._owner, cursor=self._cursor, limit=AT_ONCE)
             if results.results:
-                task = (await self._status()).task
+                task = (await self._read_status()).task
                 for one in results.results:
-                    await self._send({"type": "document", "data": document(one, task)})
+                    await self._send_message({"type": "document", "data": document(one, task)})
             self._cursor = results.cursor
             if results.next_cursor is None:
                 return
@@ -163,20 +163,20 @@ class _Watcher:
         reason: dict[str, Any] = {"type": "done"}
         if state == "failed" and self._version == 1:
             reason = {"type": "error", "error": warning_of(status.task)[:60]}
-            await self._send({"type": "error", "error": warning_of(status.task)})
+            await self._send_message({"type": "error", "error": warning_of(status.task)})
         elif state == "completed" or self._version == 1:
-            await self._send({"type": "done", "data": snapshot})
+            await self._send_message({"type": "done", "data": snapshot})
         else:
-            await self._send({"type": "catchup", "data": snapshot})
+            await self._send_message({"type": "catchup", "data": snapshot})
         with suppress(RuntimeError):
             await self._socket.close(NORMAL, msgspec.json.encode(reason).decode())
 
-    async def _send(self, message: dict[str, Any]) -> None:
+    async def _send_message(self, message: dict[str, Any]) -> None:
         async with asyncio.timeout(self._settings.stall_s):
             await self._socket.send_text(msgspec.json.encode(message).decode())
 
 
-async def _gone(socket: WebSocket) -> None:
+async def _wait_until_gone(socket: WebSocket) -> None:
     """Returns when the client has disconnected; its messages are discarded."""
     while (await socket.receive())["type"] != "websocket.disconnect":
         pass

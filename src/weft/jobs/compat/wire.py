@@ -11,13 +11,13 @@ from weft.jobs.service import Failure, ScrapedResult, TaskSnapshot
 from weft.scraping import ErrorClass, FinishReason, TaskState
 from weft.store.export.facts import iso_time
 
-_STATES = {
+_STATE_NAMES = {
     TaskState.COMPLETED: "completed",
     TaskState.PARTIAL: "completed",
     TaskState.FAILED: "failed",
     TaskState.CANCELLED: "cancelled",
 }
-_CODES = {
+_ERROR_CODES = {
     ErrorClass.TIMEOUT: "SCRAPE_TIMEOUT",
     ErrorClass.DNS: "SCRAPE_DNS_RESOLUTION_ERROR",
     ErrorClass.TLS: "SCRAPE_SSL_ERROR",
@@ -27,7 +27,7 @@ _CODES = {
     ErrorClass.ROBOTS: "CRAWL_DENIAL",
     ErrorClass.BLOCKED: "UNSUPPORTED_SITE",
 }
-_WRITTEN = ("markdown", "html", "rawHtml", "links", "images")
+_TEXT_FORMATS = ("markdown", "html", "rawHtml", "links", "images")
 _OPEN_GRAPH = {
     "title": "ogTitle", "description": "ogDescription", "url": "ogUrl", "image": "ogImage", "audio": "ogAudio",
     "locale": "ogLocale", "site_name": "ogSiteName", "video": "ogVideo",
@@ -36,18 +36,18 @@ _OPEN_GRAPH = {
 
 def state_of(task: Task) -> str:
     """Firecrawl's name for the state of a task."""
-    return _STATES.get(task.state, "scraping")
+    return _STATE_NAMES.get(task.state, "scraping")
 
 
 def error_code(failure: Failure) -> str:
     """Firecrawl's error code for a page that failed."""
-    return _CODES.get(failure.error_class, "SCRAPE_ALL_ENGINES_FAILED")
+    return _ERROR_CODES.get(failure.error_class, "SCRAPE_ALL_ENGINES_FAILED")
 
 
 def document(result: ScrapedResult, task: Task) -> dict[str, Any]:
     """One page. `url` is always set and unique within a job: clients identify documents by it."""
     document = result.document
-    made: dict[str, Any] = {name: document[name] for name in (*_WRITTEN, "screenshot") if name in document}
+    made: dict[str, Any] = {name: document[name] for name in (*_TEXT_FORMATS, "screenshot") if name in document}
     if pairs := task.spec.extra.get("attributes"):
         fields = document.get("fields") or {}
         made["attributes"] = [

@@ -26,7 +26,7 @@ FRESH_S = 0.5
 HEALTH_S = 5.0  # maximum age of the health shown on every page
 LATEST = 15  # recent pages shown for a task
 KEPT_HISTORIES = 200
-AT_ONCE_S = 0.2  # limit for reading a task's past at a time: the rest is read at the next update
+AT_ONCE_S = 0.2  # The time limit for reading a task's past in one update; the rest is read at the next one.
 
 
 class Moment(Struct, frozen=True):
@@ -46,7 +46,7 @@ class Board:
         self._service = service
         self._keyring = keyring
         self._clock = clock
-        self._looking = asyncio.Lock()
+        self._refreshing = asyncio.Lock()
         self._moment: Moment | None = None
         self._moment_at = self._health_at = float("-inf")  # monotonic
         self._problem = ""
@@ -58,7 +58,7 @@ class Board:
 
     async def moment(self) -> Moment:
         """The current moment, at most FRESH_S old."""
-        async with self._looking:
+        async with self._refreshing:
             if self._moment is None or time.monotonic() - self._moment_at > FRESH_S:
                 await self._refresh_health()
                 started, counts = await asyncio.gather(self._service.started(), self._service.counts())

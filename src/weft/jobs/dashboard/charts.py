@@ -11,7 +11,7 @@ from weft.jobs.dashboard import text
 from weft.jobs.dashboard.history import History
 
 WIDTH, HEIGHT = 320, 88
-_KINDS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+_CHART_KINDS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("pages", "Pages a second", text.decimal),
     ("errors", "Errors a second", text.decimal),
     ("bytes", "Bytes a second", text.size),
@@ -26,7 +26,7 @@ def charts_of(history: History, until: float | None) -> list[dict[str, Any]]:
     axis = times if bars else dict.fromkeys(times, "")
     return [
         chart([bar[index] for bar in bars], written) | {"name": name, "title": title, **axis}
-        for index, (name, title, written) in enumerate(_KINDS)
+        for index, (name, title, written) in enumerate(_CHART_KINDS)
     ]
 
 

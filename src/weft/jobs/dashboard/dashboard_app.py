@@ -64,14 +64,14 @@ class Dashboard:
             ServicePage(service, self._board, pages, settings, stream_slots, panels),
             SignInPage(keyring, sessions, pages),
         )  # fmt: skip
-        self._door = DashboardAccess(
+        self._access = DashboardAccess(
             Router(routes, redirect_slashes=False), pages, settings, keyring, sessions, watcher
         )
-        self.owns = self._door.owns
+        self.owns = self._access.owns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
-        await self._door(scope, receive, send)
+        await self._access(scope, receive, send)
 
     def _routes(
         self, pages: DashboardPages, lists: TaskLists, ordering: TaskForm, service: ServicePage, signing: SignInPage
@@ -85,7 +85,7 @@ class Dashboard:
             "/static/{name}": static, "/live": self._live, one: self._task.show, one + "/pages": self._task.rows,
             one + "/pages/{number}": self._task.page, "/sites": self._sites.show,
             one + "/pages/{number}/{picture}": self._task.picture,
-            one + "/results": self._task.results, one + "/live": self._live_task, one + "/webhook": self._hooks.show,
+            one + "/results": self._task.results, one + "/live": self._stream_task, one + "/webhook": self._hooks.show,
         }  # fmt: skip
         post: dict[str, Endpoint] = {
             "/new": ordering.send, "/sign-in": signing.enter, "/sign-out": signing.leave,
@@ -94,7 +94,7 @@ class Dashboard:
             site + "/stop": self._sites.stop,
         }  # fmt: skip
         return [
-            Route(path, partial(_answered, endpoints), methods=list(endpoints))
+            Route(path, partial(_answer_with, endpoints), methods=list(endpoints))
             for path in dict.fromkeys((*get, *post))
             if (endpoints := {name: of[path] for name, of in (("GET", get), ("POST", post)) if path in of})
         ]
@@ -102,18 +102,18 @@ class Dashboard:
     async def _live(self, request: Request) -> Response:
         """Streams the status of all running tasks, once a second."""
         owner = needs(request, KeyScope.READ).owner
-        return self._view(("tasks", owner), "tasks", lambda: self._board.tasks(owner), owner)
+        return self._stream_view(("tasks", owner), "tasks", lambda: self._board.tasks(owner), owner)
 
-    async def _live_task(self, request: Request) -> Response:
+    async def _stream_task(self, request: Request) -> Response:
         """Streams the status of one task, once a second."""
         task_id, owner = asked_task(request, KeyScope.READ)
         await self._board.status(task_id, owner)  # raises TaskUnknown if it does not exist or belongs to another key
-        return self._view(("task", task_id), "task", lambda: self._task.live(task_id, owner), owner)
+        return self._stream_view(("task", task_id), "task", lambda: self._task.live(task_id, owner), owner)
 
-    def _view(self, key: tuple[str, str], event: str, make: View, owner: str) -> Response:
+    def _stream_view(self, key: tuple[str, str], event: str, make: View, owner: str) -> Response:
         return EventStream(partial(self._hub.view, key, event, make), self._stream_slots, owner, self._settings)
 
 
-async def _answered(endpoints: dict[str, Endpoint], request: Request) -> Response:
+async def _answer_with(endpoints: dict[str, Endpoint], request: Request) -> Response:
     response = await endpoints["GET" if request.method == "HEAD" else request.method](request)
     return compressed(response, request) if type(response) is Response else response

@@ -39,7 +39,7 @@ class WebhookPages:
     async def show(self, request: Request) -> Response:
         """Renders the webhook and its delivery log."""
         task_id, owner = asked_task(request, KeyScope.READ)
-        after = _number(request.query_params.get("after", ""), NOTHING)
+        after = _read_number(request.query_params.get("after", ""), NOTHING)
         status = await self._board.status(task_id, owner)
         hook, deliveries = (
             await self._hooks.status(task_id, owner),
@@ -48,7 +48,8 @@ class WebhookPages:
         moment = await self._board.moment()
         return self._pages.page("webhook.html", caller_of(request), {
             "nav": "tasks", "task": status.task, "about": display.described(status.task, moment.at),
-            "hook": hook_view(hook, moment.at), "rows": [_row(one, moment.at) for one in deliveries.deliveries],
+            "hook": hook_view(hook, moment.at),
+            "rows": [_delivery_row(one, moment.at) for one in deliveries.deliveries],
             "next": deliveries.next_cursor, "is_first": after == NOTHING,
         })  # fmt: skip
 
@@ -57,7 +58,7 @@ class WebhookPages:
         task_id, owner = asked_task(request, KeyScope.CONTROL)
         form = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=10)
         if "number" in form:
-            await self._hooks.replay(task_id, owner, numbers=(_number(form["number"][-1], NOTHING),))
+            await self._hooks.replay(task_id, owner, numbers=(_read_number(form["number"][-1], NOTHING),))
         else:
             await self._hooks.replay(task_id, owner, after=NOTHING if "all" in form else None)
         return RedirectResponse(f"/tasks/{task_id}/webhook", 303, {"Cache-Control": "no-store"})
@@ -84,7 +85,7 @@ def hook_view(status: HookStatus, now: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _row(one: Delivery, now: float) -> dict[str, Any]:
+def _delivery_row(one: Delivery, now: float) -> dict[str, Any]:
     error = one.error.removeprefix(f"HTTP {one.status}").removeprefix(": ")  # the status has a column of its own
     return {
         "number": one.number, "event": str(one.event), "attempts": one.attempts, "status": one.status or "–",
@@ -94,7 +95,7 @@ def _row(one: Delivery, now: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _number(given: str, empty: int) -> int:
+def _read_number(given: str, empty: int) -> int:
     if not given:
         return empty
     if not (given.isascii() and given.removeprefix("-").isdigit() and len(given) < 18):

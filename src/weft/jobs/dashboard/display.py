@@ -139,7 +139,7 @@ def page(result: ScrapedResult, now: float, most: int) -> dict[str, Any]:
     document = result.document
     host, path = text.split_url(result.url)
     forms = [(title, document.get(name)) for name, title in _CONTENTS.items()]
-    contents = [(title, value if isinstance(value, str) else _as_json(value)) for title, value in forms if value]
+    contents = [(title, value if isinstance(value, str) else _json_text(value)) for title, value in forms if value]
     drawn = pictures(result)
     why = str(document.get("unparsed") or "its task has no `formats`: submit it with one, for example markdown")
     return {
@@ -168,7 +168,7 @@ def pictures(result: ScrapedResult) -> dict[str, tuple[str, bytes]]:
     return {name: (kind, b64decode(content)) for name, (kind, _, content) in split.items()}
 
 
-def _as_json(value: object) -> str:
+def _json_text(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
 
 

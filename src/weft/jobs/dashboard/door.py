@@ -39,19 +39,19 @@ if TYPE_CHECKING:  # import cycle: the pages know visitors
 
 FORM = "application/x-www-form-urlencoded"
 SIGN_IN = "/sign-in"
-_POLICY = (
+_CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types weft"
 )
 _HEADERS = (
     *SAFE_HEADERS,
-    (b"content-security-policy", _POLICY.encode()),
+    (b"content-security-policy", _CONTENT_SECURITY_POLICY.encode()),
     # With `no-referrer` a browser would also send `Origin: null` with its own forms.
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
 )
-_ROOMS = frozenset({"", "tasks", "new", "sites", "service", "live", "sign-in", "sign-out", "static"})
-_OPEN = frozenset({"sign-in", "static"})
+_DASHBOARD_PATHS = frozenset({"", "tasks", "new", "sites", "service", "live", "sign-in", "sign-out", "static"})
+_OPEN_DASHBOARD_PATHS = frozenset({"sign-in", "static"})
 
 
 class Visitor(Caller, frozen=True):
@@ -82,21 +82,21 @@ class DashboardAccess:
     @staticmethod
     def owns(path: str) -> bool:
         """Whether a path belongs to the dashboard."""
-        return _room(path) in _ROOMS
+        return _first_path_segment(path) in _DASHBOARD_PATHS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         answer = GatedResponse(send, _HEADERS)
         await guarded(
-            self._checked(scope, receive, answer), scope, answer, self._watcher,
+            self._check_and_call(scope, receive, answer), scope, answer, self._watcher,
             lambda refusal: self._errors.error(refusal, scope.get("caller"))(scope, receive, answer), "page",
         )  # fmt: skip
 
-    async def _checked(self, scope: Scope, receive: Receive, answer: GatedResponse) -> None:
+    async def _check_and_call(self, scope: Scope, receive: Receive, answer: GatedResponse) -> None:
         headers = headers_of(scope)
-        visitor = self._visitor(scope, headers)
+        visitor = self._find_visitor(scope, headers)
         if visitor is None:
-            await self._to_sign_in(scope, headers)(scope, receive, answer)
+            await self._redirect_to_sign_in(scope, headers)(scope, receive, answer)
             return
         scope["caller"] = visitor
         if scope["method"] not in ("GET", "HEAD"):
@@ -104,18 +104,18 @@ class DashboardAccess:
             receive = replay(await body_of(headers, receive, self._settings, FORM))
         await self._app(scope, receive, answer)
 
-    def _visitor(self, scope: Scope, headers: Mapping[str, str]) -> Visitor | None:
+    def _find_visitor(self, scope: Scope, headers: Mapping[str, str]) -> Visitor | None:
         """The visitor who sent a request; None if they must sign in first."""
         if self._keyring.is_empty:
             check_origin(scope["method"], headers)
             return Visitor()
-        key = self._sessions.key_of(_cookies(scope))
+        key = self._sessions.key_of(_cookie_header(scope))
         if key is not None:
             return Visitor(key.id, frozenset(key.scopes), key.name)
-        return Visitor(scopes=frozenset()) if _room(scope["path"]) in _OPEN else None
+        return Visitor(scopes=frozenset()) if _first_path_segment(scope["path"]) in _OPEN_DASHBOARD_PATHS else None
 
     @staticmethod
-    def _to_sign_in(scope: Scope, headers: Mapping[str, str]) -> Response:
+    def _redirect_to_sign_in(scope: Scope, headers: Mapping[str, str]) -> Response:
         if scope["method"] != "GET" or headers.get("accept", "").startswith("text/event-stream"):
             raise Refusal(401, "you are not signed in, or no longer: sign in, and try again")
         path = scope["path"] + ("?" + scope["query_string"].decode("latin-1") if scope["query_string"] else "")
@@ -141,9 +141,9 @@ def is_tls(headers: Mapping[str, str]) -> bool:
     return headers.get("origin", "").lower().startswith("https://")
 
 
-def _cookies(scope: Scope) -> str:
+def _cookie_header(scope: Scope) -> str:
     return ";".join(value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie")
 
 
-def _room(path: str) -> str:
+def _first_path_segment(path: str) -> str:
     return path[1:].partition("/")[0]

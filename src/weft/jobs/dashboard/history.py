@@ -38,7 +38,7 @@ class History:
         for second in seconds:
             if self.start is None:
                 self.start = second.at
-            bar = self._bar(max(0, second.at - self.start))
+            bar = self._bar_at(max(0, second.at - self.start))
             bar[0] += second.pages
             bar[1] += second.errors
             bar[2] += second.body_bytes
@@ -60,7 +60,7 @@ class History:
         """The time from the first bar to the end of the last one, in seconds."""
         return len(self._bars) * self.width_s
 
-    def _bar(self, after_s: int) -> list[int]:
+    def _bar_at(self, after_s: int) -> list[int]:
         while after_s // self.width_s >= BARS:
             self._bars = [
                 [sum(values) for values in zip(*self._bars[at : at + 2], strict=True)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from weft.jobs.dashboard.text import one_line
 
-TAIL_BYTES = 512 * 1024  # read from the end of each file
+TAIL_BYTES = 512 * 1024  # The bytes that are read from the end of each file.
 MOST_LINES = 100
 MOST_FILES = 40
 
@@ -18,11 +18,11 @@ def lines_about(log_dir: Path | None, task_id: str) -> list[str]:
         return []
     lines: list[str] = []
     for path in sorted(log_dir.rglob("*.log*"))[:MOST_FILES]:
-        lines += _lines(path, task_id.encode())
+        lines += _lines_in_file(path, task_id.encode())
     return [one_line(line, 400) for line in sorted(lines)[-MOST_LINES:]]
 
 
-def _lines(path: Path, word: bytes) -> list[str]:
+def _lines_in_file(path: Path, word: bytes) -> list[str]:
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)

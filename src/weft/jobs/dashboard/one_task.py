@@ -29,7 +29,7 @@ from weft.scraping import ErrorClass
 
 AT_ONCE = 50
 FORMATS = {"jsonl": "JSON lines", "csv": "CSV", "markdown": "Markdown"}  # formats whose parts can be concatenated
-MOST_CHARACTERS = 200_000  # of one format of a page's content
+MOST_CHARACTERS = 200_000  # The characters that are shown of one format of a page's content.
 STRETCH = 200
 _KINDS = {"": ("page", "error"), "page": ("page",), "error": ("error",)}
 
@@ -48,7 +48,7 @@ class TaskPages:
 
     async def show(self, request: Request) -> Response:
         """Renders the task's page."""
-        visitor, task_id = _asked(request, KeyScope.READ)
+        visitor, task_id = _requested_task(request, KeyScope.READ)
         status = await self._board.status(task_id, visitor.owner)
         view, states, lines = await asyncio.gather(
             self._board.task(task_id, visitor.owner),
@@ -65,7 +65,7 @@ class TaskPages:
 
     async def rows(self, request: Request) -> Response:
         """Renders the task's pages and errors, newest first."""
-        visitor, task_id = _asked(request, KeyScope.READ)
+        visitor, task_id = _requested_task(request, KeyScope.READ)
         kind, error_class = request.query_params.get("kind", ""), request.query_params.get("class", "")
         before = request.query_params.get("before", "")
         if kind not in _KINDS or (error_class and error_class not in set(ErrorClass)):
@@ -88,8 +88,8 @@ class TaskPages:
 
     async def page(self, request: Request) -> Response:
         """Renders one stored page: its title, its status, and its content in the task's formats, as text."""
-        visitor, task_id = _asked(request, KeyScope.READ)
-        result = await self._result(request)
+        visitor, task_id = _requested_task(request, KeyScope.READ)
+        result = await self._requested_result(request)
         status = await self._board.status(task_id, visitor.owner)
         moment = await self._board.moment()
         return self._pages.page("page.html", visitor, {
@@ -99,15 +99,15 @@ class TaskPages:
 
     async def picture(self, request: Request) -> Response:
         """What a browser has made of a page: its picture, those that its actions have taken, its PDF."""
-        pictures = display.pictures(await self._result(request))
+        pictures = display.pictures(await self._requested_result(request))
         kind, content = pictures.get(str(request.path_params["picture"]), ("", b""))
         if not content:
             raise Refusal(404, "the page has no such picture")
         return Response(content, media_type=kind, headers={"Cache-Control": "private, no-store"})
 
-    async def _result(self, request: Request) -> ScrapedResult:
+    async def _requested_result(self, request: Request) -> ScrapedResult:
         """The page that a request names."""
-        visitor, task_id = _asked(request, KeyScope.READ)
+        visitor, task_id = _requested_task(request, KeyScope.READ)
         given = str(request.path_params["number"])
         if not (given.isascii() and given.isdigit() and len(given) < 18):
             raise Refusal(404, "there is no such page")
@@ -119,7 +119,7 @@ class TaskPages:
 
     async def results(self, request: Request) -> Response:
         """Sends all results as a file."""
-        visitor, task_id = _asked(request, KeyScope.READ)
+        visitor, task_id = _requested_task(request, KeyScope.READ)
         wanted = request.query_params.get("format", "jsonl")
         if wanted not in FORMATS:
             raise Refusal.of_field("format", f"use one of {', '.join(FORMATS)}")
@@ -137,18 +137,18 @@ class TaskPages:
 
     async def pause(self, request: Request) -> Response:
         """Pauses the task: RUNNING → PAUSED."""
-        return await self._change(request, self._service.pause)
+        return await self._change_task(request, self._service.pause)
 
     async def resume(self, request: Request) -> Response:
         """Resumes the task: PAUSED → RUNNING."""
-        return await self._change(request, self._service.resume)
+        return await self._change_task(request, self._service.resume)
 
     async def cancel(self, request: Request) -> Response:
         """Cancels the task."""
-        return await self._change(request, self._service.cancel)
+        return await self._change_task(request, self._service.cancel)
 
-    async def _change(self, request: Request, doing: Callable[[str, str], Awaitable[Task]]) -> Response:
-        visitor, task_id = _asked(request, KeyScope.CONTROL)
+    async def _change_task(self, request: Request, doing: Callable[[str, str], Awaitable[Task]]) -> Response:
+        visitor, task_id = _requested_task(request, KeyScope.CONTROL)
         try:
             await doing(task_id, visitor.owner)
         except TaskFinished:
@@ -164,7 +164,7 @@ class TaskPages:
             return None
 
 
-def _asked(request: Request, scope: KeyScope) -> tuple[Visitor, str]:
+def _requested_task(request: Request, scope: KeyScope) -> tuple[Visitor, str]:
     task_id, _ = asked_task(request, scope)
     visitor = caller_of(request)
     assert isinstance(visitor, Visitor)

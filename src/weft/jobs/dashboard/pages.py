@@ -25,9 +25,9 @@ from weft.jobs.dashboard import text
 from weft.jobs.dashboard.door import Visitor
 
 _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
-_STATIC = ("dash.css", "dash.js", "icon.svg")
-_HERE = files("weft.jobs.dashboard")
-_SMALL = 1000  # bytes; smaller answers are not compressed
+_STATIC_FILES = ("dash.css", "dash.js", "icon.svg")
+_TEMPLATE_FILES = files("weft.jobs.dashboard")
+_LEAST_COMPRESSED_BYTES = 1000  # Answers with fewer bytes are not compressed.
 
 
 class DashboardPages:
@@ -36,18 +36,18 @@ class DashboardPages:
     def __init__(self, has_keys: Any) -> None:
         """`has_keys()`: whether visitors sign in."""
         self._has_keys = has_keys
-        self._static = {name: (_HERE / "static" / name).read_bytes() for name in _STATIC}
-        self._squeezed = {name: gzip.compress(body, 9, mtime=0) for name, body in self._static.items()}
+        self._static = {name: (_TEMPLATE_FILES / "static" / name).read_bytes() for name in _STATIC_FILES}
+        self._compressed_files = {name: gzip.compress(body, 9, mtime=0) for name, body in self._static.items()}
         self._tags = {name: sha256(body).hexdigest()[:12] for name, body in self._static.items()}
         self._templates = Environment(
-            loader=FunctionLoader(lambda name: (_HERE / "templates" / name).read_text("utf-8")),
+            loader=FunctionLoader(lambda name: (_TEMPLATE_FILES / "templates" / name).read_text("utf-8")),
             autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False,
         )  # fmt: skip
-        self._templates.globals |= {"version": __version__, "static": self._address, "scopes": KeyScope}
+        self._templates.globals |= {"version": __version__, "static": self._static_address, "scopes": KeyScope}
         self._templates.filters |= {
             "count": text.count, "size": text.size, "duration": text.duration, "percent": text.percent,
             "decimal": text.decimal, "one_line": text.one_line, "clock": text.clock, "machine_time": text.machine_time,
-            "coded": _coded,
+            "coded": _format_backticks,
         }  # fmt: skip
 
     def page(
@@ -86,14 +86,14 @@ class DashboardPages:
             return Response(status_code=304, headers=headers)
         body = self._static[name]
         if accepts_gzip(request):
-            body, headers["Content-Encoding"] = self._squeezed[name], "gzip"
+            body, headers["Content-Encoding"] = self._compressed_files[name], "gzip"
         return Response(body, 200, headers, _TYPES[name.rpartition(".")[2]])
 
-    def _address(self, name: str) -> str:
+    def _static_address(self, name: str) -> str:
         return f"/static/{name}?v={self._tags[name]}"
 
 
-def _coded(text: str) -> Markup:
+def _format_backticks(text: str) -> Markup:
     """Escaped text, with `<code>` for what is in backticks."""
     pieces = [escape(piece) for piece in text.split("`")]
     if len(pieces) % 2 == 0:  # an unbalanced backtick
@@ -111,7 +111,7 @@ def accepts_gzip(request: Request) -> bool:
 def compressed(response: Response, request: Request) -> Response:
     """The response, compressed if that is worthwhile and the browser accepts it."""
     body = bytes(response.body)
-    if len(body) < _SMALL or not accepts_gzip(request) or "content-encoding" in response.headers:
+    if len(body) < _LEAST_COMPRESSED_BYTES or not accepts_gzip(request) or "content-encoding" in response.headers:
         return response
     smaller = gzip.compress(body, 5, mtime=0)
     response.body = smaller

@@ -22,7 +22,7 @@ from weft.telemetry import Log
 FRESH_S = 2.0
 ANSWER_S = 5.0
 MOST_ROWS = 200
-LONG = 24  # characters from which a cell wraps if there is no room
+LONG = 24  # The number of characters from which a cell wraps if there is no room.
 _NUMBER = re.compile(r"[0-9][0-9,.]*(?:%| ms)?")
 log = Log("weft.jobs.dashboard")
 
@@ -62,20 +62,20 @@ class Panels:
 
     def __init__(self, panels: Sequence[Panel]) -> None:
         self._panels = panels
-        self._looking = asyncio.Lock()
+        self._refreshing = asyncio.Lock()
         self._known: list[tuple[str, PanelTable]] = []
-        self._known_at = float("-inf")
+        self._cached_at = float("-inf")
 
     async def table(self) -> list[tuple[str, PanelTable]]:
         """Title and contents of each panel."""
-        async with self._looking:
-            if time.monotonic() - self._known_at > FRESH_S:
-                self._known = list(await asyncio.gather(*map(self._one, self._panels)))
-                self._known_at = time.monotonic()
+        async with self._refreshing:
+            if time.monotonic() - self._cached_at > FRESH_S:
+                self._known = list(await asyncio.gather(*map(self._table_of, self._panels)))
+                self._cached_at = time.monotonic()
             return self._known
 
     @staticmethod
-    async def _one(panel: Panel) -> tuple[str, PanelTable]:
+    async def _table_of(panel: Panel) -> tuple[str, PanelTable]:
         try:
             async with asyncio.timeout(ANSWER_S):
                 table = await asyncio.to_thread(panel.table)

@@ -22,8 +22,8 @@ from weft.jobs.dashboard.panels import Panel, Panels, column_kinds
 from weft.jobs.service import Health, JobService
 from weft.telemetry import Snapshot, read_snapshot
 
-_LANES = {"task": "Tasks", "scrape": "Single pages", "site": "Sites"}
-_PROCESS_METRICS = (  # of a process: metric, label, format
+_LANE_TITLES = {"task": "Tasks", "scrape": "Single pages", "site": "Sites"}
+_PROCESS_METRICS = (  # What is shown of a process: metric, label, format.
     ("weft_process_resident_memory_bytes", "memory", text.size),
     ("weft_process_cpu_seconds_total", "cpu", text.duration),
     ("weft_process_open_fds", "files", text.count),
@@ -58,13 +58,13 @@ class ServicePage:
         visitor = needs(request, KeyScope.MONITOR)
         assert isinstance(visitor, Visitor)
         health, panels, processes, moment = await asyncio.gather(
-            self._service.health(), self._panels.table(), asyncio.to_thread(_processes, self._metrics),
+            self._service.health(), self._panels.table(), asyncio.to_thread(_process_rows, self._metrics),
             self._board.moment(),
         )  # fmt: skip
         return self._pages.page("service.html", visitor, {
             "nav": "service", "health": health, "processes": processes, "moment": moment,
             "panels": [(title, table, column_kinds(table)) for title, table in panels],
-            "lanes": _lanes(health), "error_kinds": display.errors(health.errors_by_class),
+            "lanes": _lane_rows(health), "error_kinds": display.errors(health.errors_by_class),
             "blocked": [
                 (text.one_line(one.site, 200), text.machine_time(one.until), text.clock(one.until),
                  text.duration(max(0.0, one.until - moment.at)))
@@ -74,10 +74,10 @@ class ServicePage:
         })  # fmt: skip
 
 
-def _lanes(health: Health) -> list[dict[str, Any]]:
+def _lane_rows(health: Health) -> list[dict[str, Any]]:
     return [
         {
-            "title": _LANES.get(name, name), "slots": lane.slots, "used": lane.slots - lane.available,
+            "title": _LANE_TITLES.get(name, name), "slots": lane.slots, "used": lane.slots - lane.available,
             "running": lane.running, "paused": lane.paused, "waiting": lane.waiting, "pending": lane.pending,
             "share": round(100 * (lane.slots - lane.available) / max(1, lane.slots), 1),
         }
@@ -85,17 +85,17 @@ def _lanes(health: Health) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _processes(folders: set[Path]) -> list[dict[str, str]]:
+def _process_rows(folders: set[Path]) -> list[dict[str, str]]:
     """The processes of the service, with the metrics that each has saved last."""
     processes: dict[int, dict[str, str]] = {}
     for path in sorted(path for folder in folders for path in folder.glob("*.metrics")):
         snapshot = read_snapshot(path)
         if snapshot is not None and snapshot.pid and Path(f"/proc/{snapshot.pid}").exists():
-            processes[snapshot.pid] = _process(snapshot)
+            processes[snapshot.pid] = _process_row(snapshot)
     return list(processes.values())
 
 
-def _process(snapshot: Snapshot) -> dict[str, str]:
+def _process_row(snapshot: Snapshot) -> dict[str, str]:
     cells = {"name": snapshot.process, "pid": str(snapshot.pid)}
     for metric, name, written in _PROCESS_METRICS:
         values = [series.values[0] for series in snapshot.series if series.name == metric]

@@ -24,8 +24,8 @@ from weft.jobs.api.access.keys import Keyring
 SECRET_FILE = "dashboard.secret"  # noqa: S105 (its name)
 SECRET_BYTES = 32
 LASTS_S = 12 * 3600
-MOST_COOKIES = 200  # of one name, in one request: more are ignored
-_VALUE = re.compile(r"([0-9a-f]{12})\.([0-9]{1,12})\.([0-9a-f]{64})")
+MOST_COOKIES = 200  # The number of cookies of one name that are read in a request.
+_COOKIE_VALUE = re.compile(r"([0-9a-f]{12})\.([0-9]{1,12})\.([0-9a-f]{64})")
 
 
 class Sessions:
@@ -40,41 +40,41 @@ class Sessions:
     def begin(self, key: ApiKey, *, is_tls: bool) -> str:
         """The Set-Cookie header that starts a session."""
         end = int(self._clock()) + LASTS_S
-        return self._cookie(f"{key.id}.{end}.{self._mac(key, end)}", LASTS_S, is_tls)
+        return self._set_cookie(f"{key.id}.{end}.{self._signature_of(key, end)}", LASTS_S, is_tls)
 
     def end(self, *, is_tls: bool) -> str:
         """The Set-Cookie header that ends it."""
-        return self._cookie("", 0, is_tls)
+        return self._set_cookie("", 0, is_tls)
 
     def key_of(self, cookies: str) -> ApiKey | None:
         """The key of the session in a Cookie header; None if there is none. Cookies of other servers are ignored."""
-        for value in self._values(cookies):
-            if (parts := _VALUE.fullmatch(value)) is None:
+        for value in self._session_values(cookies):
+            if (parts := _COOKIE_VALUE.fullmatch(value)) is None:
                 continue
             key, end = self._keyring.find(parts[1]), int(parts[2])
-            if key is not None and hmac.compare_digest(parts[3], self._mac(key, end)) and end > self._clock():
+            if key is not None and hmac.compare_digest(parts[3], self._signature_of(key, end)) and end > self._clock():
                 return key
         return None
 
-    def _values(self, cookies: str) -> Iterator[str]:
-        names = (self._name(False), self._name(True))
+    def _session_values(self, cookies: str) -> Iterator[str]:
+        names = (self._cookie_name(False), self._cookie_name(True))
         for part in cookies.split(";", MOST_COOKIES):
             name, _, value = part.partition("=")
             if name.strip() in names:
                 yield value.strip().strip('"')
 
-    def _name(self, is_tls: bool) -> str:
-        tag = sha256(b"name" + self._key()).hexdigest()[:8]
+    def _cookie_name(self, is_tls: bool) -> str:
+        tag = sha256(b"name" + self._signing_key()).hexdigest()[:8]
         return f"{'__Host-' if is_tls else ''}weft-{tag}"
 
-    def _cookie(self, value: str, lasts_s: int, is_tls: bool) -> str:
+    def _set_cookie(self, value: str, lasts_s: int, is_tls: bool) -> str:
         secure = "; Secure" if is_tls else ""
-        return f"{self._name(is_tls)}={value}; Path=/; Max-Age={lasts_s}; HttpOnly; SameSite=Strict{secure}"
+        return f"{self._cookie_name(is_tls)}={value}; Path=/; Max-Age={lasts_s}; HttpOnly; SameSite=Strict{secure}"
 
-    def _mac(self, key: ApiKey, end: int) -> str:
-        return hmac.new(self._key(), f"{key.id}.{end}.{key.digest}".encode(), sha256).hexdigest()
+    def _signature_of(self, key: ApiKey, end: int) -> str:
+        return hmac.new(self._signing_key(), f"{key.id}.{end}.{key.digest}".encode(), sha256).hexdigest()
 
-    def _key(self) -> bytes:
+    def _signing_key(self) -> bytes:
         if not self._secret:
             self._secret = _read_or_make(self._path)
         return self._secret
@@ -83,15 +83,15 @@ class Sessions:
 def _read_or_make(path: Path) -> bytes:
     """The secret. Workers that create it at the same time all get the same one. A truncated file (for example after a
     full disk) is replaced under a lock: another worker may have replaced it since it was read."""
-    if (secret := _read(path)) is None:
+    if (secret := _read_secret(path)) is None:
         with locked(path.with_suffix(".lock")):
-            if (secret := _read(path)) is None:
+            if (secret := _read_secret(path)) is None:
                 secret = secrets.token_bytes(SECRET_BYTES)
                 replace_file(path, secret)
     return secret
 
 
-def _read(path: Path) -> bytes | None:
+def _read_secret(path: Path) -> bytes | None:
     try:
         secret = path.read_bytes()
     except FileNotFoundError:

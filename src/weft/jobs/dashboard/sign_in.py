@@ -27,7 +27,7 @@ class SignInPage:
         where = local_path(request.query_params.get("next", ""))
         if visitor.scopes:
             return RedirectResponse(where, 303, {"Cache-Control": "no-store"})
-        return self._page(where)
+        return self._sign_in_page(where)
 
     async def enter(self, request: Request) -> Response:
         """Checks the submitted key, and starts a session."""
@@ -35,7 +35,7 @@ class SignInPage:
         where = local_path(form.get("next", [""])[-1])
         key = self._keyring.check(form.get("key", [""])[-1].strip())
         if key is None:
-            return self._page(where, "This key is not valid: it is misspelt, or it was revoked.", 401)
+            return self._sign_in_page(where, "This key is not valid: it is misspelt, or it was revoked.", 401)
         cookie = self._sessions.begin(key, is_tls=is_tls(request.headers))
         return RedirectResponse(where, 303, {"Cache-Control": "no-store", "Set-Cookie": cookie})
 
@@ -44,7 +44,7 @@ class SignInPage:
         cookie = self._sessions.end(is_tls=is_tls(request.headers))
         return RedirectResponse(SIGN_IN, 303, {"Cache-Control": "no-store", "Set-Cookie": cookie})
 
-    def _page(self, where: str, problem: str = "", status: int = 200) -> Response:
+    def _sign_in_page(self, where: str, problem: str = "", status: int = 200) -> Response:
         signed_out = Visitor(scopes=frozenset())
         return self._pages.page("sign_in.html", signed_out, {"nav": "", "next": where, "problem": problem}, status)
 

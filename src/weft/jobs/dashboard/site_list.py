@@ -17,7 +17,7 @@ from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.service import JobService
 from weft.jobs.sites.status import SiteStatus
 
-MOST = 500  # sites on the page; `weft sites status` lists all
+MOST = 500  # The number of sites on the page; `weft sites status` lists all.
 _STATES = {
     "idle": ("", "Idle"),
     "waiting": ("PENDING", "Waiting"),
@@ -44,7 +44,7 @@ class SiteListPage:
         moment = await self._board.moment()
         return self._pages.page("sites.html", caller_of(request), {
             "nav": "sites", "moment": moment, "more": max(0, len(sites) - MOST),
-            "sites": [_row(one.status, moment.at) for one in sites[:MOST]],
+            "sites": [_site_row(one.status, moment.at) for one in sites[:MOST]],
         })  # fmt: skip
 
     async def run(self, request: Request) -> Response:
@@ -65,7 +65,7 @@ class SiteListPage:
         return RedirectResponse("/sites", 303, {"Cache-Control": "no-store"})
 
 
-def _row(site: SiteStatus, now: float) -> dict[str, Any]:
+def _site_row(site: SiteStatus, now: float) -> dict[str, Any]:
     state, label = _STATES[site.state]
     changes = ", ".join(f"{count:,} {name}" for name, count in site.changes.items() if count)
     return {

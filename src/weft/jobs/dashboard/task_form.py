@@ -35,16 +35,16 @@ from weft.jobs.service import JobService, Submission
 from weft.jobs.store.contract import Idempotency
 from weft.scraping import ExportFormat, Format, HookEvent, LinkUse, Scope
 
-TRY_S = 20.0  # a trial that takes longer is shown on its task's own page
+TRY_S = 20.0  # The time limit of a trial; a longer one is shown on its task's own page.
 MOST_FIELDS = 300
 EXCERPT = 3000
 # The fields of a task, by their control in the form. `formats` has checkboxes of its own; fields with a single value
 # are left out.
 _FIELDS = {name: schema for name, schema in SCRAPE.fields.items() if "const" not in schema and name != "formats"}
-_NUMBERS = [name for name, schema in _FIELDS.items() if "integer" in str(schema)]
-_LINES = [name for name, schema in _FIELDS.items() if schema.get("type") == "array"]
-_CHOICES = [name for name, schema in _FIELDS.items() if name == "login" or len(schema.get("enum", ())) > 1]
-_SWITCHES = {  # their initial state
+_NUMBER_FIELDS = [name for name, schema in _FIELDS.items() if "integer" in str(schema)]
+_LIST_FIELDS = [name for name, schema in _FIELDS.items() if schema.get("type") == "array"]
+_CHOICE_FIELDS = [name for name, schema in _FIELDS.items() if name == "login" or len(schema.get("enum", ())) > 1]
+_SWITCH_FIELDS = {  # The switches of the form, with their initial state.
     name: "on" if schema["default"] else "" for name, schema in _FIELDS.items() if schema.get("type") == "boolean"
 }
 Form = dict[str, list[str]]
@@ -63,7 +63,7 @@ class TaskForm:
     async def show(self, request: Request) -> Response:
         """Renders the empty form."""
         visitor = needs(request, KeyScope.SUBMIT)
-        return self._page(visitor, {"url": [request.query_params.get("url", "")[:2000]]}, {}, is_new=True)
+        return self._form_page(visitor, {"url": [request.query_params.get("url", "")[:2000]]}, {}, is_new=True)
 
     async def send(self, request: Request) -> Response:
         """Handles a submitted form: tries it on one page, or submits a task."""
@@ -72,12 +72,12 @@ class TaskForm:
             (await request.body()).decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS
         )
         try:
-            url, spec = await asyncio.to_thread(self._read, form)
+            url, spec = await asyncio.to_thread(self._read_form, form)
             self._rate.check(visitor.owner)
             if "try" in form:
-                return self._page(visitor, form, {}, tried=await self._try(visitor, url, spec))
+                return self._form_page(visitor, form, {}, tried=await self._try_on_page(visitor, url, spec))
             # A form that is sent twice, by a reload or a double click, is one task.
-            key = Idempotency(f"form-{_token(form)}", digest_of(url, spec))
+            key = Idempotency(f"form-{_form_token(form)}", digest_of(url, spec))
             done = await self._service.submit(Submission(urls=(url,), spec=spec, owner=visitor.owner, idempotency=key))
         except Refusal as refusal:
             return self._refused(visitor, form, refusal)
@@ -85,14 +85,14 @@ class TaskForm:
             return self._refused(visitor, form, problem_of(error))
         return RedirectResponse(f"/tasks/{done.task.id}", 303, {"Cache-Control": "no-store"})
 
-    def _read(self, form: Form) -> tuple[str, TaskSpec]:
+    def _read_form(self, form: Form) -> tuple[str, TaskSpec]:
         try:
             body = msgspec.json.encode(task_fields_of(form))
         except RecursionError:
             raise Refusal(422, "rules or metadata are nested too deep") from None
         return read_task_request(body, self._settings)
 
-    async def _try(self, visitor: Any, url: str, spec: TaskSpec) -> dict[str, Any]:
+    async def _try_on_page(self, visitor: Any, url: str, spec: TaskSpec) -> dict[str, Any]:
         one = replace(
             spec, webhook=None, max_depth=0, max_pages=1, timeout_s=60.0, lane=Lane.SCRAPE, kind="try", retry_attempts=0
         )
@@ -110,16 +110,17 @@ class TaskForm:
 
     def _refused(self, visitor: Any, form: Form, refusal: Refusal) -> Response:
         errors = dict(refusal.errors) or {"": refusal.detail}
-        return self._page(visitor, form, errors, status=refusal.status)
+        return self._form_page(visitor, form, errors, status=refusal.status)
 
-    def _page(
+    def _form_page(
         self, visitor: Any, form: Form, errors: dict[str, str], *, tried: dict[str, Any] | None = None,
         status: int = 200, is_new: bool = False,
     ) -> Response:  # fmt: skip
         assert isinstance(visitor, Visitor)
         return self._pages.page("new.html", visitor, {
-            "nav": "new", "form": _filled(form, is_new), "errors": _by_field(errors), "tried": tried,
-            "token": _token(form), "hints": {name: schema["description"] for name, schema in SCRAPE.fields.items()},
+            "nav": "new", "form": _field_values(form, is_new), "errors": _errors_by_field(errors), "tried": tried,
+            "token": _form_token(form),
+            "hints": {name: schema["description"] for name, schema in SCRAPE.fields.items()},
             "formats": get_args(Format), "scopes_there": get_args(Scope),
             "chosen": SCRAPE.fields["formats"]["default"] if is_new else form.get("formats", []),
             "hook_events": list(HookEvent), "chosen_events": list(HookEvent) if is_new else form.get("hook_events", []),
@@ -133,23 +134,23 @@ def task_fields_of(form: Form) -> dict[str, Any]:
     """The API's task fields from the fields of a form; empty ones are left out."""
     given = {name: values[-1].strip() for name, values in form.items()}
     fields: dict[str, Any] = {"url": given.get("url", "")}
-    fields |= {name: _number(given[name]) for name in _NUMBERS if given.get(name)}
-    fields |= {name: given[name] for name in _CHOICES if given.get(name)}
+    fields |= {name: _number_or_text(given[name]) for name in _NUMBER_FIELDS if given.get(name)}
+    fields |= {name: given[name] for name in _CHOICE_FIELDS if given.get(name)}
     fields |= {
         name: lines
-        for name in _LINES
+        for name in _LIST_FIELDS
         if (lines := [line.strip() for line in given.get(name, "").splitlines() if line.strip()])
     }
-    fields |= {name: name in form for name in _SWITCHES}
+    fields |= {name: name in form for name in _SWITCH_FIELDS}
     fields["formats"] = form.get("formats", [])
     if rules := given.get("extract"):
         fields["extract"] = rules_of(rules)
     if given.get("webhook"):
-        fields["webhook"] = {"url": given["webhook"], "events": form.get("hook_events", [])} | _extras(given)
+        fields["webhook"] = {"url": given["webhook"], "events": form.get("hook_events", [])} | _webhook_extras(given)
     return fields
 
 
-def _extras(given: dict[str, str]) -> dict[str, Any]:
+def _webhook_extras(given: dict[str, str]) -> dict[str, Any]:
     """The headers and metadata of a webhook."""
     extras: dict[str, Any] = {}
     for line in filter(str.strip, given.get("hook_headers", "").splitlines()):
@@ -185,21 +186,21 @@ def rules_of(written: str) -> Any:
     return rules
 
 
-def _number(written: str) -> int | str:
+def _number_or_text(written: str) -> int | str:
     """Text that is not a number is passed on: the schema check reports it."""
     return int(written) if written.isascii() and written.removeprefix("-").isdigit() and len(written) < 18 else written
 
 
-def _filled(form: Form, is_new: bool) -> dict[str, str]:
+def _field_values(form: Form, is_new: bool) -> dict[str, str]:
     """The value of each field; switches that are on have a value."""
     fields = {name: values[-1] for name, values in form.items()}
-    defaults = _SWITCHES if is_new else dict.fromkeys(_SWITCHES, "")
+    defaults = _SWITCH_FIELDS if is_new else dict.fromkeys(_SWITCH_FIELDS, "")
     others = ("url", "extract", "webhook", "hook_headers", "hook_metadata")
-    empty = dict.fromkeys((*others, *_NUMBERS, *_LINES, *_CHOICES), "")
+    empty = dict.fromkeys((*others, *_NUMBER_FIELDS, *_LIST_FIELDS, *_CHOICE_FIELDS), "")
     return {**empty, **defaults, **fields}
 
 
-def _by_field(errors: dict[str, str]) -> dict[str, str]:
+def _errors_by_field(errors: dict[str, str]) -> dict[str, str]:
     """Groups errors under the field of the form that they belong to; errors of no field are together."""
     grouped: dict[str, str] = {}
     for where, problem in errors.items():
@@ -210,7 +211,7 @@ def _by_field(errors: dict[str, str]) -> dict[str, str]:
     return grouped
 
 
-def _token(form: Form) -> str:
+def _form_token(form: Form) -> str:
     given = form.get("token", [""])[-1]
     return given if given.isalnum() and given.isascii() and len(given) == 32 else secrets.token_hex(16)
 

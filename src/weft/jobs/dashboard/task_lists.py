@@ -62,29 +62,29 @@ class TaskLists:
         key = (visitor, *chosen.values())
         made_at, html = self._kept.get(key, (float("-inf"), b""))
         if time.monotonic() - made_at > KEPT_S:
-            html = await self._html(visitor, chosen)
+            html = await self._list_html(visitor, chosen)
             self._kept[key] = (time.monotonic(), html)
             if len(self._kept) > KEPT_PAGES:
                 self._kept.popitem(last=False)
         return Response(html, 200, {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}, "text/html")
 
-    async def _html(self, visitor: Visitor, chosen: dict[str, str]) -> bytes:
+    async def _list_html(self, visitor: Visitor, chosen: dict[str, str]) -> bytes:
         moment, counts = await self._board.moment(), await self._board.counts(visitor.owner)
         mine = [status for status in moment.started.values() if status.task.owner == visitor.owner]
         is_start = not any(chosen.values())
-        listing = await self._listing(visitor, chosen, without_started=is_start)
+        listing = await self._read_listing(visitor, chosen, without_started=is_start)
         running = sorted(mine, key=lambda status: -(status.task.started_at or 0.0))[:AT_ONCE] if is_start else []
         return self._pages.html("tasks.html", visitor, {
             "nav": "tasks", "filters": FILTERS, "chosen": chosen, "is_start": is_start,
-            "running": [_row(status.task, moment) for status in running], "more_running": len(mine) - len(running),
-            "tasks": [_row(task, moment) for task in listing.tasks],
+            "running": [_task_row(status.task, moment) for status in running], "more_running": len(mine) - len(running),
+            "tasks": [_task_row(task, moment) for task in listing.tasks],
             "older": self._link(chosen, listing.next_cursor), "newer": self._link(chosen, listing.previous_cursor),
             "first": self._link(chosen, ""), "totals": self._board.totals(mine, counts),
             "counted": msgspec.json.encode(sorted(counts.items())).decode(),
             "total": sum(counts.values()), "moment": moment, "has_gap": bool(listing.next_cursor and not listing.tasks),
         })  # fmt: skip
 
-    async def _listing(self, visitor: Caller, chosen: dict[str, str], *, without_started: bool) -> Listing:
+    async def _read_listing(self, visitor: Caller, chosen: dict[str, str], *, without_started: bool) -> Listing:
         states = FILTERS[chosen["state"]][1]
         if without_started or (chosen["cursor"] and not any(chosen[name] for name in ("state", "host", "q"))):
             states = frozenset(TaskState) - STARTED
@@ -104,7 +104,7 @@ class TaskLists:
         return "/?" + urlencode(given) if given else "/"
 
 
-def _row(task: Task, moment: Moment) -> dict[str, Any]:
+def _task_row(task: Task, moment: Moment) -> dict[str, Any]:
     status = moment.started.get(task.id)
     if status is None or task.is_terminal:
         status = display.stored(task)

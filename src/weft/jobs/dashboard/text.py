@@ -11,26 +11,28 @@ from datetime import UTC, datetime
 
 from weft.urls import MAX_LENGTH
 
-TITLE = 160  # characters of a title
+TITLE = 160  # The characters that are shown of a title.
 URL = 300
 # Control characters, direction marks and overrides, line separators, and invisible characters.
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]+")
+_INVISIBLE_CHARACTERS = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]+"
+)
 _SPACES = re.compile(r"\s+")
-_MARKS = re.compile(
+_STACKED_MARKS = re.compile(
     "([\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u20d0-\u20ff]{3})[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u20d0-\u20ff]+"
 )
 
 
 def one_line(text: str, most: int = TITLE) -> str:
     """An untrusted text in one line of at most `most` characters."""
-    line = _SPACES.sub(" ", _UNSEEN.sub(" ", text[: 8 * most])).strip()
-    line = _MARKS.sub(r"\1", line)
+    line = _SPACES.sub(" ", _INVISIBLE_CHARACTERS.sub(" ", text[: 8 * most])).strip()
+    line = _STACKED_MARKS.sub(r"\1", line)
     return line if len(line) <= most and len(text) <= 8 * most else line[: most - 1].rstrip() + "…"
 
 
 def paragraph(text: str, most: int) -> str:
     """The beginning of a longer untrusted text, with its line breaks."""
-    lines = (_UNSEEN.sub(" ", line.expandtabs(4)).rstrip() for line in text[: 2 * most].split("\n"))
+    lines = (_INVISIBLE_CHARACTERS.sub(" ", line.expandtabs(4)).rstrip() for line in text[: 2 * most].split("\n"))
     whole = "\n".join(lines)
     return whole if len(whole) <= most and len(text) <= 2 * most else whole[: most - 1].rstrip() + "…"
 

@@ -71,7 +71,7 @@ def engine_of(config: ServiceConfig, environment: Mapping[str, str] | None = Non
     check_clock(config_of(shared).politeness, lambda what: warnings.warn(what, stacklevel=2))
     spec = HostSpec(str(folder), shared)
     return engine_service(
-        spec, policy=ENGINE_POLICY, health=engine_health(spec), judge=_judged, environment=environment
+        spec, policy=ENGINE_POLICY, health=engine_health(spec), judge=_judge_exit, environment=environment
     )
 
 
@@ -86,7 +86,7 @@ def engine_health(spec: HostSpec) -> HealthCheck:
     def health(pid: int) -> HealthReport:
         report = moving(pid)
         if report.health is ServiceHealth.HEALTHY and pid not in answered:
-            if not _listens(path, pid):
+            if not _engine_listens(path, pid):
                 return HealthReport(ServiceHealth.LOADING, "it restores its crawls")  # while it sends heartbeats
             answered.add(pid)
         return report
@@ -94,7 +94,7 @@ def engine_health(spec: HostSpec) -> HealthCheck:
     return health
 
 
-def _listens(path: Path, pid: int) -> bool:
+def _engine_listens(path: Path, pid: int) -> bool:
     try:
         connection = Connection(path)
     except EngineGone:
@@ -123,12 +123,13 @@ class Api:
         self._panels = tuple(panels)
         self._data_dir = Path(config.server.data_dir)
         check_store(self._data_dir / STORE)
-        self._socket = _listening(config)
+        self._socket = _open_socket(config)
         self._is_excused = False  # a new worker would not solve the problem in the last answer
-        self._probe = HealthProbe(self._healthz)
+        self._probe = HealthProbe(self._probe_healthz)
         count = config.server.workers
         self.workers = [
-            self._worker(index, "api" if count == 1 else f"api{index}", engine, environment) for index in range(count)
+            self._worker_service(index, "api" if count == 1 else f"api{index}", engine, environment)
+            for index in range(count)
         ]
 
     @property
@@ -143,7 +144,7 @@ class Api:
         self._probe.close()
         self._socket.close()
 
-    def _worker(self, index: int, name: str, engine: Service, environment: Mapping[str, str] | None) -> Service:
+    def _worker_service(self, index: int, name: str, engine: Service, environment: Mapping[str, str] | None) -> Service:
         heartbeats = self._data_dir / f"worker{index}.pulse"
 
         def command() -> Command:
@@ -156,11 +157,12 @@ class Api:
 
         # No dependency: without an engine a worker still answers, and its runner ends tasks whose deadlines pass.
         return Service(
-            name, command, health=self._health(heartbeats, engine), policy=WORKER_POLICY, ask=StopMethod.CLOSE_INPUT,
-            judge=_judged, needs=(engine,), needs_once=True, environment=environment,
+            name, command, health=self._worker_health(heartbeats, engine), policy=WORKER_POLICY,
+            ask=StopMethod.CLOSE_INPUT,
+            judge=_judge_exit, needs=(engine,), needs_once=True, environment=environment,
         )  # fmt: skip
 
-    def _health(self, heartbeats: Path, engine: Service) -> HealthCheck:
+    def _worker_health(self, heartbeats: Path, engine: Service) -> HealthCheck:
         """The worker's own heartbeat, and the answer of /healthz, which any worker may give."""
         moving = Moving(lambda: touched(heartbeats), STUCK_S, must_move_first=True, late_s=LATE_S)
         answers = Patience(self._probe.answer, STUCK_S, excused=lambda: self._is_excused or not engine.healthy)
@@ -171,7 +173,7 @@ class Api:
 
         return health
 
-    def _healthz(self) -> HealthReport:
+    def _probe_healthz(self) -> HealthReport:
         """Requests GET /healthz: 200 while tasks are started, and the engine that runs them answers."""
         host, port = self._socket.getsockname()[:2]
         connection = http.client.HTTPConnection(ALL_ADDRESSES.get(host, host), port, timeout=HEALTHZ_S)
@@ -198,7 +200,7 @@ def worker_log(config: ServiceConfig, index: int) -> Path:
     return Path(config.log.log_dir) / log_name(index)
 
 
-def _listening(config: ServiceConfig) -> socket.socket:
+def _open_socket(config: ServiceConfig) -> socket.socket:
     try:
         from weft.jobs.api.access.keys import Keyring
         from weft.jobs.api.server import listen
@@ -213,7 +215,7 @@ def _listening(config: ServiceConfig) -> socket.socket:
     return listen(server.host, server.port)
 
 
-def _judged(how: Exit) -> ExitMeaning:
+def _judge_exit(how: Exit) -> ExitMeaning:
     """What an exit means: a refusal to start would be repeated; a kill from outside is not a crash of the worker."""
     if how.code == REFUSED:
         return ExitMeaning.FINAL

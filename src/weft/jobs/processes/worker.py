@@ -114,7 +114,7 @@ def main() -> int:
             name=log_name(spec.index), shown_as=spec.config.log.log_format,
         )  # fmt: skip
         log.always("process started", pid=os.getpid(), worker=spec.index, weft=__version__)
-        _run(spec, pipe)
+        _run_worker(spec, pipe)
     except WeftError as error:
         log.error("stopped", error=error)
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
@@ -129,7 +129,7 @@ def log_name(index: int) -> str:
     return f"api{index or ''}.log"
 
 
-def _run(spec: WorkerSpec, pipe: int) -> None:
+def _run_worker(spec: WorkerSpec, pipe: int) -> None:
     try:
         import uvloop
     except ImportError:

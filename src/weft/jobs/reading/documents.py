@@ -38,7 +38,7 @@ class Documents:
     def __call__(self, pages: Sequence[CrawledPage], spec: TaskSpec) -> list[dict[str, Any]]:
         """The documents of some pages of one task."""
         if not spec.formats:
-            return [_facts(page, spec) | _unread(page) for page in pages]
+            return [_page_facts(page, spec) | _reasons_unread(page) for page in pages]
         if self._parsers is None:
             self._parsers = Parsers()
         render = FormatReader(self._parsers, page_formats_of(spec.formats, **spec.format_options))
@@ -46,12 +46,12 @@ class Documents:
         documents = []
         for page, get in zip(pages, pending, strict=True):
             if get is None:
-                documents.append(_facts(page, spec) | dict.fromkeys(spec.formats) | _unread(page))
+                documents.append(_page_facts(page, spec) | dict.fromkeys(spec.formats) | _reasons_unread(page))
                 continue
             try:
-                documents.append(_facts(page, spec) | get())
+                documents.append(_page_facts(page, spec) | get())
             except Unparsed as error:
-                documents.append(_facts(page, spec) | dict.fromkeys(spec.formats) | {"unparsed": str(error)})
+                documents.append(_page_facts(page, spec) | dict.fromkeys(spec.formats) | {"unparsed": str(error)})
         return documents
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class Documents:
             self._parsers.close()
 
 
-def _facts(page: CrawledPage, spec: TaskSpec) -> dict[str, Any]:
+def _page_facts(page: CrawledPage, spec: TaskSpec) -> dict[str, Any]:
     row = page.row
     facts: dict[str, Any] = {
         "url": row.url,
@@ -72,13 +72,13 @@ def _facts(page: CrawledPage, spec: TaskSpec) -> dict[str, Any]:
         "fetched_at": row.fetched_at,
         "length": row.length,
     }
-    facts |= _pictures(page)
+    facts |= _page_pictures(page)
     if spec.extract:
         facts |= {"fields": page.fields, "field_errors": page.field_errors}
     return facts
 
 
-def _pictures(page: CrawledPage) -> dict[str, Any]:
+def _page_pictures(page: CrawledPage) -> dict[str, Any]:
     """What a browser made of the page besides its text."""
     drawn, found = page.drawn, dict[str, Any]()
     if drawn.screenshot:
@@ -94,6 +94,6 @@ def _data_url(kind: str, content: bytes) -> str:
     return f"data:{kind};base64,{b64encode(content).decode()}"
 
 
-def _unread(page: CrawledPage) -> dict[str, str]:
+def _reasons_unread(page: CrawledPage) -> dict[str, str]:
     """The reason why a page whose stored bytes cannot be read has no content."""
     return {"unparsed": page.damage} if page.damage else {}

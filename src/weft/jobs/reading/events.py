@@ -36,7 +36,7 @@ log = Log("weft.jobs.reading.events")
 _STATES = {CrawlState.RUNNING: TaskState.RUNNING, CrawlState.PAUSED: TaskState.PAUSED}
 
 
-class _Followed:
+class _FollowedTask:
     """A task with at least one reader."""
 
     def __init__(self, crawl: int) -> None:
@@ -61,7 +61,7 @@ class TaskEvents:
         self._store = store
         self._engine = engine
         self._index = IndexReaders(engine_dir, "events")
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, _FollowedTask] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closed = False
 
@@ -85,7 +85,7 @@ class TaskEvents:
         """Some of a task's stored events after a number."""
         self._store.task(task_id, owner)
         crawl = await self._index.run(lambda: self._index.reader.crawl_named(task_id))
-        return [] if crawl is None else await self._some(crawl, task_id, after)
+        return [] if crawl is None else await self._some_events(crawl, task_id, after)
 
     async def events(self, task_id: str, owner: str | None = None, *, after: int = 0) -> AsyncIterator[JobEvent]:
         """A task's events after a number, to its end: see `JobService.events`."""
@@ -99,20 +99,20 @@ class TaskEvents:
             if now.state is not TaskState.PENDING:
                 crawl = await self._index.run(lambda: self._index.reader.crawl_named(task_id))
                 if crawl is not None:
-                    async with aclosing(self._of_crawl(task_id, crawl, after)) as events:
+                    async with aclosing(self._events_of_crawl(task_id, crawl, after)) as events:
                         async for event in events:
                             yield event
                     return
                 if now.is_terminal:
                     if after < _last_number(now):
-                        yield _ended(now)
+                        yield _end_event(now)
                     return
             await asyncio.sleep(wait_s)
             wait_s = min(1.0, 1.2 * wait_s)
             now = self._store.get(task_id)
 
-    async def _of_crawl(self, task_id: str, crawl: int, after: int) -> AsyncGenerator[JobEvent, None]:
-        followed = self._followed.setdefault(task_id, _Followed(crawl))
+    async def _events_of_crawl(self, task_id: str, crawl: int, after: int) -> AsyncGenerator[JobEvent, None]:
+        followed = self._followed.setdefault(task_id, _FollowedTask(crawl))
         followed.readers += 1
         sent: JobEvent | None = None
         given, has_ended = after, False
@@ -122,7 +122,7 @@ class TaskEvents:
                 # read before the index: if it is terminal no more rows will come
                 is_last = task is None or task.is_terminal
                 while is_last or not 0 < followed.last <= after:
-                    some = await self._some(crawl, task_id, after)
+                    some = await self._some_events(crawl, task_id, after)
                     for event in some:
                         after = event.number or after
                         has_ended = has_ended or "ended" in event.data
@@ -135,24 +135,24 @@ class TaskEvents:
                     return
                 if task.is_terminal:
                     if given < _last_number(task):
-                        yield _ended(task)
+                        yield _end_event(task)
                     return
                 if followed.progress is not None and followed.progress is not sent:
                     sent = followed.progress
                     yield sent
-                await _wait(changed, WAITING_S if has_ended else LONGEST_S)
+                await _wait_for_change(changed, WAITING_S if has_ended else LONGEST_S)
         finally:
             followed.readers -= 1
             if not followed.readers:
                 self._followed.pop(task_id, None)
 
-    def _task(self, followed: _Followed, task_id: str) -> Task | None:
+    def _task(self, followed: _FollowedTask, task_id: str) -> Task | None:
         """The task as read from the store a moment ago, cached for many callers."""
         if time.monotonic() - followed.read_at > LEAST_S:
             followed.read_at, followed.task = time.monotonic(), self._store.get(task_id)
         return followed.task
 
-    async def _some(self, crawl: int, task_id: str, after: int) -> list[JobEvent]:
+    async def _some_events(self, crawl: int, task_id: str, after: int) -> list[JobEvent]:
         return await self._index.run(
             lambda: [job_event(one) for one in self._index.reader.some_events(crawl, task_id, after)]
         )
@@ -163,13 +163,13 @@ class TaskEvents:
         batch: int | None = None
         async for _ in self._engine.notices():
             try:
-                batch = await self._poll(batch)
+                batch = await self._poll_index(batch)
             except WeftError as error:
                 log.error("the index cannot be read", error=error)
                 await asyncio.sleep(PROGRESS_S)
             await asyncio.sleep(LEAST_S)
 
-    async def _poll(self, batch: int | None) -> int:
+    async def _poll_index(self, batch: int | None) -> int:
         if batch is None:
             return await self._index.run(lambda: self._index.reader.last_batch())
         before = batch
@@ -196,7 +196,7 @@ class TaskEvents:
                 if name in self._followed and snapshot.state is not CrawlState.ENDED:
                     self._put_progress(self._followed[name], snapshot, self._task(self._followed[name], name))
 
-    def _put_progress(self, followed: _Followed, snapshot: CrawlSnapshot, task: Task | None) -> None:
+    def _put_progress(self, followed: _FollowedTask, snapshot: CrawlSnapshot, task: Task | None) -> None:
         if task is None:
             return
         data = progress_data(task, snapshot)
@@ -205,7 +205,7 @@ class TaskEvents:
             followed.notify()
 
 
-async def _wait(changed: asyncio.Event, at_most_s: float) -> None:
+async def _wait_for_change(changed: asyncio.Event, at_most_s: float) -> None:
     try:
         async with asyncio.timeout(at_most_s):
             await changed.wait()
@@ -234,7 +234,7 @@ def _last_number(task: Task) -> int:
     return max(1, task.last_number)
 
 
-def _ended(task: Task) -> JobEvent:
+def _end_event(task: Task) -> JobEvent:
     data = {"state": str(task.state), "finish_reason": str(task.finish_reason), "message": task.message}
     return JobEvent(kind="state", number=_last_number(task), at=task.finished_at or 0.0, data=data)
 

@@ -85,13 +85,13 @@ class HubFeed:
         self._loop = asyncio.get_running_loop()
         self._sent_at = self._loop.time()
         self._keepalive = self._loop.call_later(heartbeat_s, self._keep_alive)
-        self._reader = self._loop.create_task(self._read())
+        self._reader = self._loop.create_task(self._read_source())
 
     def close(self) -> None:
         """Ends the feed: it has no watchers, or the worker ends."""
         self._reader.cancel()
         self._keepalive.cancel()
-        self._send()
+        self._send_to_followers()
 
     def behind(self, number: int) -> tuple[int, bytes]:
         """The bytes that a client at a number is sent next, and its number after that."""
@@ -130,20 +130,20 @@ class HubFeed:
             self._followers.discard(follower)
         return follower.at, follower.version
 
-    async def _read(self) -> None:
+    async def _read_source(self) -> None:
         while not self.has_ended:
             try:
                 async for number, piece in self._source(self.last):
-                    self._handle(number, piece)
+                    self._handle_piece(number, piece)
                 self.has_ended = True
             except TaskUnknown:  # deleted at the end of its retention
                 self.has_ended = True
             except JobError as error:
                 log.warning("events could not be read", error=str(error))
                 await asyncio.sleep(AGAIN_S)
-        self._send()
+        self._send_to_followers()
 
-    def _handle(self, number: int | None, piece: bytes) -> None:
+    def _handle_piece(self, number: int | None, piece: bytes) -> None:
         if number is None:
             self.progress = piece
             self.progress_version += 1
@@ -157,31 +157,33 @@ class HubFeed:
         self._joined.clear()
         self._with_progress.clear()
         now = self._loop.time()  # a source without events: there is nothing to send progress with
-        self._send_at(max(now + (PROGRESS_S if number is None and self.last else FIRST_S), self._sent_at + GATHER_S))
+        self._schedule_send(
+            max(now + (PROGRESS_S if number is None and self.last else FIRST_S), self._sent_at + GATHER_S)
+        )
 
-    def _send_at(self, when: float) -> None:
+    def _schedule_send(self, when: float) -> None:
         """Schedules a send at `when`, unless one is scheduled earlier."""
         if self._sends is not None:
             if self._sends.when() <= when:
                 return
             self._sends.cancel()
-        self._sends = self._loop.call_at(when, self._send)
+        self._sends = self._loop.call_at(when, self._send_to_followers)
 
     def _keep_alive(self) -> None:
         """Wakes clients without news, so that they can send a heartbeat."""
-        self._send()
+        self._send_to_followers()
         self._keepalive = self._loop.call_later(self._heartbeat_s, self._keep_alive)
 
-    def _send(self) -> None:
+    def _send_to_followers(self) -> None:
         if self._sends is not None:
             self._sends.cancel()
             self._sends = None
         self._sent_at = self._loop.time()
         for follower in self._followers:
-            if not self._writes_news(follower) and not follower.leaves.done():
+            if not self._write_news(follower) and not follower.leaves.done():
                 follower.leaves.set_result(None)
 
-    def _writes_news(self, follower: Follower) -> bool:
+    def _write_news(self, follower: Follower) -> bool:
         """Writes new pieces to a follower; False if it could not write all of them."""
         if self.has_ended or follower.leaves.done() or follower.at < self.first:
             return False
@@ -216,12 +218,14 @@ class Hub:
         `now_at`: the number of the task's last event. While the watcher has everything, new events go to `write`.
         """
         # A new feed starts at its first watcher's number if that is close: then no watcher needs the disk.
-        feed = self._open_feed(task_id, self._of_task(task_id), after if now_at - after < RING_EVENTS else now_at)
+        feed = self._open_feed(
+            task_id, self._source_of_task(task_id), after if now_at - after < RING_EVENTS else now_at
+        )
         try:
             at, version = after, 0
             while True:
                 while at < feed.first:
-                    at, piece = await self._from_disk(task_id, owner, at, feed.first)
+                    at, piece = await self._read_from_disk(task_id, owner, at, feed.first)
                     yield piece
                 if feed.is_over(at, version):
                     return
@@ -236,7 +240,7 @@ class Hub:
     async def numbers(self, task_id: str, at: int, silent_s: float) -> AsyncGenerator[int | None, None]:
         """Yields the number of a task's last event after `at` whenever it changes, and None after `silent_s` without a
         change. Ends with the task."""
-        feed = self._open_feed(task_id, self._of_task(task_id), at)
+        feed = self._open_feed(task_id, self._source_of_task(task_id), at)
         try:
             while not feed.has_ended or feed.last > at:
                 if feed.last > at:
@@ -288,7 +292,7 @@ class Hub:
             if self._feeds.get(key) is feed:
                 del self._feeds[key]
 
-    def _of_task(self, task_id: str) -> Source:
+    def _source_of_task(self, task_id: str) -> Source:
         async def source(after: int) -> AsyncIterator[Piece]:
             async for event in self._service.events(task_id, after=after):
                 yield event.number, frame(event)
@@ -314,7 +318,7 @@ class Hub:
                 log.error("a view failed", exc_info=True, view=event)
             await asyncio.sleep(self._tick_s)
 
-    async def _from_disk(self, task_id: str, owner: str | None, at: int, first: int) -> tuple[int, bytes]:
+    async def _read_from_disk(self, task_id: str, owner: str | None, at: int, first: int) -> tuple[int, bytes]:
         """The events between `at` and the beginning of the ring, from the disk; and the watcher's number after them."""
         before, pieces = at, list[bytes]()
         for event in await self._service.stored(task_id, owner, after=at):

@@ -79,9 +79,11 @@ class Overview:
     ) -> Latest:  # fmt: skip
         """The latest events of a task; see `JobService.latest`."""
         self._store.task(task_id, owner)
-        return await self._index.run(lambda: self._latest(task_id, before, limit, kinds, error_class))
+        return await self._index.run(lambda: self._read_latest(task_id, before, limit, kinds, error_class))
 
-    def _latest(self, task_id: str, before: int | None, limit: int, kinds: Collection[str], error_class: str) -> Latest:
+    def _read_latest(
+        self, task_id: str, before: int | None, limit: int, kinds: Collection[str], error_class: str
+    ) -> Latest:
         reader = self._index.reader
         crawl = reader.crawl_named(task_id)
         if crawl is None:
@@ -105,9 +107,9 @@ class Overview:
     async def timeline(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Timeline:
         """What a task did in each second; see `JobService.timeline`."""
         self._store.task(task_id, owner)
-        return await self._index.run(lambda: self._timeline(task_id, after))
+        return await self._index.run(lambda: self._read_timeline(task_id, after))
 
-    def _timeline(self, task_id: str, after: int) -> Timeline:
+    def _read_timeline(self, task_id: str, after: int) -> Timeline:
         reader = self._index.reader
         crawl = reader.crawl_named(task_id)
         if crawl is None:

@@ -21,17 +21,17 @@ from weft.errors import BadInput
 from weft.jobs.model import Task, error_class, error_text
 from weft.jobs.reading.documents import Documents
 from weft.jobs.reading.index import IndexReaders
-from weft.jobs.service import Failure, Records, ResultSlice, ScrapedResult
+from weft.jobs.service import Failure, RecordSlice, ResultSlice, ScrapedResult
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.records import Row
 from weft.scraping import ErrorClass
 from weft.store.warc.warc_records import RecordMaker
 
-ANSWER_BYTES = 8 << 20  # of bodies or records in one answer; an answer has at least one page
+ANSWER_BYTES = 8 << 20  # The bytes of bodies or records in one answer; an answer has at least one page.
 ROWS_AT_ONCE = 200
 COUNTED_TOGETHER = 2000  # events whose pages are counted in one query
 COUNTED_CRAWLS = 256
-KEPT_BYTES = 24 << 20  # of rendered documents that are cached
+KEPT_BYTES = 24 << 20  # The bytes of rendered documents that are cached.
 # Called with a wanted row, its number and the class of its error; returns how many bytes it adds to the answer.
 AddRow = Callable[[int, Row, ErrorClass | None], int]
 
@@ -43,7 +43,7 @@ class StoredResults:
         self._store = store
         self._index, self._local = IndexReaders(engine_dir, "results", 2), local()
         self._documents: list[Documents] = []
-        self._made = _DocumentCache()
+        self._document_cache = _DocumentCache()
         self._page_counts = PageCounts()
 
     def close(self) -> None:
@@ -57,15 +57,15 @@ class StoredResults:
         include_errors: bool = False,
     ) -> ResultSlice:  # fmt: skip
         """Pages in their task's formats; see `JobService.results`."""
-        task = self._checked(task_id, owner, cursor, limit)
-        return await self._index.run(lambda: self._results(task, cursor, limit, include_errors))
+        task = self._check_arguments(task_id, owner, cursor, limit)
+        return await self._index.run(lambda: self._read_results(task, cursor, limit, include_errors))
 
     async def records(
         self, task_id: str, owner: str | None = None, *, cursor: int = 0, limit: int = 100,
         include_errors: bool = False,
-    ) -> Records:  # fmt: skip
+    ) -> RecordSlice:  # fmt: skip
         """WARC records; the first slice begins with a warcinfo record."""
-        task = self._checked(task_id, owner, cursor, limit)
+        task = self._check_arguments(task_id, owner, cursor, limit)
         return await self._index.run(lambda: self._records(task, cursor, limit, include_errors))
 
     async def lost_pages(self, task: Task) -> int:
@@ -93,19 +93,19 @@ class StoredResults:
         crawl = reader.crawl_named(task.id)
         return None if crawl is None else (reader.ends(crawl), reader.last_number(crawl))
 
-    def _checked(self, task_id: str, owner: str | None, cursor: int, limit: int) -> Task:
+    def _check_arguments(self, task_id: str, owner: str | None, cursor: int, limit: int) -> Task:
         if cursor < 0 or limit < 1:
             raise BadInput("cursor: use the next_cursor of an earlier answer, or 0; limit: from 1")
         return self._store.task(task_id, owner)
 
-    def _results(self, task: Task, cursor: int, limit: int, include_errors: bool) -> ResultSlice:
+    def _read_results(self, task: Task, cursor: int, limit: int, include_errors: bool) -> ResultSlice:
         reader = self._index.reader
         pages, errors = list[CrawledPage | _CachedPage](), list[Failure]()
 
         def add_row(number: int, row: Row, kind: ErrorClass | None) -> int:
             if kind is not None:
-                errors.append(_failure(number, row, kind))
-            elif (kept := self._made.get(task.id, number)) is not None:
+                errors.append(_failure_of_row(number, row, kind))
+            elif (kept := self._document_cache.get(task.id, number)) is not None:
                 pages.append(kept)
                 return kept.body_bytes
             else:
@@ -121,7 +121,7 @@ class StoredResults:
             errors=tuple(errors), cursor=cursor, next_cursor=cursor if is_full else None,
         )  # fmt: skip
 
-    def _records(self, task: Task, cursor: int, limit: int, include_errors: bool) -> Records:
+    def _records(self, task: Task, cursor: int, limit: int, include_errors: bool) -> RecordSlice:
         reader, rows = self._index.reader, list[Row]()
 
         def add_row(_number: int, row: Row, _kind: ErrorClass | None) -> int:
@@ -132,7 +132,7 @@ class StoredResults:
         cursor, is_full = _read_slice(reader, task.id, cursor, limit, include_errors, add_row)
         rows.sort(key=lambda row: (row.warc_file, row.warc_offset))  # a request record precedes its response
         data = b"".join([*begins, *reader.records(rows)])
-        return Records(data=data, cursor=cursor, next_cursor=cursor if is_full else None)
+        return RecordSlice(data=data, cursor=cursor, next_cursor=cursor if is_full else None)
 
     def _documents_of(self, pages: Sequence[CrawledPage], task: Task) -> Iterator[ScrapedResult]:
         if not hasattr(self._local, "documents"):
@@ -141,7 +141,7 @@ class StoredResults:
         for page, document in zip(pages, self._local.documents(pages, task.spec), strict=True):
             result = result_of(page, document)
             if "unparsed" not in document:  # the next attempt may succeed
-                self._made.keep(task.id, result, len(page.body))
+                self._document_cache.keep(task.id, result, len(page.body))
             yield result
 
 
@@ -196,7 +196,7 @@ class _DocumentCache:
             return kept
 
     def keep(self, task_id: str, result: ScrapedResult, body_bytes: int) -> None:
-        size = 2000 + sum(map(_length, result.document.values()))
+        size = 2000 + sum(map(_size_of_value, result.document.values()))
         with self._lock:
             if (task_id, result.number) in self._kept:
                 return
@@ -216,7 +216,7 @@ def result_of(page: CrawledPage, document: dict[str, Any]) -> ScrapedResult:
     )  # fmt: skip
 
 
-def _length(value: object) -> int:
+def _size_of_value(value: object) -> int:
     """The approximate size in memory."""
     return len(value) if isinstance(value, str) else 100 * len(value) if isinstance(value, list) else 0
 
@@ -243,7 +243,7 @@ def _read_slice(
     return cursor, False
 
 
-def _failure(number: int, row: Row, kind: ErrorClass) -> Failure:
+def _failure_of_row(number: int, row: Row, kind: ErrorClass) -> Failure:
     return Failure(
         number=number, url=row.url, status=row.status, error=error_text(row.status, row.error), error_class=kind,
         depth=row.depth, at=row.fetched_at,

@@ -67,17 +67,17 @@ class Comparison:
 
     def __init__(self, before: Mapping[str, PastVisit], *, has_walked: bool = False) -> None:
         """`before`: the known pages, by URL. `has_walked`: the run has followed every link."""
-        self._before = before
+        self._known_before = before
         self._has_walked = has_walked
-        self._seen: dict[str, _UrlChange] = {}
+        self._last_rows: dict[str, _UrlChange] = {}
 
     def add(self, rows: Iterable[Row], visit: Callable[[Row], PastVisit]) -> None:
         """Adds rows. `visit`: returns what is to be known of a page that was read."""
         for row in rows:
-            self._seen[row.url] = self._change(row, visit)
+            self._last_rows[row.url] = self._change_of_row(row, visit)
 
-    def _change(self, row: Row, visit: Callable[[Row], PastVisit]) -> _UrlChange:
-        before = self._before.get(row.url)
+    def _change_of_row(self, row: Row, visit: Callable[[Row], PastVisit]) -> _UrlChange:
+        before = self._known_before.get(row.url)
         digest = before.digest if before is not None else ""
         is_good = error_class(row.status, row.error) is None
         if is_good and 200 <= row.status < 300:
@@ -104,15 +104,15 @@ class Comparison:
 
     def _resolve_loops(self) -> None:
         """Resolves circular redirects: only one of their rows has the error; the others have not moved, but failed."""
-        for url, one in self._seen.items():
+        for url, one in self._last_rows.items():
             if one.what == "moved" and self._leads_to_no_page(url):
-                self._seen[url] = _UrlChange("failed", to=one.to)
+                self._last_rows[url] = _UrlChange("failed", to=one.to)
 
     def _leads_to_no_page(self, url: str) -> bool:
         passed = set[str]()
         while url not in passed:
             passed.add(url)
-            one = self._seen.get(url)
+            one = self._last_rows.get(url)
             if one is None or not one.to or one.to == url:
                 return one is not None and one.is_lost
             url = one.to
@@ -122,23 +122,23 @@ class Comparison:
         """The report, with URLs in sorted order."""
         self._resolve_loops()
         urls: dict[str, list[str]] = {name: [] for name in NAMES}
-        for url, one in sorted(self._seen.items()):
+        for url, one in sorted(self._last_rows.items()):
             if one.what:
                 urls[one.what].append(url)
         named = {name: tuple(urls[name][:MOST_NAMED]) for name in ("new", "changed", "gone")}
         return ChangeReport(
             site=task.spec.extra["site"], task=task.id, at=at, **named,
-            is_first=not any(known.digest for known in self._before.values()),
+            is_first=not any(known.digest for known in self._known_before.values()),
             why_full=task.spec.extra.get("why_full", ""),
-            moved=tuple((url, self._seen[url].to) for url in urls["moved"][:MOST_NAMED]),
+            moved=tuple((url, self._last_rows[url].to) for url in urls["moved"][:MOST_NAMED]),
             counts={name: len(some) for name, some in urls.items()},
         )  # fmt: skip
 
     def learnt(self) -> Learnt:
         """The updates for the site's memory."""
         self._resolve_loops()
-        known = tuple(one.known for one in self._seen.values() if one.known is not None)
+        known = tuple(one.known for one in self._last_rows.values() if one.known is not None)
         if not self._has_walked:
             return Learnt(known)
-        unlinked = (url for url, one in self._before.items() if not one.digest and url not in self._seen)
+        unlinked = (url for url, one in self._known_before.items() if not one.digest and url not in self._last_rows)
         return Learnt(known, tuple(unlinked))

@@ -23,7 +23,7 @@ from weft.jobs.webhooks.webhook_model import HookSpec, problem_of_webhook
 from weft.scraping import Hooked, WebhookOrder
 from weft.supervise.schedule import check_zone, schedule_of
 
-LONGEST_FILE = 1 << 20  # bytes
+LONGEST_FILE = 1 << 20  # The limit in bytes.
 MOST_UNKNOWN = 20  # unknown fields that are named: finding the similar name for each takes time
 _FIELDS = SiteFile.__struct_fields__
 _TYPES = get_type_hints(SiteFile, include_extras=True) | {"webhook": Hooked | None}
@@ -43,7 +43,7 @@ _WORDS = {name: words_of(schema, _COMPONENTS).removesuffix(" or nothing") for na
 
 def read_site(path: Path, now: float) -> SiteFile:
     """The site in a file; raises BadInput, which names everything wrong with it, a line each."""
-    fields, locations, problems = _json(path) or _yaml(path)
+    fields, locations, problems = _read_json(path) or _read_yaml(path)
     try:
         bounded(fields, "it")
     except ValueError:
@@ -61,7 +61,7 @@ def read_site(path: Path, now: float) -> SiteFile:
     return site
 
 
-def _json(path: Path) -> tuple[Any, dict[str, str], list[str]] | None:
+def _read_json(path: Path) -> tuple[Any, dict[str, str], list[str]] | None:
     """The contents of a JSON file; None if it is not JSON."""
     try:
         with path.open("rb") as file:
@@ -69,7 +69,7 @@ def _json(path: Path) -> tuple[Any, dict[str, str], list[str]] | None:
         if len(raw) > LONGEST_FILE:
             raise BadInput(f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is not a site file")
         text = raw.decode()
-        return (json.loads(text, object_pairs_hook=_once), {}, []) if text.lstrip().startswith("{") else None
+        return (json.loads(text, object_pairs_hook=_refuse_repeated), {}, []) if text.lstrip().startswith("{") else None
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -78,7 +78,7 @@ def _json(path: Path) -> tuple[Any, dict[str, str], list[str]] | None:
         raise BadInput(f"{path}: is not JSON, though it begins with a brace: {error}") from None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
@@ -86,14 +86,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _yaml(path: Path) -> tuple[Any, dict[str, str], list[str]]:
+def _read_yaml(path: Path) -> tuple[Any, dict[str, str], list[str]]:
     """The contents of a YAML file, the location of each field, and the problems."""
     from weft.config import yaml_file
 
     problems: list[str] = []
     fields: dict[str, Any] = {}
     locations: dict[str, str] = {}
-    for name, value, location, _ in yaml_file.entries(path, _strange, None, problems):
+    for name, value, location, _ in yaml_file.entries(path, _problem_of_name, None, problems):
         fields[name], locations[name] = value, location
     return fields, locations, problems
 
@@ -115,13 +115,13 @@ def site_of(given: Any, now: float, folder: Path | None = None) -> SiteFile:
             del given["extract"]
     if isinstance(given.get("webhook"), str):
         given["webhook"] = {"url": given["webhook"]}
-    problems += misfits(given, _TYPES, _WORDS, _quoted)
+    problems += misfits(given, _TYPES, _WORDS, _quote_value)
     if problems:
-        raise BadSite([*problems, *_also_wrong(given, {name.partition(".")[0] for name, _ in problems}, now)])
+        raise BadSite([*problems, *_wrong_values(given, {name.partition(".")[0] for name, _ in problems}, now)])
     return _checked(msgspec.convert(given, SiteFile), now)
 
 
-def _also_wrong(given: dict[str, Any], named: set[str], now: float) -> Sequence[tuple[str, str]]:
+def _wrong_values(given: dict[str, Any], named: set[str], now: float) -> Sequence[tuple[str, str]]:
     """Problems in the values of the valid fields, if other fields are invalid already."""
     rest = {name: value for name, value in given.items() if name in _FIELDS and name not in named}
     try:
@@ -131,12 +131,12 @@ def _also_wrong(given: dict[str, Any], named: set[str], now: float) -> Sequence[
     return []
 
 
-def _strange(name: str) -> str | None:
+def _problem_of_name(name: str) -> str | None:
     """What is wrong with a field's name; None if it is known."""
     return None if name in _FIELDS else f"{name[:100]}: {unknown(name, _FIELDS)}"
 
 
-def _quoted(value: Any) -> str:
+def _quote_value(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:50] + "…"
 
@@ -163,14 +163,14 @@ def _checked(file: SiteFile, now: float) -> SiteFile:
     cron, hook = file.schedule, file.webhook
     line = None if cron is None else tried("schedule", lambda: schedule_of(cron, now=now).line)
     tried("formats", lambda: check_formats(file.spec))
-    webhook = None if hook is None else tried("webhook", lambda: _webhook(hook))
+    webhook = None if hook is None else tried("webhook", lambda: _webhook_of(hook))
     starts = tried("start_urls", lambda: tuple(dict.fromkeys(map(url_rules.seed, file.start_urls))))
     if problems:
         raise BadSite(problems)
     return msgspec.structs.replace(file, start_urls=starts, webhook=webhook, schedule=line)
 
 
-def _webhook(given: dict[str, Any]) -> dict[str, Any]:
+def _webhook_of(given: dict[str, Any]) -> dict[str, Any]:
     fields = msgspec.convert(given, WebhookOrder)
     if problem := problem_of_webhook(fields):
         raise BadInput(": ".join(problem))

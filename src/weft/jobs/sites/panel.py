@@ -31,10 +31,10 @@ class SitesPanel:
             message = site.waiting or site.health.message
             rows.append(
                 (site.name, site.state, f"{site.pages:,}", f"{site.failed:,}", f"{site.queued:,}",
-                 "" if rate is None else f"{rate:.0%}", changed, _at(site.next_at), message)
+                 "" if rate is None else f"{rate:.0%}", changed, _time_text(site.next_at), message)
             )  # fmt: skip
         return PanelTable(_COLUMNS, tuple(rows), "" if rows else "No sites: `weft sites add FILE` adds one.")
 
 
-def _at(moment: float | None) -> str:
+def _time_text(moment: float | None) -> str:
     return "" if moment is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(moment)) + " UTC"

@@ -34,7 +34,7 @@ from weft.jobs.store.sqlite_sites import SqliteLedger
 
 ENGINE_S = 1.0  # an engine that takes longer is not waited for
 POLL_S = 0.05
-MOST_SITES = 1000  # every step reads all of them
+MOST_SITES = 1000  # The most sites of a service: every step of the store reads all of them.
 
 
 class SiteRegistry:
@@ -116,7 +116,7 @@ class SiteRegistry:
     def run(self, names: Sequence[str] | None = None, owner: str | None = None) -> dict[str, str]:
         """Requests runs, of all sites if none are named. Returns their tasks by name; empty for a site that waits."""
         now = self._clock()
-        self._check_proxies([self._named(name, owner).file for name in names or ()])
+        self._check_proxies([self._site_of_owner(name, owner).file for name in names or ()])
 
         def step(ledger: SqliteLedger) -> dict[str, str]:
             wanted = [site.name for site in _chosen(ledger.sites, names, owner)]
@@ -165,7 +165,7 @@ class SiteRegistry:
 
     def file(self, name: str) -> SiteFile:
         """A site's file as it was added."""
-        return self._named(name).file
+        return self._site_of_owner(name).file
 
     def status(self, names: Sequence[str] | None = None) -> list[SiteStatus]:
         """The status of sites, all at one moment."""
@@ -190,21 +190,21 @@ class SiteRegistry:
     def progress(self, name: str) -> dict[str, Any]:
         """The progress of its current or last run, by the names of a run's keys: `scrape_NAME:TASK:status`,
         `total_chunks`, `completed_chunks`, `started_at`, `completed_at`, `result_count`. Empty: it has never run."""
-        site = self._named(name)
+        site = self._site_of_owner(name)
         task_id = site.task or (site.last.task if site.last is not None else "")
         status = self._live([task_id], also_ended=True).get(task_id) if task_id else None
         if status is None:
             return {}
         task, progress = status.task, status.progress
         values = {
-            "status": _word(task.state), "total_chunks": progress.discovered, "completed_chunks": progress.ended,
+            "status": _state_word(task.state), "total_chunks": progress.discovered, "completed_chunks": progress.ended,
             "started_at": task.started_at, "completed_at": task.finished_at, "result_count": progress.completed,
         }  # fmt: skip
         return {f"scrape_{name}:{task_id}:{key}": value for key, value in values.items()}
 
     def reports(self, name: str, limit: int = 10, owner: str | None = None) -> list[ChangeReport]:
         """The change reports of its last runs, newest first."""
-        self._named(name, owner)
+        self._site_of_owner(name, owner)
         return self._jobs.sites.reports(name, limit)
 
     # ── internal ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -218,7 +218,7 @@ class SiteRegistry:
                 "leave the field out, or start it with `--proxies FILE`"
             )
 
-    def _named(self, name: str, owner: str | None = None) -> SavedSite:
+    def _site_of_owner(self, name: str, owner: str | None = None) -> SavedSite:
         return _chosen(self._jobs.sites.all(), [name], owner)[0]
 
     def _live(self, task_ids: Sequence[str], *, also_ended: bool = False) -> dict[str, TaskSnapshot]:
@@ -234,7 +234,7 @@ class SiteRegistry:
         }
 
 
-def _word(state: str) -> str:
+def _state_word(state: str) -> str:
     """A task's state as progress keys contain it."""
     return {"PENDING": "DISPATCHED", "RUNNING": "PROCESSING", "PAUSED": "PROCESSING", "FAILED": "FAILED"}.get(
         state, "COMPLETE"

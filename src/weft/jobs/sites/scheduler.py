@@ -68,9 +68,9 @@ class SiteScheduler:
         )
         has_proxies = proxied and await asyncio.to_thread(self._has_proxies)
         if due or any(site_model.is_ready(site, sites, now, has_proxies=has_proxies) for site in sites.values()):
-            await asyncio.to_thread(self._begin, now, fence, has_proxies)
+            await asyncio.to_thread(self._begin_runs, now, fence, has_proxies)
 
-    def _begin(self, now: float, fence: int, has_proxies: bool) -> None:
+    def _begin_runs(self, now: float, fence: int, has_proxies: bool) -> None:
         due, begun = self._store.sites.change(
             lambda ledger: (runs.come_due(ledger, now), runs.begin(ledger, now, has_proxies=has_proxies)), fence=fence
         )
@@ -87,13 +87,13 @@ class SiteScheduler:
             )  # fmt: skip
         elif not task.is_terminal:
             if site.is_stopping:
-                await self._cancel(task, fence)
+                await self._cancel_run(task, fence)
             return False
-        await asyncio.to_thread(self._settle, site, task, fence)
+        await asyncio.to_thread(self._settle_run, site, task, fence)
         return True
 
-    def _settle(self, site: SavedSite, task: Task, fence: int) -> None:
-        comparison, now = self._compared(site, task), self._clock()
+    def _settle_run(self, site: SavedSite, task: Task, fence: int) -> None:
+        comparison, now = self._compare_run(site, task), self._clock()
         if self._store.sites.change(lambda ledger: runs.settle(ledger, site.name, task, comparison, now), fence=fence):
             after = self._store.sites.all()[site.name]
             report = comparison.report(task, now)
@@ -104,7 +104,7 @@ class SiteScheduler:
             if after.paused_until is not None:
                 log.warning("site paused", site=site.name, failures=after.failures, seconds=after.paused_until - now)
 
-    def _compared(self, site: SavedSite, task: Task) -> Comparison:
+    def _compare_run(self, site: SavedSite, task: Task) -> Comparison:
         has_walked = site_model.is_complete(task) and not task.spec.revisits
         comparison = Comparison(self._store.sites.pages(site.name), has_walked=has_walked)
         if task.started_at is None:
@@ -116,7 +116,7 @@ class SiteScheduler:
                 after = rows[-1][0]
         return comparison
 
-    async def _cancel(self, task: Task, fence: int) -> None:
+    async def _cancel_run(self, task: Task, fence: int) -> None:
         """Cancels a run: a waiting one in the store; for a running one the engine is asked, and the runner stores its
         end."""
         if task.state is TaskState.PENDING:

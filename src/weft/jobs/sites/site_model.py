@@ -39,7 +39,7 @@ from weft.supervise.schedule import Schedule
 NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 ANY_DEPTH = 1000
 KIND = "site"  # `kind` of a task that is a site's run
-RETRY_S = 600.0  # after the first failed run; doubled after each further one
+RETRY_S = 600.0  # The pause after the first failed run; it doubles with each further one.
 LONGEST_RETRY_S = 86_400.0
 FULL_EVERY = 30  # every n-th run reads all pages, even if their servers say they are unchanged
 RETRIES = 5  # automatic retries; after that it runs at its next scheduled time or on request
@@ -296,11 +296,11 @@ def after_run(site: SavedSite, task: Task, now: float) -> SavedSite:
     if well:
         done |= {"failures": 0, "paused_until": None, "last_success_at": last.ended_at}
     elif task.state is not TaskState.CANCELLED:
-        done |= _paused(site.failures + 1, now)
+        done |= _pause_after_failure(site.failures + 1, now)
     return msgspec.structs.replace(site, **done)
 
 
-def _paused(failures: int, now: float) -> dict[str, Any]:
+def _pause_after_failure(failures: int, now: float) -> dict[str, Any]:
     if failures > RETRIES:
         return {"failures": failures, "paused_until": None}
     wait_s = min(RETRY_S * 2 ** (failures - 1), LONGEST_RETRY_S)

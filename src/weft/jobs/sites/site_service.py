@@ -27,20 +27,20 @@ class Sites:
     ) -> None:
         """`check`: raises BadInput for a site that this service cannot run. `wake`: makes the runner check for work."""
         self._registry = registry
-        self._check = check
+        self._check_targets = check
         self._wake = wake
         self._clock = clock
 
     async def add(self, given: Any, owner: str) -> SiteView:
         """Adds a site from the contents of a file, or replaces the one of the same name; raises SiteConflict if the
         name is taken."""
-        file = await asyncio.to_thread(self._checked, given)
+        file = await asyncio.to_thread(self._check_site, given)
         await asyncio.to_thread(self._registry.add, [file], owner)
         return await self.get(file.name, owner)
 
-    def _checked(self, given: Any) -> SiteFile:
+    def _check_site(self, given: Any) -> SiteFile:
         file = site_of(given, self._clock())
-        self._check(file)
+        self._check_targets(file)
         return file
 
     async def all(self, owner: str) -> list[SiteView]:

@@ -83,7 +83,7 @@ def site_status(
         waits_for, state = (SERVICE,), "waiting"
     progress = live.progress if live is not None else None
     return SiteStatus(
-        name=site.name, state=state, health=_health(site, live, state, now), schedule=site.file.schedule,
+        name=site.name, state=state, health=_health_of(site, live, state, now), schedule=site.file.schedule,
         next_at=site.next_at, depends_on=site.file.depends_on,
         waits_for=waits_for,
         task=site.task or (last.task if last else ""), last_state=str(last.state) if last else "",
@@ -104,7 +104,7 @@ def _waits_for(site: SavedSite, sites: site_model.Sites, now: float) -> tuple[st
     return (PROXIES,) if is_proxied else others
 
 
-def _health(site: SavedSite, live: TaskSnapshot | None, state: site_model.State, now: float) -> SiteHealth:
+def _health_of(site: SavedSite, live: TaskSnapshot | None, state: site_model.State, now: float) -> SiteHealth:
     last = site.last
     if live is not None and live.progress.ended:
         pages, rate, errors = live.progress.completed, live.progress.success_rate, live.errors_by_class

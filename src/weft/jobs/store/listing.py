@@ -24,15 +24,15 @@ SCANNED = 50_000
 _CURSOR = re.compile(r"(n?)([0-9]{1,18})")
 
 
-class _Facts(msgspec.Struct):
+class _SearchFields(msgspec.Struct):
     """The fields of a task that a search compares."""
 
     id: str
     url: str
 
 
-_task = msgspec.msgpack.Decoder(Task).decode
-_facts = msgspec.msgpack.Decoder(_Facts).decode
+_decode_task = msgspec.msgpack.Decoder(Task).decode
+_decode_fields = msgspec.msgpack.Decoder(_SearchFields).decode
 
 
 def listing(
@@ -45,7 +45,7 @@ def listing(
     host: str = "",
 ) -> Listing:
     """Some tasks, newest first; see `SqliteJobStore.listing`."""
-    is_newer, seq = _parsed(cursor)
+    is_newer, seq = _parse_cursor(cursor)
     where, values = ["seq > ?" if is_newer else "seq < ?"], list[object]([seq])
     if owner is not None:
         where.append("owner = ?")
@@ -55,7 +55,7 @@ def listing(
         values += states
     order = "ASC" if is_newer else "DESC"
     sql = f"SELECT seq, record FROM tasks WHERE {' AND '.join(where)} ORDER BY seq {order}"  # noqa: S608
-    rows, scanned = _matching(db.execute(f"{sql} LIMIT ?", (*values, SCANNED)), limit, _test(text, host))
+    rows, scanned = _matching_tasks(db.execute(f"{sql} LIMIT ?", (*values, SCANNED)), limit, _make_filter(text, host))
     if is_newer and len(rows) <= limit:  # these are all there are: they are the beginning of the list
         return listing(db, owner, states, None, limit, text, host)
     more = rows[limit - 1][0] if len(rows) > limit else scanned
@@ -63,10 +63,10 @@ def listing(
     if is_newer:
         rows, more = rows[::-1], rows[0][0]
     previous = f"n{rows[0][0]}" if cursor is not None and rows else None
-    return Listing(tuple(_task(record) for _, record in rows), None if more is None else str(more), previous)
+    return Listing(tuple(_decode_task(record) for _, record in rows), None if more is None else str(more), previous)
 
 
-def _matching(
+def _matching_tasks(
     rows: sqlite3.Cursor, limit: int, test: Callable[[bytes], bool] | None
 ) -> tuple[list[tuple[int, bytes]], int | None]:
     """Up to `limit` + 1 matching tasks, and where to continue if there are more to search."""
@@ -83,11 +83,11 @@ def _matching(
     return matching, seq if scanned == SCANNED else None
 
 
-def _test(text: str, host: str) -> Callable[[bytes], bool] | None:
+def _make_filter(text: str, host: str) -> Callable[[bytes], bool] | None:
     text, host = text.strip().lower(), host.strip().lower().strip(".")
 
     def test(record: bytes) -> bool:
-        facts = _facts(record)
+        facts = _decode_fields(record)
         url = facts.url.lower()
         if text and text not in url and not facts.id.startswith(text):
             return False
@@ -96,7 +96,7 @@ def _test(text: str, host: str) -> Callable[[bytes], bool] | None:
     return test if text or host else None
 
 
-def _parsed(cursor: str | None) -> tuple[bool, int]:
+def _parse_cursor(cursor: str | None) -> tuple[bool, int]:
     if cursor is None:
         return False, 1 << 62
     parts = _CURSOR.fullmatch(cursor)

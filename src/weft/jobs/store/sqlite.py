@@ -60,7 +60,7 @@ CREATE TABLE IF NOT EXISTS lease (only INTEGER PRIMARY KEY CHECK (only = 1), hol
     + sqlite_sites.TABLES
     + sqlite_progress.TABLES
 )
-_urls = msgspec.msgpack.Decoder(list[str]).decode
+_decode_urls = msgspec.msgpack.Decoder(list[str]).decode
 
 
 class SqliteJobStore:
@@ -262,7 +262,7 @@ class SqliteJobStore:
         rows = self._file.read(
             lambda db: db.execute("SELECT urls FROM urls WHERE task = ? ORDER BY place", (task_id,)).fetchall()
         )
-        return [url for (some,) in rows for url in _urls(some)]
+        return [url for (some,) in rows for url in _decode_urls(some)]
 
     def listing(
         self,
@@ -292,7 +292,7 @@ class SqliteJobStore:
     def started(self, *, with_slot: bool = False) -> list[Task]:
         """Every task that is RUNNING or PAUSED; `with_slot`: only those that hold a slot."""
         which = f"state IN (?, ?) AND {sqlite_slots.HOLDS_ONE}" if with_slot else "state IN (?, ?)"
-        return self._tasks(which, TaskState.RUNNING, TaskState.PAUSED)
+        return self._select_tasks(which, TaskState.RUNNING, TaskState.PAUSED)
 
     def waiting(self) -> Mapping[tuple[Lane, TaskState], int]:
         """How many RUNNING and PAUSED tasks of each lane hold no slot."""
@@ -300,13 +300,13 @@ class SqliteJobStore:
 
     def pending_since(self, before: float, limit: int = 100) -> list[Task]:
         """PENDING tasks that were submitted before a moment, oldest first."""
-        return self._tasks("state = ? AND created_at < ?", TaskState.PENDING, before, limit=limit)
+        return self._select_tasks("state = ? AND created_at < ?", TaskState.PENDING, before, limit=limit)
 
     def finished_since(self, before: float, limit: int = 100) -> list[Task]:
         """Terminal tasks that ended before a moment, oldest first; without those whose webhook has events to
         deliver."""
         delivered = "NOT EXISTS (SELECT 1 FROM hooks WHERE task = tasks.id AND due IS NOT NULL)"
-        return self._tasks(f"finished_at < ? AND {delivered}", before, limit=limit, order="finished_at")
+        return self._select_tasks(f"finished_at < ? AND {delivered}", before, limit=limit, order="finished_at")
 
     def counts(self, owner: str | None = None) -> Mapping[tuple[Lane, TaskState], int]:
         """How many tasks there are in each lane and state; constant time without `owner`."""
@@ -337,7 +337,7 @@ class SqliteJobStore:
 
     # ── internal ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _tasks(self, where: str, *values: object, limit: int = -1, order: str = "seq") -> list[Task]:
+    def _select_tasks(self, where: str, *values: object, limit: int = -1, order: str = "seq") -> list[Task]:
         sql = f"SELECT record FROM tasks WHERE {where} ORDER BY {order} LIMIT ?"  # noqa: S608
         rows = self._file.read(lambda db: db.execute(sql, (*values, limit)).fetchall())
         return [steps.decoded(record) for (record,) in rows]

@@ -26,7 +26,7 @@ from weft.jobs.errors import LeaseLost, StoreDamaged
 
 BUSY_S = 30.0
 TOGETHER = 200  # steps in one commit
-COPY_AFTER = 50  # commits
+COPY_AFTER = 50  # The number of commits between two checkpoints of SQLite's log.
 _T = TypeVar("_T")
 
 
@@ -41,21 +41,21 @@ class SqliteFile:
         self._steps: queue.SimpleQueue[tuple[Callable[[sqlite3.Connection], Any], Future[Any]] | None] = (
             queue.SimpleQueue()
         )
-        self._watch, self._watching = connect(path), threading.Lock()
+        self._watch_connection, self._watching = connect(path), threading.Lock()
         self._writer = threading.Thread(target=self._write, name="job-store", daemon=True)
         self._writer.start()
-        self._commits, self._to_copy, self._is_closed = 0, threading.Event(), False
-        self._copier = threading.Thread(target=self._copy, name="job-store-copy", daemon=True)
-        self._copier.start()
+        self._commits, self._checkpoint_due, self._is_closed = 0, threading.Event(), False
+        self._checkpointer = threading.Thread(target=self._copy, name="job-store-copy", daemon=True)
+        self._checkpointer.start()
 
     def close(self) -> None:
         """Finishes pending steps; the file must not be used afterwards."""
         self._steps.put(None)
         self._writer.join()
         self._is_closed = True
-        self._to_copy.set()
-        self._copier.join()
-        for reader in (self._watch, *self._idle):
+        self._checkpoint_due.set()
+        self._checkpointer.join()
+        for reader in (self._watch_connection, *self._idle):
             reader.close()
         self._db.close()
 
@@ -63,7 +63,7 @@ class SqliteFile:
         """A value that changes whenever another connection has changed the file; cheap: SQLite's `data_version` of a
         connection that never writes."""
         with self._watching:
-            version: object = self._watch.execute("PRAGMA data_version").fetchone()[0]
+            version: object = self._watch_connection.execute("PRAGMA data_version").fetchone()[0]
             return version
 
     def read(self, query: Callable[[sqlite3.Connection], _T]) -> _T:
@@ -96,29 +96,29 @@ class SqliteFile:
                     is_last = True
                     break
                 some.append(more)
-            self._commit(some)
+            self._commit_steps(some)
             self._commits += 1
             if self._commits % COPY_AFTER == 0:
-                self._to_copy.set()
+                self._checkpoint_due.set()
             if is_last:
                 return
 
     def _copy(self) -> None:
         db = connect(self._path)
-        while self._to_copy.wait() and not self._is_closed:
-            self._to_copy.clear()
+        while self._checkpoint_due.wait() and not self._is_closed:
+            self._checkpoint_due.clear()
             with suppress(sqlite3.Error):  # tried again later; closing the file does the same
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)")  # blocks neither readers nor writers
         db.close()
 
-    def _commit(self, steps: Sequence[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]]) -> None:
+    def _commit_steps(self, steps: Sequence[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]]) -> None:
         """Runs several steps in one transaction; a step that fails is rolled back alone."""
         results: list[tuple[Future[Any], Any, BaseException | None]] = []
         try:
             with writing(self._path):
                 self._db.execute("BEGIN IMMEDIATE")
                 for step, done in steps:
-                    results.append((done, *self._carry_out(step)))
+                    results.append((done, *self._run_step(step)))
                 self._db.execute("COMMIT")
         except Exception as error:
             if self._db.in_transaction:
@@ -131,7 +131,7 @@ class SqliteFile:
             else:
                 done.set_exception(problem)
 
-    def _carry_out(self, step: Callable[[sqlite3.Connection], Any]) -> tuple[Any, BaseException | None]:
+    def _run_step(self, step: Callable[[sqlite3.Connection], Any]) -> tuple[Any, BaseException | None]:
         self._db.execute("SAVEPOINT step")
         try:
             result, problem = step(self._db), None

@@ -27,8 +27,8 @@ CREATE TABLE IF NOT EXISTS deliveries (task TEXT, number INTEGER, record BLOB NO
 """
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.Encoder().encode
-_hook = msgspec.msgpack.Decoder(Hook).decode
-_delivery = msgspec.msgpack.Decoder(Delivery).decode
+_decode_hook = msgspec.msgpack.Decoder(Hook).decode
+_decode_delivery = msgspec.msgpack.Decoder(Delivery).decode
 
 
 class SqliteHooks:
@@ -39,12 +39,14 @@ class SqliteHooks:
 
     def get(self, task_id: str) -> Hook | None:
         """The hook of a task; None if it has none, or there is no such task."""
-        return self._file.read(lambda db: _get(db, task_id))
+        return self._file.read(lambda db: _get_hook(db, task_id))
 
     def due(self, now: float, limit: int) -> list[Hook]:
         """Open hooks of tasks that have left PENDING, and whose next attempt is due; longest due first."""
         sql = "SELECT record FROM hooks WHERE due <= ? ORDER BY due LIMIT ?"
-        return [_hook(record) for (record,) in self._file.read(lambda db: db.execute(sql, (now, limit)).fetchall())]
+        return [
+            _decode_hook(record) for (record,) in self._file.read(lambda db: db.execute(sql, (now, limit)).fetchall())
+        ]
 
     def record(self, hook: Hook, attempts: Sequence[Attempt], *, fence: int) -> Hook:
         """Stores a hook's progress and logs attempts in one step. Returns the stored hook: if a replay came in between
@@ -52,14 +54,14 @@ class SqliteHooks:
 
         def step(db: sqlite3.Connection) -> Hook:
             check_fence(db, fence)
-            now = _get(db, hook.task)
+            now = _get_hook(db, hook.task)
             if now is None:
                 return hook  # deleted with its task
             for attempt in attempts:
-                _log(db, hook.task, attempt)
+                _log_attempt(db, hook.task, attempt)
             if now.version != hook.version:
                 return now
-            _put(db, hook, 0.0 if hook.next_at is None else hook.next_at)
+            _put_hook(db, hook, 0.0 if hook.next_at is None else hook.next_at)
             return hook
 
         return self._file.do(step)
@@ -69,14 +71,14 @@ class SqliteHooks:
         the task has none."""
 
         def step(db: sqlite3.Connection) -> Hook | None:
-            hook = _get(db, task_id)
+            hook = _get_hook(db, task_id)
             if hook is None:
                 return None
             hook = Hook(
                 task=task_id, cursor=hook.cursor if after is None else min(after, hook.cursor),
                 resend=tuple(sorted({*hook.resend, *numbers})), version=hook.version + 1,
             )  # fmt: skip
-            _put(db, hook, at)
+            _put_hook(db, hook, at)
             return hook
 
         return self._file.do(step)
@@ -85,16 +87,16 @@ class SqliteHooks:
         """A part of the log, in the order of the events."""
         sql = "SELECT record FROM deliveries WHERE task = ? AND number > ? ORDER BY number LIMIT ?"
         rows = self._file.read(lambda db: db.execute(sql, (task_id, after, limit)).fetchall())
-        return [_delivery(record) for (record,) in rows]
+        return [_decode_delivery(record) for (record,) in rows]
 
     def secret(self) -> bytes:
         """The service's secret for signatures: random, created on first use, then constant."""
 
         def step(db: sqlite3.Connection) -> bytes:
             db.execute("INSERT OR IGNORE INTO meta VALUES ('webhook_secret', ?)", (secrets.token_bytes(32),))
-            return _secret(db)
+            return _read_secret(db)
 
-        return self._file.read(_secret) or self._file.do(step)
+        return self._file.read(_read_secret) or self._file.do(step)
 
 
 # ── what steps of tasks call ───────────────────────────────────────────────────────────────────────────────────────
@@ -116,23 +118,23 @@ def deleted(db: sqlite3.Connection, task_id: str) -> None:
         db.execute(f"DELETE FROM {table} WHERE task = ?", (task_id,))  # noqa: S608
 
 
-def _get(db: sqlite3.Connection, task_id: str) -> Hook | None:
+def _get_hook(db: sqlite3.Connection, task_id: str) -> Hook | None:
     row = db.execute("SELECT record FROM hooks WHERE task = ?", (task_id,)).fetchone()
-    return _hook(row[0]) if row else None
+    return _decode_hook(row[0]) if row else None
 
 
-def _put(db: sqlite3.Connection, hook: Hook, due: float) -> None:
+def _put_hook(db: sqlite3.Connection, hook: Hook, due: float) -> None:
     values = (due if hook.state is HookState.OPEN else None, _encode(hook), hook.task)
     db.execute("UPDATE hooks SET due = ?, record = ? WHERE task = ?", values)
 
 
-def _log(db: sqlite3.Connection, task_id: str, attempt: Attempt) -> None:
+def _log_attempt(db: sqlite3.Connection, task_id: str, attempt: Attempt) -> None:
     sql = "SELECT record FROM deliveries WHERE task = ? AND number = ?"
     row: Any = db.execute(sql, (task_id, attempt.number)).fetchone()
-    line = logged(_delivery(row[0]) if row else None, attempt)
+    line = logged(_decode_delivery(row[0]) if row else None, attempt)
     db.execute("INSERT OR REPLACE INTO deliveries VALUES (?, ?, ?)", (task_id, attempt.number, _encode(line)))
 
 
-def _secret(db: sqlite3.Connection) -> bytes:
+def _read_secret(db: sqlite3.Connection) -> bytes:
     row = db.execute("SELECT value FROM meta WHERE name = 'webhook_secret'").fetchone()
     return bytes(row[0]) if row else b""

@@ -34,8 +34,8 @@ CREATE INDEX IF NOT EXISTS site_reports_by_site ON site_reports (site, at);
 """
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.Encoder().encode
-_site = msgspec.msgpack.Decoder(SavedSite).decode
-_report = msgspec.msgpack.Decoder(ChangeReport).decode
+_decode_site = msgspec.msgpack.Decoder(SavedSite).decode
+_decode_report = msgspec.msgpack.Decoder(ChangeReport).decode
 
 
 class SqliteSites:
@@ -46,7 +46,7 @@ class SqliteSites:
 
     def all(self) -> dict[str, SavedSite]:
         """Every site, by name, at one moment."""
-        return self._file.read(_all)
+        return self._file.read(_all_sites)
 
     def change(self, step: Callable[[SqliteLedger], _T], *, fence: int | None = None) -> _T:
         """Runs one step over all sites, with no other in between. It must not call the store."""
@@ -59,19 +59,19 @@ class SqliteSites:
 
     def pages(self, site: str) -> dict[str, PastVisit]:
         """The known URLs of a site, including those that were not a page."""
-        return self._file.read(lambda db: _pages(db, site))
+        return self._file.read(lambda db: _known_pages(db, site))
 
     def report(self, task_id: str) -> ChangeReport | None:
         """The change report of a run; None before it was made."""
         sql = "SELECT record FROM site_reports WHERE task = ?"
         row = self._file.read(lambda db: db.execute(sql, (task_id,)).fetchone())
-        return _report(row[0]) if row else None
+        return _decode_report(row[0]) if row else None
 
     def reports(self, site: str, limit: int) -> list[ChangeReport]:
         """The last reports of a site, newest first."""
         sql = "SELECT record FROM site_reports WHERE site = ? ORDER BY at DESC LIMIT ?"
         rows = self._file.read(lambda db: db.execute(sql, (site, limit)).fetchall())
-        return [_report(record) for (record,) in rows]
+        return [_decode_report(record) for (record,) in rows]
 
     def note_proxies(self, has_proxies: bool) -> None:
         """Stores whether the service that runs the sites has proxies; called when it starts."""
@@ -90,7 +90,7 @@ class SqliteLedger:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self.sites = _all(db)
+        self.sites = _all_sites(db)
 
     def task(self, task_id: str) -> Task | None:
         """A task in its current state."""
@@ -107,7 +107,7 @@ class SqliteLedger:
 
     def pages(self, site: str) -> dict[str, PastVisit]:
         """The known URLs of a site, including those that were not a page."""
-        return _pages(self._db, site)
+        return _known_pages(self._db, site)
 
     def learn(self, report: ChangeReport, learnt: Learnt) -> None:
         """Stores the report of a run, and updates the known pages of its site."""
@@ -131,11 +131,11 @@ class SqliteLedger:
             self._db.execute(f"DELETE FROM {table} WHERE {column} = ?", (site,))  # noqa: S608
 
 
-def _all(db: sqlite3.Connection) -> dict[str, SavedSite]:
+def _all_sites(db: sqlite3.Connection) -> dict[str, SavedSite]:
     rows = db.execute("SELECT name, record FROM sites ORDER BY name").fetchall()
-    return {name: _site(record) for name, record in rows}
+    return {name: _decode_site(record) for name, record in rows}
 
 
-def _pages(db: sqlite3.Connection, site: str) -> dict[str, PastVisit]:
+def _known_pages(db: sqlite3.Connection, site: str) -> dict[str, PastVisit]:
     sql = "SELECT url, digest, at, etag, last_modified FROM site_visits WHERE site = ?"
     return {values[0]: PastVisit(*values) for values in db.execute(sql, (site,))}

@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS waiting (task TEXT PRIMARY KEY, lane TEXT NOT NULL, o
   is_ready INTEGER NOT NULL, turn INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS waiting_by_lane ON waiting (lane, is_ready, owner, turn);
 """
-HOLDS_ONE = "id NOT IN (SELECT task FROM waiting)"  # of a task that has started
+HOLDS_ONE = "id NOT IN (SELECT task FROM waiting)"  # The SQL condition that a started task holds a slot.
 _STARTED = (TaskState.RUNNING, TaskState.PAUSED)
 
 
@@ -70,15 +70,15 @@ def served(db: sqlite3.Connection, task: Task) -> None:
 
 def next_record(db: sqlite3.Connection, lane: Lane, per_owner: int | None) -> bytes | None:
     """The task that gets the next slot: see `SqliteJobStore.claim`."""
-    ready = _by_owner(db, "SELECT owner, min(turn) FROM waiting WHERE lane = ? AND is_ready GROUP BY owner", lane)
+    ready = _count_by_owner(db, "SELECT owner, min(turn) FROM waiting WHERE lane = ? AND is_ready GROUP BY owner", lane)
     pending = _oldest_pending(db, lane)
     if not ready and not pending:
         return None
-    without = _by_owner(db, "SELECT owner, count(*) FROM waiting WHERE lane = ? GROUP BY owner", lane)
+    without = _count_by_owner(db, "SELECT owner, count(*) FROM waiting WHERE lane = ? GROUP BY owner", lane)
     started = "SELECT owner, count(*) FROM tasks WHERE lane = ? AND state IN (?, ?) GROUP BY owner"
-    holding = Counter(_by_owner(db, started, lane, *_STARTED))
+    holding = Counter(_count_by_owner(db, started, lane, *_STARTED))
     holding.subtract(without)
-    turns = _by_owner(db, "SELECT owner, turn FROM served WHERE lane = ?", lane)
+    turns = _count_by_owner(db, "SELECT owner, turn FROM served WHERE lane = ?", lane)
 
     def first_of(oldest: Mapping[str, int]) -> int | None:
         owners = [one for one in oldest if per_owner is None or holding[one] < per_owner]
@@ -98,7 +98,7 @@ def next_record(db: sqlite3.Connection, lane: Lane, per_owner: int | None) -> by
     return record
 
 
-def _by_owner(db: sqlite3.Connection, sql: str, *values: str) -> dict[str, int]:
+def _count_by_owner(db: sqlite3.Connection, sql: str, *values: str) -> dict[str, int]:
     return dict(db.execute(sql, values).fetchall())
 
 

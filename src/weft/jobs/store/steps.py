@@ -61,7 +61,7 @@ def moved(db: sqlite3.Connection, task: Task, to: TaskState, at: float, finish: 
             "finished_at": at, "finish_reason": finish.reason, "progress": finish.progress, "message": finish.message,
             "errors_by_class": finish.errors_by_class, "last_number": finish.last_number,
         }  # fmt: skip
-        _add_up(db, to, finish)
+        _add_to_totals(db, to, finish)
     if task.waiting_for:
         if to in TERMINAL:
             task = sqlite_slots.waits_no_more(db, task)
@@ -78,7 +78,7 @@ def gave_up(db: sqlite3.Connection, task: Task, at: float, gave_up_at: float, me
     return moved(db, msgspec.structs.replace(task, message=message, gave_up_at=gave_up_at), TaskState.PAUSED, at, None)
 
 
-def _add_up(db: sqlite3.Connection, state: TaskState, finish: TaskFinish) -> None:
+def _add_to_totals(db: sqlite3.Connection, state: TaskState, finish: TaskFinish) -> None:
     ends = {name: getattr(finish.progress, name) for name in ("completed", "gone", "failed", "refused")}
     news = {"tasks": {str(state): 1}, "urls": ends, "errors": finish.errors_by_class}
     sql = "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value"

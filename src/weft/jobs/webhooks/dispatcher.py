@@ -41,8 +41,8 @@ from weft.telemetry import Log
 POLL_S = 0.1  # interval between reads of the due hooks
 QUIET_S = 0.25  # interval between reads of one hook that had no events
 ANSWER_S = 10.0  # timeout for a receiver
-ANSWER_BYTES = 1024  # bytes of its answer that are read
-AT_ONCE = 64  # deliveries in flight
+ANSWER_BYTES = 1024  # The bytes that are read of a receiver's answer.
+AT_ONCE = 64  # The number of deliveries in flight.
 OF_ONE_HOST = 8
 DUE_AT_ONCE = 1000
 KEEP_S = 0.5  # seconds of deliveries that a kill may repeat
@@ -73,9 +73,9 @@ class Dispatcher:
         )  # fmt: skip
         self._guard = Guard(fetch.allow_private)
         self._source = DeliverySource(engine_dir, store.sites)
-        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._running_deliveries: dict[str, asyncio.Task[None]] = {}
         self._last_read: dict[str, float] = {}  # monotonic, of hooks that had no events
-        self._hosts: Counter[str] = Counter()
+        self._deliveries_by_host: Counter[str] = Counter()
 
     async def run(self) -> None:
         """Delivers until it is cancelled."""
@@ -83,50 +83,50 @@ class Dispatcher:
             async with AsyncClient(self._section, refusal=self._guard.check, handles=AT_ONCE) as client:
                 while True:
                     try:
-                        self._turn(client)
+                        self._run_turn(client)
                     except Exception as error:  # the edge of the loop: the next turn tries again
                         log.error("due webhooks cannot be read", exc_info=not isinstance(error, WeftError), error=error)
                     await asyncio.sleep(POLL_S)
         finally:
-            await self._stop()
+            await self._stop_deliveries()
             await self._source.close()
 
-    def _turn(self, client: AsyncClient) -> None:
+    def _run_turn(self, client: AsyncClient) -> None:
         if self._fence() is None:
-            for busy in self._busy.values():
+            for busy in self._running_deliveries.values():
                 busy.cancel()
             return
         now = time.monotonic()
-        hooks = self._store.hooks.due(self._clock(), DUE_AT_ONCE + len(self._busy))
+        hooks = self._store.hooks.due(self._clock(), DUE_AT_ONCE + len(self._running_deliveries))
         due = {hook.task for hook in hooks}
         self._last_read = {name: at for name, at in self._last_read.items() if name in due}
         for hook in hooks:
-            if hook.task in self._busy or now - self._last_read.get(hook.task, 0.0) < QUIET_S:
+            if hook.task in self._running_deliveries or now - self._last_read.get(hook.task, 0.0) < QUIET_S:
                 continue
             task = self._store.get(hook.task)
             if task is None or task.state is TaskState.PENDING:
                 self._last_read[hook.task] = now
                 continue
-            self._begin(client, hook, task)
+            self._begin_delivery(client, hook, task)
 
-    def _begin(self, client: AsyncClient, hook: Hook, task: Task) -> None:
+    def _begin_delivery(self, client: AsyncClient, hook: Hook, task: Task) -> None:
         hook_spec = hook_spec_of(task)
         host = url_rules.host_of(hook_spec.url) if hook_spec is not None else ""
-        if self._hosts[host] >= OF_ONE_HOST:
+        if self._deliveries_by_host[host] >= OF_ONE_HOST:
             return
-        self._hosts[host] += 1
+        self._deliveries_by_host[host] += 1
         running = asyncio.create_task(self._deliver_hook(client, hook, task), name=f"webhook-{task.id}")
-        self._busy[task.id] = running
+        self._running_deliveries[task.id] = running
 
         def ended(_: object) -> None:
-            del self._busy[task.id]
-            self._hosts[host] -= 1
+            del self._running_deliveries[task.id]
+            self._deliveries_by_host[host] -= 1
             self._last_read[task.id] = time.monotonic()
 
         running.add_done_callback(ended)
 
-    async def _stop(self) -> None:
-        busy = list(self._busy.values())
+    async def _stop_deliveries(self) -> None:
+        busy = list(self._running_deliveries.values())
         for one in busy:
             one.cancel()
         await asyncio.gather(*busy, return_exceptions=True)
@@ -190,7 +190,7 @@ class _HookDelivery:
         self._hook = self._kept = hook
         self._task = task
         self._attempts: list[Attempt] = []
-        self._kept_at = time.monotonic()
+        self._stored_at = time.monotonic()
 
     async def run(self) -> None:
         """Delivers one batch of events after the other."""
@@ -199,7 +199,7 @@ class _HookDelivery:
             try:
                 batch = await self._dispatcher.batch(self._task, self._hook)
             except Exception as error:
-                await self._unread(error)
+                await self._handle_unreadable(error)
                 return
             for notification in batch.notifications:
                 if not await self._deliver(notification):
@@ -218,7 +218,7 @@ class _HookDelivery:
         self._attempts.append(attempt)
         if attempt.is_delivered:
             self._hook = succeeded(self._hook, notification.number)
-            if time.monotonic() - self._kept_at >= KEEP_S:
+            if time.monotonic() - self._stored_at >= KEEP_S:
                 await self._keep()
             return True
         self._hook = failed(self._hook, attempt, patience_s, self._task.finished_at)
@@ -232,7 +232,7 @@ class _HookDelivery:
         await self._keep()
         return False
 
-    async def _unread(self, error: Exception) -> None:
+    async def _handle_unreadable(self, error: Exception) -> None:
         """Handles events that cannot be read: retried as if the receiver had failed, and given up as late."""
         log.error("an event cannot be read", task=self._task.id, error=error, exc_info=not isinstance(error, WeftError))
         error_text = f"the next event cannot be read: {error}"[:300]
@@ -245,7 +245,7 @@ class _HookDelivery:
     async def _keep(self) -> None:
         attempts, self._attempts = self._attempts, []
         self._hook = self._kept = await self._dispatcher.keep(self._hook, attempts)
-        self._kept_at = time.monotonic()
+        self._stored_at = time.monotonic()
 
 
 def _after_batch(hook: Hook, batch: EventBatch) -> Hook:

@@ -52,20 +52,22 @@ class DeliverySource:
         end that it does not have yet is in a later batch."""
         if hook.resend:
             numbers = hook.resend[:AT_ONCE]
-            return EventBatch(tuple(self._again(task, hook_spec, numbers)), hook.cursor, again=numbers)
+            return EventBatch(
+                tuple(self._notifications_to_repeat(task, hook_spec, numbers)), hook.cursor, again=numbers
+            )
         if hook.cursor < STARTED:
             is_wanted = task.started_at is not None and HookEvent.STARTED in hook_spec.events
-            return EventBatch((self._started(task, hook_spec),) if is_wanted else (), STARTED)
-        events, upto, is_all = self._pages(task, hook.cursor)
+            return EventBatch((self._start_notification(task, hook_spec),) if is_wanted else (), STARTED)
+        events, upto, is_all = self._page_events(task, hook.cursor)
         wanted = events if HookEvent.PAGE in hook_spec.events else []
-        notifications = tuple(self._of_pages(task, hook_spec, wanted))
+        notifications = tuple(self._page_notifications(task, hook_spec, wanted))
         if not is_all or not task.is_terminal or self._is_reported_later(task):
             return EventBatch(notifications, upto)
         if hook.cursor < END and ENDS[task.state] in hook_spec.events:
-            notifications = (*notifications, self._ended(task, hook_spec))
+            notifications = (*notifications, self._end_notification(task, hook_spec))
         return EventBatch(notifications, END, is_last=True)
 
-    def _pages(self, task: Task, after: int) -> tuple[list[CrawlEvent], int, bool]:
+    def _page_events(self, task: Task, after: int) -> tuple[list[CrawlEvent], int, bool]:
         """Some page events after a number, the number up to which was read, and whether these are all for now."""
         if task.started_at is None:
             return [], after, True
@@ -84,7 +86,9 @@ class DeliverySource:
             after = event.number
         return events, after, True
 
-    def _of_pages(self, task: Task, hook_spec: HookSpec, events: Sequence[CrawlEvent]) -> Iterator[Notification]:
+    def _page_notifications(
+        self, task: Task, hook_spec: HookSpec, events: Sequence[CrawlEvent]
+    ) -> Iterator[Notification]:
         if not events:
             return
         reader = self._index.reader
@@ -98,19 +102,21 @@ class DeliverySource:
                 result=result_of(page, documents[page.number]),
             )  # fmt: skip
 
-    def _again(self, task: Task, hook_spec: HookSpec, numbers: Sequence[int]) -> Iterator[Notification]:
+    def _notifications_to_repeat(
+        self, task: Task, hook_spec: HookSpec, numbers: Sequence[int]
+    ) -> Iterator[Notification]:
         reader = self._index.reader
         crawl = reader.crawl_named(task.id)
         for number in numbers:
             if number == STARTED:
-                yield self._started(task, hook_spec)
+                yield self._start_notification(task, hook_spec)
             elif task.is_terminal and number == end_number(task):
-                yield self._ended(task, hook_spec)
+                yield self._end_notification(task, hook_spec)
             elif crawl is not None:
                 events = [one for one in reader.some_events(crawl, task.id, number - 1)[:1] if one.number == number]
-                yield from self._of_pages(task, hook_spec, [one for one in events if _is_page(one)])
+                yield from self._page_notifications(task, hook_spec, [one for one in events if _is_page(one)])
 
-    def _started(self, task: Task, hook_spec: HookSpec) -> Notification:
+    def _start_notification(self, task: Task, hook_spec: HookSpec) -> Notification:
         at = task.started_at or task.created_at
         return Notification(task=task, hook_spec=hook_spec, event=HookEvent.STARTED, number=STARTED, at=at)
 
@@ -119,7 +125,7 @@ class DeliverySource:
         site = self._sites.all().get(task.spec.extra["site"]) if task.spec.kind == SITE else None
         return site is not None and site.task == task.id
 
-    def _ended(self, task: Task, hook_spec: HookSpec) -> Notification:
+    def _end_notification(self, task: Task, hook_spec: HookSpec) -> Notification:
         at = task.finished_at or 0.0
         report = self._sites.report(task.id) if task.spec.kind == SITE else None
         return Notification(

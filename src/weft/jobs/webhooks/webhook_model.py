@@ -28,17 +28,17 @@ STARTED = 0  # the number of a task's start
 # The cursor after a task's end. The end's own number will not do: the engine's last event has it, and the cursor may
 # pass it before the store knows that the task has ended.
 END = 1 << 62
-MOST_METADATA = 16 * 1024  # bytes
+MOST_METADATA = 16 * 1024  # The limit in bytes.
 DEEPEST_METADATA = 32
 _HOUR_S = 3600.0
 # After each consecutive failure; the last one is repeated.
 DELAYS_S = (5.0, 30.0, 120.0, 600.0, 1800.0, _HOUR_S, 2 * _HOUR_S, 4 * _HOUR_S)
 TRIED_S = 24 * _HOUR_S  # how long one delivery is retried
-KEPT_S = 72 * _HOUR_S  # after its task's end: a hook is closed then, delivered or not
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+KEPT_S = 72 * _HOUR_S  # How long after its task's end a hook is closed, delivered or not.
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 # Headers that the connection or the signature depends on: set by us alone.
-_OURS = frozenset(
+_RESERVED_HEADERS = frozenset(
     {"host", "connection", "content-length", "content-type", "transfer-encoding", "expect", "te", "trailer", "upgrade"}
 )
 
@@ -123,7 +123,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
 
 def problem_of_webhook(webhook: WebhookOrder) -> tuple[str, str] | None:
     """The field and the problem of a webhook whose types were checked; None if it is valid."""
-    if wrong := _unsendable(webhook.headers):
+    if wrong := _problem_of_headers(webhook.headers):
         return "webhook.headers", wrong
     try:
         size = len(msgspec.msgpack.encode(webhook.metadata))
@@ -144,11 +144,11 @@ def _is_flat(value: object, depth: int) -> bool:
     return depth > 0 and all(_is_flat(one, depth - 1) for one in inner)
 
 
-def _unsendable(headers: Mapping[str, str]) -> str:
+def _problem_of_headers(headers: Mapping[str, str]) -> str:
     for name, value in headers.items():
-        if not _NAME.fullmatch(name) or name.lower() in _OURS or name.lower().startswith("webhook-"):
+        if not _HEADER_NAME.fullmatch(name) or name.lower() in _RESERVED_HEADERS or name.lower().startswith("webhook-"):
             return f"{name[:100]!r} cannot be sent"
-        if not _VALUE.fullmatch(value):
+        if not _HEADER_VALUE.fullmatch(value):
             return f"the value of {name!r} cannot be sent"
     return ""
 

@@ -31,9 +31,9 @@ from weft.pipelines.lock import FolderLock
 from weft.telemetry import Log
 
 _MAGIC = b"WEFTCAS1"
-_FAMILY = b"WEFTCAS"
-_START = 16
-_HEAD = struct.Struct(f"<II{KEY_BYTES}s")
+_MAGIC_PREFIX = b"WEFTCAS"
+_FIRST_ENTRY_AT = 16
+_ENTRY_HEAD = struct.Struct(f"<II{KEY_BYTES}s")
 _MAX_ENTRY_BYTES = 1 << 27
 _READ_BYTES = 4096
 """Read at once: most entries are shorter."""
@@ -41,9 +41,9 @@ _READ_AHEAD_BYTES = 1 << 16
 """Read at once where entries are read one after the other."""
 _FLUSH_BYTES = 1 << 20
 _INDEXED_AT_ONCE = 1000
-_TIDY_BYTES = 64 << 20
+_LEAST_TIDY_BYTES = 64 << 20
 KEEP_RUNS = 5
-_REWRITTEN = ("data.new", "uses.new")
+_REWRITE_FILES = ("data.new", "uses.new")
 _log = Log("weft.pipelines")
 
 
@@ -68,24 +68,24 @@ class _EntryReader:
     def read(self, key: bytes, offset: int) -> bytes | None:
         """The bytes of the entry at an offset, if it is whole and of this key."""
         at = offset - self._begin
-        if at < 0 or at + _HEAD.size > len(self._data):
-            at = self._load(offset, 0)
+        if at < 0 or at + _ENTRY_HEAD.size > len(self._data):
+            at = self._load_ahead(offset, 0)
         data = self._data
-        if data[at + 8 : at + _HEAD.size] != key:
+        if data[at + 8 : at + _ENTRY_HEAD.size] != key:
             return None
-        length = _HEAD.size + int.from_bytes(data[at : at + 4], "little")
+        length = _ENTRY_HEAD.size + int.from_bytes(data[at : at + 4], "little")
         if at + length > len(data):
             if length > _MAX_ENTRY_BYTES:
                 return None
-            at = self._load(offset, length)
+            at = self._load_ahead(offset, length)
             data = self._data
-        body = data[at + _HEAD.size : at + length]
+        body = data[at + _ENTRY_HEAD.size : at + length]
         if len(data) < at + length or crc32(body, crc32(key)) != int.from_bytes(data[at + 4 : at + 8], "little"):
             return None
         self.end = offset + length
         return body
 
-    def _load(self, offset: int, least: int) -> int:
+    def _load_ahead(self, offset: int, least: int) -> int:
         """Reads ahead from an offset: twice as much as the last time, while entries are read in the file's order."""
         self._ahead = min(2 * self._ahead, _READ_AHEAD_BYTES) if offset == self.end else _READ_BYTES
         try:
@@ -144,7 +144,7 @@ class Cache:
         self._path = folder / "data"
         self._lock = FolderLock(folder, f"the cache {folder}")
         self._waiting: list[bytes] = []
-        self._fresh: dict[bytes, tuple[int, bytes]] = {}
+        self._unwritten: dict[bytes, tuple[int, bytes]] = {}
         """What waits to be written, by key: its offset, and the entry."""
         self._is_synced = True
         try:
@@ -158,19 +158,19 @@ class Cache:
     def _open_data(self) -> None:
         try:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            head = os.pread(self._fd, _START, 0)
+            head = os.pread(self._fd, _FIRST_ENTRY_AT, 0)
             self._end = os.fstat(self._fd).st_size
         except OSError as error:
             raise BadInput(f"the cache {self._path} cannot be used: {error.strerror}") from None
-        if len(head) < _START and (_MAGIC.startswith(head[: len(_MAGIC)]) or not head.strip(b"\0")):
+        if len(head) < _FIRST_ENTRY_AT and (_MAGIC.startswith(head[: len(_MAGIC)]) or not head.strip(b"\0")):
             head = _MAGIC + secrets.randbits(64).to_bytes(8, "little")
             with writing(self._path):
                 os.ftruncate(self._fd, 0)
                 os.pwrite(self._fd, head, 0)
-            self._end = _START
+            self._end = _FIRST_ENTRY_AT
         elif not head.startswith(_MAGIC):
             os.close(self._fd)
-            what = "of another version of Weft" if head.startswith(_FAMILY) else "not a cache of Weft"
+            what = "of another version of Weft" if head.startswith(_MAGIC_PREFIX) else "not a cache of Weft"
             raise BadInput(
                 f"the cache {self._path} is {what}: delete the folder {self.folder} (everything is done again), "
                 "or name another one"
@@ -193,7 +193,7 @@ class Cache:
         self._index = index
         self._uses = CacheUses(self.folder / "uses", self.generation, is_sound=index.covered > 0)
         index.run += 1
-        self._index_from(max(index.covered, _START))
+        self._index_from(max(index.covered, _FIRST_ENTRY_AT))
         if index.covered < self._end:
             self._uses.mark(index.covered, self._end, index.run)
         index.save(self._end)
@@ -217,49 +217,49 @@ class Cache:
         """Key, offset and length of every valid entry from an offset on. A damaged entry is skipped if a valid one
         follows it.
         """
-        while (entry := self._whole(at)) is not None or (entry := self._behind_damage(at)) is not None:
+        while (entry := self._entry_at(at)) is not None or (entry := self._behind_damage(at)) is not None:
             key, at, length = entry
             yield key, at, length
             at += length
 
-    def _whole(self, at: int) -> tuple[bytes, int, int] | None:
+    def _entry_at(self, at: int) -> tuple[bytes, int, int] | None:
         """The entry at an offset; None if it is not valid."""
-        head = os.pread(self._fd, _HEAD.size, at)
-        if len(head) < _HEAD.size:
+        head = os.pread(self._fd, _ENTRY_HEAD.size, at)
+        if len(head) < _ENTRY_HEAD.size:
             return None
-        length, check, key = _HEAD.unpack(head)
-        if length > _MAX_ENTRY_BYTES or at + _HEAD.size + length > self._end:
+        length, check, key = _ENTRY_HEAD.unpack(head)
+        if length > _MAX_ENTRY_BYTES or at + _ENTRY_HEAD.size + length > self._end:
             return None
-        data = os.pread(self._fd, length, at + _HEAD.size)
-        return (key, at, _HEAD.size + length) if crc32(data, crc32(key)) == check else None
+        data = os.pread(self._fd, length, at + _ENTRY_HEAD.size)
+        return (key, at, _ENTRY_HEAD.size + length) if crc32(data, crc32(key)) == check else None
 
     def _behind_damage(self, at: int) -> tuple[bytes, int, int] | None:
         """The next valid entry after a damaged one, found by the length in its head; None if there is none."""
-        end = at + _HEAD.size + int.from_bytes(os.pread(self._fd, 4, at), "little")
-        entry = self._whole(end) if end < self._end else None
+        end = at + _ENTRY_HEAD.size + int.from_bytes(os.pread(self._fd, 4, at), "little")
+        entry = self._entry_at(end) if end < self._end else None
         if entry is not None:
             _log.warning(f"{self._path}: {end - at} bytes at {at} are damaged and were skipped; they are made again")
         return entry
 
     def find(self, key: bytes) -> bytes | None:
         """The bytes stored under a key, including those not written yet; None if there are none."""
-        if (fresh := self._fresh.get(key)) is not None:
-            return fresh[1][_HEAD.size :]
+        if (fresh := self._unwritten.get(key)) is not None:
+            return fresh[1][_ENTRY_HEAD.size :]
         offset = self._index.find(key)
         return self._reader.read(key, offset) if offset is not None else None
 
     def read(self, key: bytes, offset: int) -> bytes | None:
         """The bytes stored under a key, at a known offset."""
         if offset >= self._end:
-            fresh = self._fresh.get(key)
-            return fresh[1][_HEAD.size :] if fresh is not None else None
+            fresh = self._unwritten.get(key)
+            return fresh[1][_ENTRY_HEAD.size :] if fresh is not None else None
         return self._reader.read(key, offset)
 
     def put(self, key: bytes, entry: bytes) -> int:
         """Adds an entry (`entry_of`); it replaces what was there under the key. In the file after the next flush.
         Returns its offset."""
         offset = self._next
-        self._fresh[key] = (offset, entry)
+        self._unwritten[key] = (offset, entry)
         self._waiting.append(entry)
         self._next = offset + len(entry)
         if self._next - self._end > _FLUSH_BYTES:
@@ -270,7 +270,7 @@ class Cache:
         """Marks the entry of a key as used by this run; returns its offset (often the given one), None if there is no
         entry.
         """
-        if (fresh := self._fresh.get(key)) is not None:
+        if (fresh := self._unwritten.get(key)) is not None:
             return fresh[0]
         for candidate in (offset, self._index.find(key)):
             if candidate is not None and self._reader.read(key, candidate) is not None:
@@ -287,11 +287,11 @@ class Cache:
         if not self._waiting:
             return
         self._write(memoryview(b"".join(self._waiting)))
-        self._index.put_all([(key, offset, len(entry)) for key, (offset, entry) in self._fresh.items()])
+        self._index.put_all([(key, offset, len(entry)) for key, (offset, entry) in self._unwritten.items()])
         self._uses.mark(self._end, self._next, self._index.run)
         self._end = self._next
         self._index.save(self._end)
-        self._fresh.clear()
+        self._unwritten.clear()
         self._waiting.clear()
         self._is_synced = False
 
@@ -317,7 +317,11 @@ class Cache:
             self._is_synced = True
 
     def tidy(
-        self, max_bytes: int | None = None, *, least: int = _TIDY_BYTES, step: Callable[[str], None] = lambda _: None
+        self,
+        max_bytes: int | None = None,
+        *,
+        least: int = _LEAST_TIDY_BYTES,
+        step: Callable[[str], None] = lambda _: None,
     ) -> int:
         """Rewrites the file without the entries that the last runs did not use, if that halves it or it is over its
         limit; returns the bytes that were freed. Where the disk is full it stays as it is, with a warning.
@@ -342,25 +346,25 @@ class Cache:
 
     def _remove_rewritten(self) -> None:
         """Deletes the files of an interrupted rewrite."""
-        for name in _REWRITTEN:
+        for name in _REWRITE_FILES:
             (self.folder / name).unlink(missing_ok=True)
 
     def _rewrite(self, oldest: int, step: Callable[[str], None]) -> None:
         """Copies the entries used since a run, in their order, to a new file with an index and uses of its own."""
-        new = self.folder / _REWRITTEN[0]
+        new = self.folder / _REWRITE_FILES[0]
         generation, run = secrets.randbits(64), self._index.run
-        uses = CacheUses(self.folder / _REWRITTEN[1], generation, is_sound=False)
+        uses = CacheUses(self.folder / _REWRITE_FILES[1], generation, is_sound=False)
         with ExitStack() as stack:
             stack.callback(uses.close)
             self._copy_used(new, generation, oldest, uses)
             stack.pop_all()
         step("cache-copied")
-        self._exchange(new, generation, run, uses, step)
+        self._replace_files(new, generation, run, uses, step)
 
     def _copy_used(self, new: Path, generation: int, oldest: int, uses: CacheUses) -> None:
         with writing(new), new.open("w+b") as file:
             file.write(_MAGIC + generation.to_bytes(8, "little"))
-            for key, offset, length in self._entries(_START):
+            for key, offset, length in self._entries(_FIRST_ENTRY_AT):
                 used = self._uses.last(offset)
                 if used >= oldest and self._index.find(key) == offset:
                     at = file.tell()
@@ -369,7 +373,9 @@ class Cache:
             file.flush()
             os.fsync(file.fileno())
 
-    def _exchange(self, new: Path, generation: int, run: int, uses: CacheUses, step: Callable[[str], None]) -> None:
+    def _replace_files(
+        self, new: Path, generation: int, run: int, uses: CacheUses, step: Callable[[str], None]
+    ) -> None:
         new.replace(self._path)  # from here on the index is of another generation, and is made again if we die
         sync_folder(self.folder)
         step("cache-replaced")
@@ -385,7 +391,7 @@ class Cache:
         index = CacheIndex.create(self.folder / "index", generation, run)
         self._index.abandon()
         self._index = index
-        self._index_from(_START)
+        self._index_from(_FIRST_ENTRY_AT)
         self._index.save(self._end)
 
     def close(self) -> None:
@@ -404,4 +410,4 @@ class Cache:
 
 def entry_of(key: bytes, data: bytes) -> bytes:
     """Encodes an entry as the file has it; called by workers."""
-    return _HEAD.pack(len(data), crc32(key + data), key) + data
+    return _ENTRY_HEAD.pack(len(data), crc32(key + data), key) + data

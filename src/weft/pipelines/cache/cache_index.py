@@ -25,15 +25,15 @@ from weft.errors import writing
 from weft.supervise.process import boot_id
 
 _MAGIC = b"WEFTIDX2"
-_HEAD = struct.Struct("<8sQQQQQQQ")
+_INDEX_HEAD = struct.Struct("<8sQQQQQQQ")
 _number = struct.Struct("<Q").unpack_from
 KEY_BYTES = 16
 _SLOT_BYTES = 16
 _FIRST_SLOTS = 1 << 12
-_FIRST = _HEAD.size // 8
+_FIRST_SLOT_WORD = _INDEX_HEAD.size // 8
 """Where the first slot is, in words of 8 bytes, of which a slot has two."""
-_GROWTH = 4
-_FULLEST = 0.6
+_GROWTH_FACTOR = 4
+_FULLEST_SHARE = 0.6
 _RELEASE_EVERY = 256
 """The kernel maps 64 KB around a page that is read: this many are 16 MB."""
 _SMALL_BYTES = 4 << 20
@@ -50,14 +50,14 @@ class CacheIndex:
         fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
         try:
             size = os.fstat(fd).st_size
-            if size < _HEAD.size:
+            if size < _INDEX_HEAD.size:
                 raise ValueError("it is too short")
             self._memory = mmap.mmap(fd, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
         finally:
             os.close(fd)
-        head = _HEAD.unpack_from(self._memory)
+        head = _INDEX_HEAD.unpack_from(self._memory)
         magic, self.generation, self.slots, self.used, self.covered, self.run, self.replaced, boot = head
-        if magic != _MAGIC or self.slots & (self.slots - 1) or size != _HEAD.size + self.slots * _SLOT_BYTES:
+        if magic != _MAGIC or self.slots & (self.slots - 1) or size != _INDEX_HEAD.size + self.slots * _SLOT_BYTES:
             self._memory.close()
             raise ValueError("it is not an index, or of another version")
         self.is_sound = boot in (0, _boot_mark())
@@ -74,8 +74,8 @@ class CacheIndex:
         try:
             with writing(path):
                 # a hole that is filled through the mapping on a full disk would be a SIGBUS
-                os.posix_fallocate(fd, 0, _HEAD.size + slots * _SLOT_BYTES)
-            os.pwrite(fd, _HEAD.pack(_MAGIC, generation, slots, 0, 0, run, 0, _boot_mark()), 0)
+                os.posix_fallocate(fd, 0, _INDEX_HEAD.size + slots * _SLOT_BYTES)
+            os.pwrite(fd, _INDEX_HEAD.pack(_MAGIC, generation, slots, 0, 0, run, 0, _boot_mark()), 0)
         finally:
             os.close(fd)
         new.replace(path)
@@ -89,8 +89,8 @@ class CacheIndex:
 
     def put_all(self, entries: list[tuple[bytes, int, int]]) -> None:
         """Sets the offsets of keys: key, offset, length."""
-        if self.used + len(entries) >= self.slots * _FULLEST:
-            self._grow(len(entries))
+        if self.used + len(entries) >= self.slots * _FULLEST_SHARE:
+            self._grow_table(len(entries))
         words = self._words
         for key, offset, length in entries:
             number = _number(key)[0]
@@ -108,7 +108,7 @@ class CacheIndex:
 
     def _write_head(self, boot: int) -> None:
         head = (_MAGIC, self.generation, self.slots, self.used, self.covered, self.run, self.replaced, boot)
-        _HEAD.pack_into(self._memory, 0, *head)
+        _INDEX_HEAD.pack_into(self._memory, 0, *head)
 
     def close(self) -> None:
         """Unmaps the table; the writer's is synced to the disk before."""
@@ -134,20 +134,20 @@ class CacheIndex:
         words, mask = self._words, self._mask
         place: int = number & mask
         for _ in range(self.slots):
-            at = _FIRST + 2 * place
+            at = _FIRST_SLOT_WORD + 2 * place
             if not words[at + 1] or words[at] == number:
                 return at
             place = (place + 1) & mask
-        return _FIRST + 2 * place
+        return _FIRST_SLOT_WORD + 2 * place
 
-    def _grow(self, more: int) -> None:
+    def _grow_table(self, more: int) -> None:
         """Replaces the table by a larger one. Readers keep the old one, and miss only new entries."""
-        slots = self.slots * _GROWTH
-        while self.used + more >= slots * _FULLEST:
-            slots *= _GROWTH
+        slots = self.slots * _GROWTH_FACTOR
+        while self.used + more >= slots * _FULLEST_SHARE:
+            slots *= _GROWTH_FACTOR
         larger = CacheIndex.create(self.path, self.generation, self.run, slots)
-        for begin in range(_FIRST, len(self._words), _COPIED_WORDS):
-            larger._copy(self._words[begin : begin + _COPIED_WORDS])
+        for begin in range(_FIRST_SLOT_WORD, len(self._words), _COPIED_WORDS):
+            larger._copy_slots(self._words[begin : begin + _COPIED_WORDS])
             self._memory.madvise(mmap.MADV_DONTNEED)
         larger.used, larger.replaced = self.used, self.replaced
         larger.save(self.covered)
@@ -155,7 +155,7 @@ class CacheIndex:
         self._memory, self._words, self.slots, self._mask = larger._memory, larger._words, larger.slots, larger._mask
         self._is_small = larger._is_small
 
-    def _copy(self, slots: memoryview) -> None:
+    def _copy_slots(self, slots: memoryview) -> None:
         """Adds the slots of a smaller table that are filled."""
         words = self._words
         for number, offset in zip(slots[::2], slots[1::2], strict=True):

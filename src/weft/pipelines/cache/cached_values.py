@@ -24,13 +24,13 @@ class CachedValues:
         record = item_record(value)
         if record is None:
             return StoredValue(None, None)
-        self._put(record)
+        self._put_entries(record)
         line, record.line = record.line, b""
         slim = encode_record(record)
         record.line = line
         return StoredValue(slim, record)
 
-    def _put(self, record: ItemRecord) -> None:
+    def _put_entries(self, record: ItemRecord) -> None:
         for stage in record.stages:
             if stage.entry is not None and stage.key is not None:
                 stage.at = self._cache.put(stage.key, stage.entry)

@@ -16,7 +16,7 @@ from weft.pipelines.stage import StageOutcome
 
 RAN, CACHED, SKIPPED, SKIPPED_CACHED, SKIPPED_BY_CONDITION, SKIPPED_BY_NEED, FAILED, SKIPPED_BY_FAILURE = range(8)
 GOOD = (RAN, CACHED)
-_STATUS = ("ok", "ok", "skipped", "skipped", "skipped", "skipped", "failed", "skipped")
+_STATUS_OF_CODE = ("ok", "ok", "skipped", "skipped", "skipped", "skipped", "failed", "skipped")
 
 
 class CachedOutcome(msgspec.Struct, frozen=True, array_like=True):
@@ -64,7 +64,7 @@ def stage_line(sent: SentStage) -> StageLine:
         return StageLine("ok", sent.duration_us / 1000, False, None, None, key.hex())
     failed = code == FAILED
     return StageLine(
-        _STATUS[code],
+        _STATUS_OF_CODE[code],
         sent.duration_us / 1000,
         code in (CACHED, SKIPPED_CACHED),
         None if failed else sent.text,

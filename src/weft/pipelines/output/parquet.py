@@ -65,7 +65,7 @@ class ParquetRows:
         import pyarrow.parquet as pq
 
         if self._writer is None:
-            self._schema = self._find_schema()
+            self._schema = self._infer_schema()
             self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
         if not self._rows:
             return
@@ -81,7 +81,7 @@ class ParquetRows:
         self._writer.write_table(table)
         self._rows.clear()
 
-    def _find_schema(self) -> Any:
+    def _infer_schema(self) -> Any:
         import pyarrow as pa
 
         if self._columns:

@@ -41,8 +41,8 @@ svg .bar { fill: var(--bar) } svg .axis { stroke: var(--line) }
 def write_report(folder: Path, facts: RunFacts, pipeline: Pipeline, stats: RunStats, rows: int | None) -> None:
     """Writes both files, each atomically; `rows` is None for an interrupted run."""
     document = report(facts, stats, rows)
-    _write(folder / "report.json", msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
-    _write(folder / "report.html", html(facts, pipeline, stats, rows).encode(errors="backslashreplace"))
+    _write_file(folder / "report.json", msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+    _write_file(folder / "report.html", html(facts, pipeline, stats, rows).encode(errors="backslashreplace"))
 
 
 def report(facts: RunFacts, stats: RunStats, rows: int | None) -> dict[str, Any]:
@@ -57,12 +57,12 @@ def html(facts: RunFacts, pipeline: Pipeline, stats: RunStats, rows: int | None)
     parts = [
         f"<h1>{title}</h1>",
         f'<p class="dim">{escape(pipeline.spec.description)} Began {escape(facts.started_at)}, '
-        f"took {_time(facts.seconds * 1000)}{'' if facts.finished else ', interrupted'}. "
+        f"took {_time_text(facts.seconds * 1000)}{'' if facts.finished else ', interrupted'}. "
         f"Output: {escape(facts.output)}</p>",
-        _tiles(stats, rows),
-        "<h2>Time per stage</h2>", _chart(stats.stages), _table(stats.stages),
+        _tiles_html(stats, rows),
+        "<h2>Time per stage</h2>", _chart_html(stats.stages), _table_html(stats.stages),
         "<h2>Stages</h2>", f"<pre>{graph}</pre>",
-        _failures(stats), _slowest(stats),
+        _failures_html(stats), _slowest_html(stats),
     ]  # fmt: skip
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return (
@@ -73,7 +73,7 @@ def html(facts: RunFacts, pipeline: Pipeline, stats: RunStats, rows: int | None)
     )
 
 
-def _tiles(stats: RunStats, rows: int | None) -> str:
+def _tiles_html(stats: RunStats, rows: int | None) -> str:
     counted = [("items", stats.items), ("ok", stats.by_status.get("ok", 0)), ("unchanged", stats.unchanged)]
     counted.append(("skipped otherwise", stats.by_status.get("skipped", 0) - stats.unchanged))
     counted += [(name, stats.by_status.get(name, 0)) for name in ("failed", "timeout", "crashed")]
@@ -85,7 +85,7 @@ def _tiles(stats: RunStats, rows: int | None) -> str:
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
-def _chart(stages: dict[str, StageStats]) -> str:
+def _chart_html(stages: dict[str, StageStats]) -> str:
     """A bar chart of each stage's total time, with marks for the median and the 95th percentile."""
     most = max((stage.total_ms for stage in stages.values()), default=0.0) or 1.0
     room = _WIDTH - _LABEL - _SHAPE - 80
@@ -93,12 +93,12 @@ def _chart(stages: dict[str, StageStats]) -> str:
     for number, (name, stage) in enumerate(stages.items()):
         at = number * (_BAR + _GAP)
         width = max(1.0 if stage.total_ms else 0.0, room * stage.total_ms / most)
-        shape = _shape(stage, _WIDTH - _SHAPE, at)
+        shape = _distribution_svg(stage, _WIDTH - _SHAPE, at)
         lines.append(
             f'<text x="{_LABEL - 10}" y="{at + 16}" text-anchor="end">{escape(name[:20])}</text>'
             f'<rect class="bar" x="{_LABEL}" y="{at}" width="{width:.1f}" height="{_BAR}" rx="2">'
-            f"<title>{escape(name)}: {_time(stage.total_ms)} in all</title></rect>"
-            f'<text class="dim" x="{_LABEL + width + 8:.1f}" y="{at + 16}">{_time(stage.total_ms)}</text>{shape}'
+            f"<title>{escape(name)}: {_time_text(stage.total_ms)} in all</title></rect>"
+            f'<text class="dim" x="{_LABEL + width + 8:.1f}" y="{at + 16}">{_time_text(stage.total_ms)}</text>{shape}'
         )
     height = len(stages) * (_BAR + _GAP) + 16
     note = f'<text class="dim" x="{_WIDTH - _SHAPE}" y="{height - 3}">from short to long</text>'
@@ -108,7 +108,7 @@ def _chart(stages: dict[str, StageStats]) -> str:
     )
 
 
-def _shape(stage: StageStats, x: int, y: int) -> str:
+def _distribution_svg(stage: StageStats, x: int, y: int) -> str:
     """A histogram of a stage's durations: one column for each doubling."""
     columns: dict[int, int] = {}
     for bucket, count in stage.buckets.items():
@@ -117,33 +117,41 @@ def _shape(stage: StageStats, x: int, y: int) -> str:
         return ""
     first, most = min(columns), max(columns.values())
     return "".join(
-        f'<rect class="bar" x="{x + (column - first) * 6}" y="{y + _BAR - _column(count, most):.1f}" width="5" '
-        f'height="{_column(count, most):.1f}"><title>up to {_time(2**column / 1000)}: {count:,}</title></rect>'
+        f'<rect class="bar" x="{x + (column - first) * 6}" y="{y + _BAR - _column_height(count, most):.1f}" width="5" '
+        f'height="{_column_height(count, most):.1f}">'
+        f"<title>up to {_time_text(2**column / 1000)}: {count:,}</title></rect>"
         for column, count in sorted(columns.items())
     )
 
 
-def _column(count: int, most: int) -> float:
+def _column_height(count: int, most: int) -> float:
     return max(1.0, _BAR * math.log1p(count) / math.log1p(most))
 
 
-def _table(stages: dict[str, StageStats]) -> str:
+def _table_html(stages: dict[str, StageStats]) -> str:
     heads = ("stage", "ran", "unchanged", "skipped", "failed", "median", "95 %", "longest", "in all")
     body = []
     for name, stage in stages.items():
         failed = f'<span class="bad">{stage.failed:,}</span>' if stage.failed else "0"
         times = [stage.percentile_ms(0.5), stage.percentile_ms(0.95), stage.max_ms, stage.total_ms]
-        cells = [escape(name), f"{stage.ran:,}", f"{stage.cached:,}", f"{stage.skipped:,}", failed, *map(_time, times)]
+        cells = [
+            escape(name),
+            f"{stage.ran:,}",
+            f"{stage.cached:,}",
+            f"{stage.skipped:,}",
+            failed,
+            *map(_time_text, times),
+        ]
         body.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     head = "".join(f"<th>{head}</th>" for head in heads)
     return f'<div class="wide"><table><tr>{head}</tr>{"".join(body)}</table></div>'
 
 
-def _failures(stats: RunStats) -> str:
+def _failures_html(stats: RunStats) -> str:
     if not stats.failures:
         return ""
     phases = ", ".join(f"{escape(phase)} {count:,}" for phase, count in sorted(stats.by_phase.items()))
-    body = "".join(map(_failure_row, stats.failures[:_FAILURES_SHOWN]))
+    body = "".join(map(_failure_row_html, stats.failures[:_FAILURES_SHOWN]))
     more = stats.bad - min(len(stats.failures), _FAILURES_SHOWN)
     rest = f'<p class="dim">{more:,} more are in results.jsonl.</p>' if more > 0 else ""
     return (
@@ -153,7 +161,7 @@ def _failures(stats: RunStats) -> str:
     )
 
 
-def _failure_row(failure: ItemFailure) -> str:
+def _failure_row_html(failure: ItemFailure) -> str:
     error = escape((failure.error or "").splitlines()[0] if failure.error else "")
     log = f'<a href="{escape(quote(failure.log))}">log</a>' if failure.log else ""
     cells = [escape(failure.status), escape(failure.phase or ""), error, log]
@@ -164,17 +172,17 @@ def _failure_row(failure: ItemFailure) -> str:
     )
 
 
-def _slowest(stats: RunStats) -> str:
+def _slowest_html(stats: RunStats) -> str:
     if not stats.slowest:
         return ""
     rows = "".join(
-        f'<tr><td class="text">{escape(name)}</td><td>{_time(ms)}</td></tr>'
+        f'<tr><td class="text">{escape(name)}</td><td>{_time_text(ms)}</td></tr>'
         for ms, name in sorted(stats.slowest, reverse=True)
     )
     return f"<h2>Slowest items</h2><table><tr><th>item</th><th>took</th></tr>{rows}</table>"
 
 
-def _time(ms: float) -> str:
+def _time_text(ms: float) -> str:
     if ms >= 60_000:
         minutes, seconds = divmod(round(ms / 1000), 60)
         hours, minutes = divmod(minutes, 60)
@@ -184,5 +192,5 @@ def _time(ms: float) -> str:
     return f"{ms:.0f} ms" if ms >= 10 else f"{ms:.2g} ms" if ms >= 0.001 else "0"
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write_file(path: Path, data: bytes) -> None:
     replace_file(path, data, durable=False, mode=0o644)

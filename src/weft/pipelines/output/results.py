@@ -24,7 +24,7 @@ from weft.pipelines.stage import ItemResult
 
 _decode = msgspec.msgpack.decode
 _decode_entry = msgspec.msgpack.Decoder(CachedOutcome).decode
-_ROOM_BYTES = 1 << 18
+_ENCODE_BUFFER_BYTES = 1 << 18
 
 
 class EndedItem(msgspec.Struct, gc=False):
@@ -99,7 +99,7 @@ class ResultsFile:
     def open(self, results_bytes: int) -> None:
         """Opens the file, and cuts it off after `results_bytes`."""
         with writing(self._path):
-            self._file = self._path.open("r+b" if self._path.exists() else "w+b", buffering=_ROOM_BYTES)
+            self._file = self._path.open("r+b" if self._path.exists() else "w+b", buffering=_ENCODE_BUFFER_BYTES)
             if self._file.seek(0, os.SEEK_END) < results_bytes:
                 self._file.close()
                 raise BadInput(f"{self._path} is shorter than the run left it; start a new run")
@@ -143,13 +143,13 @@ class ResultsFile:
                 self._file.close()
 
 
-class _ResultId(msgspec.Struct):
+class _LineId(msgspec.Struct):
     id: str | int
 
 
 def ids_of(folder: Path) -> Iterator[str]:
     """The ids of a run's results, in the order of the source."""
-    decode = msgspec.json.Decoder(_ResultId).decode
+    decode = msgspec.json.Decoder(_LineId).decode
     with (folder / "results.jsonl").open("rb") as file:
         for line in file:
             yield str(decode(line).id)

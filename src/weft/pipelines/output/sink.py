@@ -102,7 +102,7 @@ class OutputSink:
         step: Callable[[str], None],
     ) -> None:
         self.folder = folder
-        self._new = folder / NEW
+        self._new_folder = folder / NEW
         self._pipeline = pipeline
         self._formats = formats
         self._columns = columns
@@ -116,9 +116,9 @@ class OutputSink:
         """Prepares the directory for a run: deletes unfinished files of earlier runs, unless this run is resumed."""
         shutil.rmtree(self.folder / PARTS, ignore_errors=True)
         if not resumed:
-            shutil.rmtree(self._new, ignore_errors=True)
-        self._new.mkdir(parents=True, exist_ok=True)
-        for part in self._new.rglob("*.part"):
+            shutil.rmtree(self._new_folder, ignore_errors=True)
+        self._new_folder.mkdir(parents=True, exist_ok=True)
+        for part in self._new_folder.rglob("*.part"):
             part.unlink()
 
     def add(self, number: int, row: Mapping[str, Any]) -> None:
@@ -131,10 +131,10 @@ class OutputSink:
 
     def commit(self, number: int) -> list[OutputShard]:
         """Finishes a shard, even an empty one, and syncs it to the disk under its final name."""
-        with writing(self._new):
+        with writing(self._new_folder):
             if not self._open:
                 self._open_shard(number)
-            shards = [self._finish(name, file, rows) for name, file, rows in self._open]
+            shards = [self._finish_shard(name, file, rows) for name, file, rows in self._open]
         self._open.clear()
         self._rows = 0
         self._step("shard-renamed")
@@ -143,7 +143,7 @@ class OutputSink:
     def _open_shard(self, number: int) -> None:
         for format_ in sorted(self._formats):  # jsonl first: it is the one that refuses a row by itself
             name = shard_name(number, format_)
-            part = self._new / f"{name}.part"
+            part = self._new_folder / f"{name}.part"
             part.parent.mkdir(exist_ok=True)
             file = part.open("w+b")
             self._open.append((name, file, self._row_file(format_, file)))
@@ -153,9 +153,9 @@ class OutputSink:
             return JsonLinesShard(file)
         from weft.pipelines.output.parquet import ParquetRows
 
-        return ParquetRows(file, self._columns, self._new / "schema")
+        return ParquetRows(file, self._columns, self._new_folder / "schema")
 
-    def _finish(self, name: str, file: BinaryIO, rows: RowFile) -> OutputShard:
+    def _finish_shard(self, name: str, file: BinaryIO, rows: RowFile) -> OutputShard:
         rows.close()
         file.flush()
         self._step("shard-written")
@@ -164,7 +164,7 @@ class OutputSink:
         file.seek(0)
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
         file.close()
-        (self._new / f"{name}.part").replace(self._new / name)
+        (self._new_folder / f"{name}.part").replace(self._new_folder / name)
         return OutputShard(name, self._rows, size, sha256)
 
     def publish(self, items: int, shards: list[OutputShard], files: Iterable[WrittenFile]) -> OutputManifest:
@@ -175,15 +175,15 @@ class OutputSink:
         before = read_manifest(self.folder)
         with writing(self.folder):
             for shard in shards:
-                if (self._new / shard.name).exists():  # else an earlier try has moved it
+                if (self._new_folder / shard.name).exists():  # else an earlier try has moved it
                     (self.folder / shard.name).parent.mkdir(exist_ok=True)
-                    (self._new / shard.name).replace(self.folder / shard.name)
+                    (self._new_folder / shard.name).replace(self.folder / shard.name)
                     self._step("shard-published")
             _write_manifest(self.folder, manifest)
             self._step("manifest-written")
             if before is not None:
                 self._remove_stale(before, manifest)
-            shutil.rmtree(self._new, ignore_errors=True)
+            shutil.rmtree(self._new_folder, ignore_errors=True)
             shutil.rmtree(self.folder / PARTS, ignore_errors=True)
         return manifest
 

@@ -11,11 +11,11 @@ import msgspec
 
 from weft.pipelines.output.outcome import FAILED, RAN, SKIPPED, SentStage
 
-_STEPS = 4
+_BUCKETS_PER_DOUBLING = 4
 """Buckets of durations for each doubling: a percentile is right to a quarter."""
 _COUNTED_AS = ("ran", "cached", "skipped", "cached", "skipped", "skipped", "failed", "skipped")
 """By the code of an outcome: a stage behind one that failed was not run."""
-_TIMED = (RAN, SKIPPED, FAILED)
+_TIMED_CODES = (RAN, SKIPPED, FAILED)
 """Those that the stage's own code has made."""
 _FAILURES_KEPT = 500
 _SLOWEST_KEPT = 20
@@ -38,14 +38,14 @@ class StageStats(msgspec.Struct):
         for code, count in Counter([stage.code for stage in stages]).items():
             counted = _COUNTED_AS[code]
             setattr(self, counted, getattr(self, counted) + count)
-        took_us = Counter([stage.duration_us for stage in stages if stage.code in _TIMED])
+        took_us = Counter([stage.duration_us for stage in stages if stage.code in _TIMED_CODES])
         if not took_us:
             return
         self.total_ms += sum(us * count for us, count in took_us.items()) / 1000
         self.max_ms = max(self.max_ms, max(took_us) / 1000)
         for us, count in took_us.items():
             bits = us.bit_length()
-            bucket = bits * _STEPS + (us >> bits - 3 & 3 if bits > 2 else 0)
+            bucket = bits * _BUCKETS_PER_DOUBLING + (us >> bits - 3 & 3 if bits > 2 else 0)
             self.buckets[bucket] = self.buckets.get(bucket, 0) + count
 
     def percentile_ms(self, share: float) -> float:
@@ -54,8 +54,8 @@ class StageStats(msgspec.Struct):
         for bucket in sorted(self.buckets):
             seen += self.buckets[bucket]
             if seen >= wanted:
-                bits, quarter = divmod(bucket, _STEPS)
-                return float(min(self.max_ms, 2 ** (bits - 1) * (1 + (quarter + 1) / _STEPS) / 1000))
+                bits, quarter = divmod(bucket, _BUCKETS_PER_DOUBLING)
+                return float(min(self.max_ms, 2 ** (bits - 1) * (1 + (quarter + 1) / _BUCKETS_PER_DOUBLING) / 1000))
         return 0.0
 
 

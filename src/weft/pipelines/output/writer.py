@@ -23,9 +23,9 @@ from weft.pipelines.runner import UNCHANGED
 
 _ERROR_CHARS = 500
 _COUNTED_AT_ONCE = 500
-_TEXTS = {status: status.value for status in Status}
+_TEXT_OF_STATUS = {status: status.value for status in Status}
 """A look-up is faster than an enum's own property, and every item has one."""
-_GOOD = (Status.OK.value, Status.SKIPPED.value)
+_GOOD_STATUSES = (Status.OK.value, Status.SKIPPED.value)
 
 
 class OrderedWriter:
@@ -53,7 +53,7 @@ class OrderedWriter:
         self._makes_rows = makes_rows
         self._step = step
         self._results = ResultsFile(folder)
-        self._early: dict[int, EndedItem] = {}
+        self._early_results: dict[int, EndedItem] = {}
         self._range_files: list[WrittenFile] = []
         self._stats = RunStats({name: StageStats() for name in stages})
         self._uncounted: list[EndedItem] = []
@@ -82,21 +82,21 @@ class OrderedWriter:
         if log is not None:
             log = log.removeprefix(self._log_root)
         ended = EndedItem(
-            position, pending.item_id, pending.kept, _TEXTS[result.status], result.failure_phase, result.error,
+            position, pending.item_id, pending.kept, _TEXT_OF_STATUS[result.status], result.failure_phase, result.error,
             result.attempts, result.duration_ms, log,
         )  # fmt: skip
         if record is not None:
             ended.stages, ended.line = record.stages, record.line or line_of(self._stages, record)
         if position != self.next:
-            self._early[position] = ended
+            self._early_results[position] = ended
             return
         self._write(ended)
-        while self._early and (following := self._early.pop(self.next, None)) is not None:
+        while self._early_results and (following := self._early_results.pop(self.next, None)) is not None:
             self._write(following)
 
     def _write(self, ended: EndedItem) -> None:
         """Writes the next item in the order of the source."""
-        if self._makes_rows and (row := self._row(ended)) is not None:
+        if self._makes_rows and (row := self._row_of_item(ended)) is not None:
             try:
                 self._sink.add(ended.position // self._shard_items, row)
             except BadRow as error:
@@ -104,18 +104,18 @@ class OrderedWriter:
         self._results.add(ended)
         self._uncounted.append(ended)
         if len(self._uncounted) >= _COUNTED_AT_ONCE:
-            self._count()
+            self._count_waiting()
         self.next += 1
         if self.next % self._shard_items == 0:
-            self._commit(complete=False)
+            self._commit_range(complete=False)
 
     @property
     def stats(self) -> RunStats:
         """The statistics, including every item that is written."""
-        self._count()
+        self._count_waiting()
         return self._stats
 
-    def _count(self) -> None:
+    def _count_waiting(self) -> None:
         """Counts the waiting items together, which costs less than one by one."""
         ended, self._uncounted = self._uncounted, []
         stats = self._stats
@@ -125,15 +125,15 @@ class OrderedWriter:
             counts.add(column)
             self._range_files += [file for stage in column if stage.files for file in stage.files]
         for one in ended:
-            if one.status not in _GOOD:
+            if one.status not in _GOOD_STATUSES:
                 if not one.stages and one.failure_phase in stats.stages:
                     stats.stages[one.failure_phase].failed += 1
                 error = one.error[:_ERROR_CHARS] if one.error else None
                 stats.add_failure(ItemFailure(one.id, one.status, one.failure_phase, error, one.log))
 
-    def _row(self, ended: EndedItem) -> Mapping[str, Any] | None:
+    def _row_of_item(self, ended: EndedItem) -> Mapping[str, Any] | None:
         """The item's row; None if it did not end well, or if the stages that make rows were skipped."""
-        if ended.status not in _GOOD:
+        if ended.status not in _GOOD_STATUSES:
             return None
         values: dict[str, Any] = {}
         for number, name in self._output_stages:
@@ -146,10 +146,10 @@ class OrderedWriter:
     def finish(self, total: int) -> None:
         """Commits the last range, however short, after the source has ended."""
         assert self.next == total, f"{total - self.next} results are missing"
-        self._commit(complete=True)
+        self._commit_range(complete=True)
         self.complete = True
 
-    def _commit(self, *, complete: bool) -> None:
+    def _commit_range(self, *, complete: bool) -> None:
         self._cache.sync()  # a checkpoint promises that values can be found
         stats = self.stats
         shards: list[OutputShard] = []

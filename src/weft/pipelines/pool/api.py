@@ -137,11 +137,11 @@ class Stream:
         if engine.closed:
             return None
         if not engine.ready and not engine.finished:
-            self._guarded(lambda: engine.step(timeout_s))
+            self._run_guarded(lambda: engine.step(timeout_s))
         if engine.ready:
             return engine.ready.popleft()
         if engine.finished:
-            self._guarded(engine.finish)
+            self._run_guarded(engine.finish)
             self._end()
         return None
 
@@ -155,7 +155,7 @@ class Stream:
         """Whether all results were returned, or the stream was closed."""
         return self._engine.closed
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _run_guarded(self, work: Callable[[], None]) -> None:
         """Calls a function of the engine; if it raises, or Ctrl-C was pressed meanwhile, ends the run cleanly."""
         try:
             if not self._holds_interrupts or threading.current_thread() is not threading.main_thread():
@@ -203,13 +203,13 @@ class Stream:
                 if result is not None:
                     return result
                 if not self._engine.closed:
-                    await self._something()
+                    await self._wait_for_work()
         except asyncio.CancelledError:
             self.close(0.0)
             raise
         raise StopAsyncIteration
 
-    async def _something(self) -> None:
+    async def _wait_for_work(self) -> None:
         """Waits until the engine has something to do, without blocking the event loop."""
         import asyncio
 
@@ -243,14 +243,14 @@ class Stream:
         self._end()
 
 
-class _Interrupts:
+class _InterruptGuard:
     """Holds Ctrl-C back during a with block in the main thread, and raises KeyboardInterrupt at the end of it.
 
     One handler serves all streams and stays while there are any, as setting one costs more than a small batch; outside
     the block it does what Python's own does. A program with a handler of its own keeps it."""
 
     def __init__(self) -> None:
-        self._inside = self._came = False
+        self._is_inside = self._has_come = False
         self._streams = 0
 
     def begin(self) -> bool:
@@ -271,21 +271,21 @@ class _Interrupts:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """The handler of SIGINT."""
-        if not self._inside:
+        if not self._is_inside:
             signal.default_int_handler(number, frame)
-        self._came = True
+        self._has_come = True
 
     def __enter__(self) -> None:
-        self._inside = True
+        self._is_inside = True
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._inside = False
-        if self._came:
-            self._came = False
+        self._is_inside = False
+        if self._has_come:
+            self._has_come = False
             raise KeyboardInterrupt
 
 
-_interrupts = _Interrupts()
+_interrupts = _InterruptGuard()
 
 
 def handle_interrupt(number: int, frame: FrameType | None) -> None:

@@ -14,13 +14,13 @@ def describe(error: BaseException) -> str:
     if isinstance(error, WeftError):
         return message(error) or type(error).__name__
     return cut(
-        _quietly(lambda: traceback.format_exception_only(error)[-1].strip(), type(error).__name__), MAX_ERROR_CHARS
+        _text_or(lambda: traceback.format_exception_only(error)[-1].strip(), type(error).__name__), MAX_ERROR_CHARS
     )
 
 
 def message(error: BaseException) -> str:
     """The text of an exception alone."""
-    return _quietly(lambda: cut(str(error), MAX_ERROR_CHARS), "")
+    return _text_or(lambda: cut(str(error), MAX_ERROR_CHARS), "")
 
 
 def traceback_of(error: BaseException) -> str:
@@ -31,10 +31,10 @@ def traceback_of(error: BaseException) -> str:
         while frame.tb_next is not None and frame.tb_frame.f_code.co_filename == own:
             frame = frame.tb_next
         error = error.with_traceback(frame)
-    return cut(_quietly(lambda: "".join(traceback.format_exception(error)), ""), MAX_TRACEBACK_CHARS)
+    return cut(_text_or(lambda: "".join(traceback.format_exception(error)), ""), MAX_TRACEBACK_CHARS)
 
 
-def _quietly(text: Callable[[], str], otherwise: str) -> str:
+def _text_or(text: Callable[[], str], otherwise: str) -> str:
     """The result of `text()`; `otherwise` if it raises, as an exception's own `__str__` may."""
     try:
         return text().encode(errors="backslashreplace").decode()

@@ -17,8 +17,8 @@ from weft.pipelines.pool.worker.slot import BANK_BYTES
 
 _MAX_LINE_BYTES = 2 * BANK_BYTES
 _COUNT_BYTES = 1024 * 1024
-_AHEAD = 2_000
-_END = object()
+_MOST_AHEAD = 2_000
+_END_OF_FILE = object()
 
 
 def parse_line(number: int, line: bytes) -> Any:
@@ -85,17 +85,17 @@ class Feeder:
     """Items from a stream that may block: a thread reads it, so that the engine never blocks."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._queue: queue.Queue[Any] = queue.Queue(_AHEAD)
-        threading.Thread(target=self._read, args=(file,), daemon=True, name="weft-items").start()
+        self._queue: queue.Queue[Any] = queue.Queue(_MOST_AHEAD)
+        threading.Thread(target=self._read_file, args=(file,), daemon=True, name="weft-items").start()
 
-    def _read(self, file: IO[bytes]) -> None:
+    def _read_file(self, file: IO[bytes]) -> None:
         try:
             for item in read_items(file):
                 self._queue.put(item)
         except BaseException as error:
             self._queue.put(BadItem("input", f"the items cannot be read further: {error}"))
         finally:
-            self._queue.put(_END)
+            self._queue.put(_END_OF_FILE)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -105,8 +105,8 @@ class Feeder:
             item = self._queue.get_nowait()
         except queue.Empty:
             return Pause.LATER
-        if item is _END:
-            self._queue.put(_END)
+        if item is _END_OF_FILE:
+            self._queue.put(_END_OF_FILE)
             raise StopIteration
         return item
 

@@ -14,7 +14,7 @@ ITEM_LOGS = ("auto", "each", "worker", "off")
 """A file for each item, or one for each worker; `auto` is `each` up to AUTO_EACH items of the source."""
 AUTO_EACH = 2_000
 _MAX_WORKERS = 1000
-_LARGEST = 10**9  # seconds, megabytes, items: beyond it some clock or counter overflows
+_LARGEST_NUMBER = 10**9  # seconds, megabytes, items: beyond it some clock or counter overflows
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class PoolSettings:
             return f"{name} must be a {'whole ' if whole else ''}number, this is {value!r}"
         if not value > 0:
             return f"{name} must be greater than 0, this is {value!r}"
-        most = _MAX_WORKERS if name == "workers" else _LARGEST
+        most = _MAX_WORKERS if name == "workers" else _LARGEST_NUMBER
         if value > most:
             return f"{name} must be at most {most}, this is {value}"
         return None

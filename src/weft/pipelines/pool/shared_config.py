@@ -17,7 +17,7 @@ from weft.files import replace_file
 
 MAX_BYTES = 64 * 1024 * 1024
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
-_EMPTY = _encode({})
+_EMPTY_CONFIG = _encode({})
 
 
 def encoded(config: Mapping[str, Any] | None) -> bytes:
@@ -44,22 +44,22 @@ def kept_in(folder: Path, given: bytes, *, resume: bool) -> bytes:
     """The config of a run: a new run stores the given one, a resumed run continues with the stored one."""
     path = folder / "config"
     if resume and path.is_file():
-        kept = _read(path)
+        kept = _read_config(path)
         if given and given != kept:
             raise BadInput(f"run {folder.name} began with another config; resume it with the same, or without one")
         return kept
     if given or path.exists():
-        _write(path, given)
+        _write_config(path, given)
     return given
 
 
 def of_run(folder: Path) -> dict[str, Any]:
     """Reads the stored config of a run; empty if it has none."""
     path = folder / "config"
-    return decoded(_read(path)) if path.is_file() else {}
+    return decoded(_read_config(path)) if path.is_file() else {}
 
 
-def _read(path: Path) -> bytes:
+def _read_config(path: Path) -> bytes:
     try:
         data = path.read_bytes()
         decoded(data)
@@ -68,9 +68,9 @@ def _read(path: Path) -> bytes:
     return data
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write_config(path: Path, data: bytes) -> None:
     """Writes the file so that only its owner can read it, since it may hold secrets."""
     try:
-        replace_file(path, data or _EMPTY)
+        replace_file(path, data or _EMPTY_CONFIG)
     except (OSError, DiskFull) as error:
         raise BadInput(f"{path} cannot be written: {getattr(error, 'strerror', error)}") from None

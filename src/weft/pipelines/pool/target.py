@@ -21,12 +21,12 @@ import msgspec
 from weft.errors import BadInput
 
 SCRIPT_NAME = "__weft_worker__"
-_loading = False
+_is_loading = False
 
 
 def refuse_while_loading() -> None:
     """Refuses to start a pool while a worker imports its script: such pools would start more workers without end."""
-    if _loading:
+    if _is_loading:
         raise BadInput('the script runs its pool on import: put that part under `if __name__ == "__main__":`')
 
 
@@ -74,14 +74,14 @@ class CallableTarget(msgspec.Struct, frozen=True):
             or not module
             or hasattr(function, "__self__")
         ):
-            raise _unreachable(function, "it is not a plain function")
+            raise _unreachable_error(function, "it is not a plain function")
         if "<" in name:
-            raise _unreachable(function, "it is a lambda or is defined inside another function")
+            raise _unreachable_error(function, "it is a lambda or is defined inside another function")
         if module == "__main__":
             return cls._of_script(function, name)
         value = _look_up(sys.modules.get(module), name)
         if value is not function:
-            raise _unreachable(function, f"{module}:{name} is something else, or nothing")
+            raise _unreachable_error(function, f"{module}:{name} is something else, or nothing")
         return cls(module, name)
 
     @classmethod
@@ -92,27 +92,27 @@ class CallableTarget(msgspec.Struct, frozen=True):
             return cls(spec.name, name)
         path = getattr(main, "__file__", None)
         if path is None or not Path(path).is_file():
-            raise _unreachable(function, "it was typed in or read from stdin, there is no file to import it from")
+            raise _unreachable_error(function, "it was typed in or read from stdin, there is no file to import it from")
         return cls(SCRIPT_NAME, name, str(Path(path).absolute()))
 
     def load(self) -> Callable[..., Any]:
         """Imports the function; any error is raised unchanged."""
-        function = _look_up(self._holder(), self.name)
+        function = _look_up(self._import_holder(), self.name)
         if not callable(function):
             raise BadInput(f"{self} is not there" if function is None else f"{self} is not a function")
         if inspect.iscoroutinefunction(function):
             raise BadInput(f"{self} is a coroutine function; a worker runs plain functions")
         return function  # type: ignore[no-any-return]
 
-    def _holder(self) -> Any:
-        global _loading
-        _loading = True
+    def _import_holder(self) -> Any:
+        global _is_loading
+        _is_loading = True
         try:
             if self.script is None:
                 return import_module(self.module)
             return SimpleNamespace(**runpy.run_path(self.script, run_name=SCRIPT_NAME))
         finally:
-            _loading = False
+            _is_loading = False
 
 
 def _look_up(holder: Any, name: str) -> Any:
@@ -121,6 +121,6 @@ def _look_up(holder: Any, name: str) -> Any:
     return holder
 
 
-def _unreachable(function: object, why: str) -> BadInput:
+def _unreachable_error(function: object, why: str) -> BadInput:
     shown = getattr(function, "__qualname__", None) or repr(function)[:80]
     return BadInput(f"{shown} cannot be imported by name in a worker: {why}. Give a function at a module's top level.")

@@ -21,7 +21,7 @@ Condition = Callable[[Names], Any]
 ROOTS = ("item", "results", "settings", "config")
 _CONSTANTS = {"true": True, "false": False, "null": None, "none": None}
 _MAX_CHARS = 2_000
-_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -43,7 +43,7 @@ def compile_condition(text: str, stages: Sequence[str]) -> Condition:
         raise BadInput(f"the condition is longer than {_MAX_CHARS} characters")
     try:
         tree = ast.parse(text.strip(), mode="eval")
-        return _compiled(tree.body, stages)
+        return _compile_node(tree.body, stages)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         why = error.msg if isinstance(error, SyntaxError) else type(error).__name__
         raise BadInput(f"{text!r} is no condition: {why}; write something like item.size > 1000") from None
@@ -54,46 +54,46 @@ def uses_results(text: str) -> bool:
     return "results" in text
 
 
-def _compiled(node: ast.expr, stages: Sequence[str]) -> Condition:
+def _compile_node(node: ast.expr, stages: Sequence[str]) -> Condition:
     def inner(part: ast.expr) -> Condition:
-        return _compiled(part, stages)
+        return _compile_node(part, stages)
 
     match node:
         case ast.Constant(value=bool() | int() | float() | str() | None as value):
             return lambda _: value
         case ast.Name(id=name):
-            return _name(name)
+            return _compile_name(name)
         case ast.Attribute(value=holder, attr=key):
             _check_stage(holder, key, stages)
-            return _field(inner(holder), lambda _: key)
+            return _compile_field(inner(holder), lambda _: key)
         case ast.Subscript(value=holder, slice=key_node):
             if isinstance(key_node, ast.Constant):
                 _check_stage(holder, key_node.value, stages)
-            return _field(inner(holder), inner(key_node))
+            return _compile_field(inner(holder), inner(key_node))
         case ast.BoolOp(op=ast.And(), values=parts):
-            return _all([inner(part) for part in parts])
+            return _compile_and([inner(part) for part in parts])
         case ast.BoolOp(op=ast.Or(), values=parts):
-            return _any([inner(part) for part in parts])
+            return _compile_or([inner(part) for part in parts])
         case ast.UnaryOp(op=ast.Not(), operand=part):
             negated = inner(part)
             return lambda names: not negated(names)
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
             return lambda _: -number
         case ast.Compare(left=left, ops=ops, comparators=rights):
-            return _comparison(inner(left), ops, [inner(right) for right in rights])
+            return _compile_comparison(inner(left), ops, [inner(right) for right in rights])
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
             made = [inner(part) for part in parts]
             return lambda names: [one(names) for one in made]
         case ast.Call(func=ast.Name(id="len"), args=[part], keywords=[]):
             measured = inner(part)
-            return lambda names: _length(measured(names))
+            return lambda names: _length_of(measured(names))
     raise BadInput(
         f"{ast.unparse(node)!r} is not allowed in a condition: use names, fields, constants, comparisons, in, and, or, "
         "not, len(), or name a function as package.module:function"
     )
 
 
-def _name(name: str) -> Condition:
+def _compile_name(name: str) -> Condition:
     if name in ROOTS:
         return operator.itemgetter(name)
     if name.lower() in _CONSTANTS:
@@ -107,7 +107,7 @@ def _check_stage(holder: ast.expr, key: Any, stages: Sequence[str]) -> None:
         raise BadInput(f"it reads results of {key!r}: name that stage under needs or after")
 
 
-def _field(holder: Condition, key: Condition) -> Condition:
+def _compile_field(holder: Condition, key: Condition) -> Condition:
     def get(names: Names) -> Any:
         value, name = holder(names), key(names)
         if isinstance(value, Mapping):
@@ -119,16 +119,16 @@ def _field(holder: Condition, key: Condition) -> Condition:
     return get
 
 
-def _all(parts: list[Condition]) -> Condition:
+def _compile_and(parts: list[Condition]) -> Condition:
     return lambda names: all(part(names) for part in parts)
 
 
-def _any(parts: list[Condition]) -> Condition:
+def _compile_or(parts: list[Condition]) -> Condition:
     return lambda names: any(part(names) for part in parts)
 
 
-def _comparison(left: Condition, ops: list[ast.cmpop], rights: list[Condition]) -> Condition:
-    tests = [_COMPARE[type(op)] for op in ops]
+def _compile_comparison(left: Condition, ops: list[ast.cmpop], rights: list[Condition]) -> Condition:
+    tests = [_COMPARISONS[type(op)] for op in ops]
 
     def compare(names: Names) -> bool:
         one = left(names)
@@ -145,5 +145,5 @@ def _comparison(left: Condition, ops: list[ast.cmpop], rights: list[Condition]) 
     return compare
 
 
-def _length(value: Any) -> int:
+def _length_of(value: Any) -> int:
     return len(value) if isinstance(value, Sized) else 0

@@ -23,11 +23,11 @@ from weft.pipelines.spec.graph import order_of
 Callable = Annotated[str, msgspec.Meta(description="package.module:function, or script.py:function")]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Format = Literal["jsonl", "parquet"]
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-_CALLABLE = re.compile(r"[^\s:]+:[A-Za-z_][\w.]*")
-_RESERVED = ("items", "collect", "config", "input", "output", "pool")
+_VALID_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_CALLABLE_NAME = re.compile(r"[^\s:]+:[A-Za-z_][\w.]*")
+_RESERVED_NAMES = ("items", "collect", "config", "input", "output", "pool")
 """Names that `--set` and phases use for something else."""
-_KINDS = {
+_KIND_WORDS = {
     "array": "a list", "object": "names with values", "str": "text", "int": "a whole number", "float": "a number",
     "bool": "true or false",
 }  # fmt: skip
@@ -137,7 +137,7 @@ class Pipeline(msgspec.Struct, frozen=True):
 
 def is_callable(text: str) -> bool:
     """Whether a text names a function, and is not a condition."""
-    return _CALLABLE.fullmatch(text) is not None
+    return _CALLABLE_NAME.fullmatch(text) is not None
 
 
 def load(path: Path, environment: Mapping[str, str]) -> dict[str, Pipeline]:
@@ -160,7 +160,7 @@ def load(path: Path, environment: Mapping[str, str]) -> dict[str, Pipeline]:
     read = {}
     for name, one in several.items():
         told: list[str] = []
-        read[str(name)] = _read(str(name), one, path, told)
+        read[str(name)] = _read_pipeline(str(name), one, path, told)
         problems += [located(path, str(name), problem) for problem in told]
     if problems:
         raise BadConfig(problems)
@@ -179,7 +179,7 @@ def changed(pipeline: Pipeline, settings: list[str], items: str | None, director
         part, dot, key = where.partition(".")
         if not equals or not dot or not key:
             raise BadInput(f"--set {text}: write STAGE.KEY=VALUE, or items., collect. or config. before the key")
-        known = _settings_of(document, part, text)
+        known = _settings_of_part(document, part, text)
         if key not in known and (near := nearest(key, known)):
             raise BadInput(f"--set {text}: {part} has no {key!r} in the file; did you mean {near!r}?")
         try:
@@ -191,13 +191,13 @@ def changed(pipeline: Pipeline, settings: list[str], items: str | None, director
     if directory is not None:
         document.setdefault("output", {})["directory"] = directory
     problems: list[str] = []
-    read = _read(pipeline.name, document, pipeline.path, problems)
+    read = _read_pipeline(pipeline.name, document, pipeline.path, problems)
     if problems or read is None:
         raise BadConfig(problems)
     return read
 
 
-def _settings_of(document: dict[str, Any], part: str, text: str) -> dict[str, Any]:
+def _settings_of_part(document: dict[str, Any], part: str, text: str) -> dict[str, Any]:
     if part == "config":
         holder, name = document, "config"
     elif part in ("items", "collect") and part in document:
@@ -211,23 +211,23 @@ def _settings_of(document: dict[str, Any], part: str, text: str) -> dict[str, An
     return settings
 
 
-def _read(name: str, value: Any, path: Path, problems: list[str]) -> Pipeline | None:
+def _read_pipeline(name: str, value: Any, path: Path, problems: list[str]) -> Pipeline | None:
     """Reads one pipeline; None if there are problems, each of which begins with its location: `stages.words.needs:
     …`.
     """
     before = len(problems)
-    if not _NAME.fullmatch(name):
+    if not _VALID_NAME.fullmatch(name):
         problems.append(f"{name!r} cannot be a pipeline's name: letters, digits, _ and - after a letter")
     if not isinstance(value, dict):
         problems.append(f"{name}: a pipeline must have items and stages, this is {type(value).__name__}")
         return None
     value = dict(value)
     stages, value["stages"] = value.get("stages"), {}
-    spec = _section(PipelineSpec, value, "", problems)
+    spec = _read_section(PipelineSpec, value, "", problems)
     if not isinstance(stages, dict) or not stages:
         problems.append("stages: a pipeline must have stages by name, like `words: {run: mypackage.work:words}`")
         return None
-    read = {str(key): _section(StageSpec, one, f"stages.{key}", problems) for key, one in stages.items()}
+    read = {str(key): _read_section(StageSpec, one, f"stages.{key}", problems) for key, one in stages.items()}
     whole = {key: stage for key, stage in read.items() if stage is not None}
     problems += _stage_problems(whole)
     if spec is None or len(problems) > before:
@@ -237,7 +237,7 @@ def _read(name: str, value: Any, path: Path, problems: list[str]) -> Pipeline | 
     return Pipeline(name, spec, path, order_of(whole)[0]) if len(problems) == before else None
 
 
-def _section(kind: type[Any], value: Any, where: str, problems: list[str]) -> Any:
+def _read_section(kind: type[Any], value: Any, where: str, problems: list[str]) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -259,7 +259,7 @@ def _section(kind: type[Any], value: Any, where: str, problems: list[str]) -> An
 
 
 def _kinds_text(kinds: str) -> str:
-    return " or ".join(_KINDS.get(kind, kind) for kind in kinds.split(" | "))
+    return " or ".join(_KIND_WORDS.get(kind, kind) for kind in kinds.split(" | "))
 
 
 def _fields_at(kind: type[Any], at: str) -> tuple[str, ...]:
@@ -272,8 +272,8 @@ def _fields_at(kind: type[Any], at: str) -> tuple[str, ...]:
 
 def _stage_problems(stages: dict[str, StageSpec]) -> Iterator[str]:
     for name, stage in stages.items():
-        if not _NAME.fullmatch(name) or name in _RESERVED:
-            allowed = f"letters, digits, _ and -, and none of {', '.join(_RESERVED)}"
+        if not _VALID_NAME.fullmatch(name) or name in _RESERVED_NAMES:
+            allowed = f"letters, digits, _ and -, and none of {', '.join(_RESERVED_NAMES)}"
             yield f"stages.{name}: {name!r} cannot be a stage's name: {allowed}"
         for key in ("run", "fingerprint"):
             if (text := getattr(stage, key)) is not None and not is_callable(text):

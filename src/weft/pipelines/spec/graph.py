@@ -26,7 +26,7 @@ def order_of(stages: Mapping[str, Node]) -> tuple[list[str], list[str]]:
     """
     problems = [
         f"stages.{name}.{'after' if other in stage.after else 'needs'}: "
-        f"there is no stage {other!r}{_near(other, stages)}"
+        f"there is no stage {other!r}{_similar_name(other, stages)}"
         for name, stage in stages.items()
         for other in stage.before
         if other not in stages
@@ -41,19 +41,19 @@ def order_of(stages: Mapping[str, Node]) -> tuple[list[str], list[str]]:
     while waiting:
         free = next((one for one in waiting if not set(stages[one].before) & set(waiting)), None)
         if free is None:
-            problems.append(f"stages.{waiting[0]}: the stages form a cycle: {' → '.join(_cycle(stages, waiting))}")
+            problems.append(f"stages.{waiting[0]}: the stages form a cycle: {' → '.join(_find_cycle(stages, waiting))}")
             break
         waiting.remove(free)
         order.append(free)
     return order, problems
 
 
-def _near(name: str, stages: Mapping[str, Node]) -> str:
+def _similar_name(name: str, stages: Mapping[str, Node]) -> str:
     near = nearest(name, stages)
     return f"; did you mean {near!r}?" if near else f"; there are: {', '.join(stages)}"
 
 
-def _cycle(stages: Mapping[str, Node], waiting: list[str]) -> list[str]:
+def _find_cycle(stages: Mapping[str, Node], waiting: list[str]) -> list[str]:
     """Finds a cycle among the waiting stages, each of which depends on another one of them."""
     path = [waiting[0]]
     while path[-1] not in path[:-1]:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from weft.errors import BadInput
 
 MOST_FILES = 5_000
-_INSTALLED = ("site-packages", "dist-packages")
-_READS_ENVIRONMENT = ("environ", "environb", "getenv")
+_INSTALLED_FOLDERS = ("site-packages", "dist-packages")
+_ENVIRONMENT_NAMES = ("environ", "environb", "getenv")
 
 
 class OutsideRead(NamedTuple):
@@ -53,13 +53,13 @@ def own_modules(path: Path, module: str, folders: Sequence[Path]) -> list[OwnMod
     if first.name[0] == "weft":
         return [first]
     root = _root_of(first)
-    is_installed = root.name in _INSTALLED or root == Path(ast.__file__).parent
+    is_installed = root.name in _INSTALLED_FOLDERS or root == Path(ast.__file__).parent
     roots = [root] if is_installed else [root, *(one for one in folders if one != root)]
     only = {first.name[0]} if is_installed else None
     modules, waiting = {path: first}, [first]
     while waiting:
-        for imported in _imports(waiting.pop()):
-            for other in _located(imported, roots, only):
+        for imported in _imported_names(waiting.pop()):
+            for other in _locate_import(imported, roots, only):
                 if other.path not in modules:
                     modules[other.path] = other
                     waiting.append(other)
@@ -70,19 +70,21 @@ def own_modules(path: Path, module: str, folders: Sequence[Path]) -> list[OwnMod
 
 def outside_reads(path: Path) -> list[OutsideRead]:
     """Where a file reads the environment, or a data file that it names."""
-    tree = _parsed(path)
+    tree = _parse_file(path)
     if tree is None:
         return []
-    reads = ((node.lineno, what) for node in ast.walk(tree) if (what := _read_by(node)) and isinstance(node, ast.expr))
+    reads = (
+        (node.lineno, what) for node in ast.walk(tree) if (what := _what_it_reads(node)) and isinstance(node, ast.expr)
+    )
     return [OutsideRead(path, line, what) for line, what in sorted(reads)]
 
 
-def _read_by(node: ast.AST) -> str:
+def _what_it_reads(node: ast.AST) -> str:
     """What an expression reads (environment or file); empty if nothing known."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
-        return "environment" if node.attr in _READS_ENVIRONMENT else ""
+        return "environment" if node.attr in _ENVIRONMENT_NAMES else ""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        return "file" if node.id == "__file__" else "environment" if node.id in _READS_ENVIRONMENT else ""
+        return "file" if node.id == "__file__" else "environment" if node.id in _ENVIRONMENT_NAMES else ""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open" and node.args:
         mode = node.args[1] if len(node.args) > 1 else None
         is_written = isinstance(mode, ast.Constant) and isinstance(mode.value, str) and not mode.value.startswith("r")
@@ -97,7 +99,7 @@ def _root_of(module: OwnModule) -> Path:
     return parents[depth] if depth < len(parents) else module.path.parent
 
 
-def _parsed(path: Path) -> ast.Module | None:
+def _parse_file(path: Path) -> ast.Module | None:
     """Parses a file; None if it is not valid Python: its content still counts, but no imports are followed."""
     if path.suffix != ".py":
         return None
@@ -107,9 +109,9 @@ def _parsed(path: Path) -> ast.Module | None:
         return None
 
 
-def _imports(module: OwnModule) -> Iterator[tuple[str, ...]]:
+def _imported_names(module: OwnModule) -> Iterator[tuple[str, ...]]:
     """The names that a module imports, including imports inside functions."""
-    tree = _parsed(module.path)
+    tree = _parse_file(module.path)
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Import):
             yield from (tuple(alias.name.split(".")) for alias in node.names)
@@ -121,18 +123,20 @@ def _imports(module: OwnModule) -> Iterator[tuple[str, ...]]:
             yield from ((*base, alias.name) for alias in node.names)
 
 
-def _located(name: tuple[str, ...], roots: Sequence[Path], only: Collection[str] | None) -> Iterator[OwnModule]:
+def _locate_import(name: tuple[str, ...], roots: Sequence[Path], only: Collection[str] | None) -> Iterator[OwnModule]:
     """The modules that run when a name is imported: those of its packages, and its own."""
     if not name or name[0] == "weft" or (only is not None and name[0] not in only):
         return
     for root in roots:
-        located = [OwnModule(name[:end], path) for end in range(1, len(name) + 1) if (path := _file(root, name[:end]))]
+        located = [
+            OwnModule(name[:end], path) for end in range(1, len(name) + 1) if (path := _module_file(root, name[:end]))
+        ]
         if located:
             yield from located
             return
 
 
-def _file(root: Path, name: tuple[str, ...]) -> Path | None:
+def _module_file(root: Path, name: tuple[str, ...]) -> Path | None:
     place = root.joinpath(*name)
     for path in (place / "__init__.py", place.with_name(f"{name[-1]}.py")):
         if path.is_file():

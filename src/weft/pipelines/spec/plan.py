@@ -26,7 +26,7 @@ KEY_FORMAT = 1
 """Part of every key: another number makes everything stale."""
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _LARGEST_CODE_FILES = 10_000
-_ADVICE = {
+_ADVICE_BY_READ = {
     "environment": (
         "reads the environment, and a change there does not make cached values stale: give it as a setting "
         "(`settings: {name: ${NAME}}`), or a `fingerprint`"
@@ -109,7 +109,7 @@ def make_plan(
 def _stage_plan(pipeline: Pipeline, name: str, *, forced: bool) -> StagePlan:
     spec = pipeline.spec.stages[name]
     version = None if spec.version is None else str(spec.version)
-    code = {} if version is not None else _code(pipeline, name, spec)
+    code = {} if version is not None else _code_digests(pipeline, name, spec)
     config = {key: value for key, value in pipeline.spec.config.items() if spec.config is None or key in spec.config}
     before = [spec.needs, spec.after]
     try:
@@ -122,14 +122,14 @@ def _stage_plan(pipeline: Pipeline, name: str, *, forced: bool) -> StagePlan:
     )  # fmt: skip
 
 
-def _code(pipeline: Pipeline, name: str, spec: StageSpec) -> dict[str, str]:
+def _code_digests(pipeline: Pipeline, name: str, spec: StageSpec) -> dict[str, str]:
     """The digests of the files that make up a stage's code version, by name."""
     files = code_files(pipeline, name)
     for entry in spec.code:
         files += _files_of(entry, pipeline.path.parent, name)
     if len(files) > _LARGEST_CODE_FILES:
         raise BadInput(f"stage {name!r}: code names {len(files):,} files; name fewer, or give a version")
-    return {_shown(path): _hash(path) for path in files}
+    return {_display_path(path): _file_digest(path) for path in files}
 
 
 def code_files(pipeline: Pipeline, name: str) -> list[Path]:
@@ -168,19 +168,19 @@ def outside_reads(pipeline: Pipeline) -> list[str]:
                 continue  # which of them it reads is not known: `code` may name it
             told.setdefault(
                 (read.path, read.what),
-                f"stage {name!r}: {_shown(read.path)}, line {read.line} {_ADVICE[read.what]}",
+                f"stage {name!r}: {_display_path(read.path)}, line {read.line} {_ADVICE_BY_READ[read.what]}",
             )
     return list(told.values())
 
 
-def _hash(path: Path) -> str:
+def _file_digest(path: Path) -> str:
     try:
         return digest(path.read_bytes()).hex()
     except OSError as error:
         raise BadInput(f"{path} is code of a stage and cannot be read: {error.strerror}") from None
 
 
-def _shown(path: Path) -> str:
+def _display_path(path: Path) -> str:
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

@@ -35,7 +35,7 @@ PATIENCE_S = 600.0
 ENDLESS_BYTES = 10 << 30
 BOMB_BYTES = 1 << 30
 _BOMB_CRC = 0x9AC47FA6  # crc32 of that many blanks
-_BLOCK = b"<p>the quick brown fox jumps over the lazy dog</p>\n" * 1285
+_TEXT_BLOCK = b"<p>the quick brown fox jumps over the lazy dog</p>\n" * 1285
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def names(spec: WorldSpec) -> tuple[str, ...]:
 def stock(world: World, site: SyntheticSite, shelf: HostFixtures) -> None:
     """Puts the behaviour on its own host, and the links to all of them on host 0."""
     if site.hostile:
-        _put(site, shelf)
+        _add_resource(site, shelf)
     elif site.index == 0:
         for other in world.sites[world.spec.hosts :]:
             assert other.hostile is not None
@@ -120,7 +120,7 @@ def stock(world: World, site: SyntheticSite, shelf: HostFixtures) -> None:
             shelf.entrances += [Reference(other.home, other.home), Reference(url, url)]
 
 
-def _put(site: SyntheticSite, shelf: HostFixtures) -> None:
+def _add_resource(site: SyntheticSite, shelf: HostFixtures) -> None:
     assert site.hostile is not None
     name = site.hostile
     behaviour = TABLE[name]
@@ -149,11 +149,11 @@ async def act(link: WebConnection, resource: Resource) -> None:
 # -- behaviours on the wire -----------------------------------------------------------------------------------------
 
 
-def _head(*fields: str, status: str = "200 OK") -> bytes:
+def _encode_head(*fields: str, status: str = "200 OK") -> bytes:
     return ("\r\n".join([f"HTTP/1.1 {status}", "Content-Type: text/html", *fields]) + "\r\n\r\n").encode()
 
 
-async def _drip(link: WebConnection, data: bytes) -> None:
+async def _send_by_byte(link: WebConnection, data: bytes) -> None:
     for offset in range(len(data)):
         await link.send(data[offset : offset + 1])
         await asyncio.sleep(DRIP_S)
@@ -161,29 +161,29 @@ async def _drip(link: WebConnection, data: bytes) -> None:
 
 async def drip_body(link: WebConnection, note: str) -> None:
     link.status = 200
-    await link.send(_head("Content-Length: 100000"))
-    await _drip(link, _BLOCK)
+    await link.send(_encode_head("Content-Length: 100000"))
+    await _send_by_byte(link, _TEXT_BLOCK)
     link.close(200, note)
 
 
 async def drip_headers(link: WebConnection, note: str) -> None:
-    await _drip(link, _head("X-Slow: " + "y" * 10_000, "Content-Length: 0"))
+    await _send_by_byte(link, _encode_head("X-Slow: " + "y" * 10_000, "Content-Length: 0"))
     link.close(200, note)
 
 
 async def endless_body(link: WebConnection, note: str) -> None:
     link.status = 200
-    await link.send(_head(f"Content-Length: {ENDLESS_BYTES}"))
-    for _ in range(ENDLESS_BYTES // len(_BLOCK)):
-        await link.send(_BLOCK)
+    await link.send(_encode_head(f"Content-Length: {ENDLESS_BYTES}"))
+    for _ in range(ENDLESS_BYTES // len(_TEXT_BLOCK)):
+        await link.send(_TEXT_BLOCK)
     link.close(200, note)
 
 
 async def endless_chunks(link: WebConnection, note: str) -> None:
     link.status = 200
-    await link.send(_head("Transfer-Encoding: chunked"))
-    chunk = f"{len(_BLOCK):x}\r\n".encode() + _BLOCK + b"\r\n"
-    for _ in range(ENDLESS_BYTES // len(_BLOCK)):
+    await link.send(_encode_head("Transfer-Encoding: chunked"))
+    chunk = f"{len(_TEXT_BLOCK):x}\r\n".encode() + _TEXT_BLOCK + b"\r\n"
+    for _ in range(ENDLESS_BYTES // len(_TEXT_BLOCK)):
         await link.send(chunk)
     link.close(200, note)
 
@@ -205,11 +205,11 @@ async def empty_answer(link: WebConnection, note: str) -> None:
     link.close(0, note)
 
 
-def _bomb(make: Callable[[], tuple[str, bytes]]) -> Callable[[WebConnection, str], Awaitable[None]]:
+def _bomb_sender(make: Callable[[], tuple[str, bytes]]) -> Callable[[WebConnection, str], Awaitable[None]]:
     async def send(link: WebConnection, note: str) -> None:
         encoding, body = make()
         link.status = 200
-        await link.send(_head(f"Content-Encoding: {encoding}", f"Content-Length: {len(body)}"))
+        await link.send(_encode_head(f"Content-Encoding: {encoding}", f"Content-Length: {len(body)}"))
         await _send_all(link, body)
         link.finish(200, note)
 
@@ -254,23 +254,23 @@ def nested_bomb() -> tuple[str, bytes]:
 
 async def broken_chunk(link: WebConnection, note: str) -> None:
     link.status = 200
-    await link.send(_head("Transfer-Encoding: chunked") + b"5\r\nhello\r\nZZZ\r\nworld\r\n0\r\n\r\n")
+    await link.send(_encode_head("Transfer-Encoding: chunked") + b"5\r\nhello\r\nZZZ\r\nworld\r\n0\r\n\r\n")
     link.close(200, note)
 
 
 async def huge_chunk(link: WebConnection, note: str) -> None:
     link.status = 200
-    await link.send(_head("Transfer-Encoding: chunked") + b"FFFFFFFFFFFFFFFF\r\n" + _BLOCK)
+    await link.send(_encode_head("Transfer-Encoding: chunked") + b"FFFFFFFFFFFFFFFF\r\n" + _TEXT_BLOCK)
     link.close(200, note)
 
 
 async def missing_final_chunk(link: WebConnection, note: str) -> None:
     link.status = 200
-    await link.send(_head("Transfer-Encoding: chunked") + b"%x\r\n%b\r\n" % (len(_BLOCK), _BLOCK))
+    await link.send(_encode_head("Transfer-Encoding: chunked") + b"%x\r\n%b\r\n" % (len(_TEXT_BLOCK), _TEXT_BLOCK))
     link.close(200, note)
 
 
-def _raw(make: Callable[[], bytes], status: int = 200) -> Callable[[WebConnection, str], Awaitable[None]]:
+def _raw_sender(make: Callable[[], bytes], status: int = 200) -> Callable[[WebConnection, str], Awaitable[None]]:
     """Sends bytes as they are, then closes."""
 
     async def send(link: WebConnection, note: str) -> None:
@@ -288,7 +288,7 @@ async def _send_all(link: WebConnection, data: bytes) -> None:
 
 async def drop_mid_body(link: WebConnection, note: str) -> None:
     link.status = 200
-    await link.send(_head("Content-Length: 131072") + _BLOCK[:40_000])
+    await link.send(_encode_head("Content-Length: 131072") + _TEXT_BLOCK[:40_000])
     await asyncio.sleep(0.05)
     link.reset(note, 200)
 
@@ -302,10 +302,10 @@ async def robots_endless(link: WebConnection, note: str) -> None:
     link.close(200, note)
 
 
-_PAGE = b'<html><head><title>Hostile</title></head><body><p>Still here.</p><a href="/">home</a></body></html>\n'
-_LENGTH = f"Content-Length: {len(_PAGE)}"
-_GZIPPED = zlib.compress(_PAGE + _BLOCK, 6, 31)
-_HALF = _GZIPPED[: len(_GZIPPED) // 2]
+_PAGE_BODY = b'<html><head><title>Hostile</title></head><body><p>Still here.</p><a href="/">home</a></body></html>\n'
+_LENGTH_HEADER = f"Content-Length: {len(_PAGE_BODY)}"
+_GZIPPED = zlib.compress(_PAGE_BODY + _TEXT_BLOCK, 6, 31)
+_HALF_GZIPPED = _GZIPPED[: len(_GZIPPED) // 2]
 
 ACTS: dict[str, Callable[[WebConnection, str], Awaitable[None]]] = {
     "drip-body": drip_body,
@@ -315,28 +315,36 @@ ACTS: dict[str, Callable[[WebConnection, str], Awaitable[None]]] = {
     "endless-headers": endless_headers,
     "never-answers": never_answers,
     "empty-answer": empty_answer,
-    "gzip-bomb": _bomb(gzip_bomb),
-    "br-bomb": _bomb(br_bomb),
-    "zstd-bomb": _bomb(zstd_bomb),
-    "nested-bomb": _bomb(nested_bomb),
+    "gzip-bomb": _bomb_sender(gzip_bomb),
+    "br-bomb": _bomb_sender(br_bomb),
+    "zstd-bomb": _bomb_sender(zstd_bomb),
+    "nested-bomb": _bomb_sender(nested_bomb),
     "broken-chunk": broken_chunk,
     "huge-chunk": huge_chunk,
     "missing-final-chunk": missing_final_chunk,
-    "huge-header": _raw(lambda: _head("X-Huge: " + "h" * (1 << 20), _LENGTH) + _PAGE),
-    "many-headers": _raw(lambda: _head(*(f"X-Many-{number}: v" for number in range(100_000)), _LENGTH) + _PAGE),
-    "no-colon": _raw(lambda: _head("this line has no colon", "X-Kept: yes", _LENGTH) + _PAGE),
-    "garbage-status": _raw(lambda: b"HTTP/9.banana YES please\r\n" + _LENGTH.encode() + b"\r\n\r\n" + _PAGE),
-    "no-status-line": _raw(lambda: _PAGE),
-    "long-length": _raw(lambda: _head(f"Content-Length: {len(_PAGE) + 5000}") + _PAGE),
-    "short-length": _raw(lambda: _head(f"Content-Length: {len(_PAGE) // 2}") + _PAGE),
-    "negative-length": _raw(lambda: _head("Content-Length: -5") + _PAGE),
-    "two-lengths": _raw(lambda: _head(_LENGTH, "Content-Length: 7") + _PAGE),
+    "huge-header": _raw_sender(lambda: _encode_head("X-Huge: " + "h" * (1 << 20), _LENGTH_HEADER) + _PAGE_BODY),
+    "many-headers": _raw_sender(
+        lambda: _encode_head(*(f"X-Many-{number}: v" for number in range(100_000)), _LENGTH_HEADER) + _PAGE_BODY
+    ),
+    "no-colon": _raw_sender(lambda: _encode_head("this line has no colon", "X-Kept: yes", _LENGTH_HEADER) + _PAGE_BODY),
+    "garbage-status": _raw_sender(
+        lambda: b"HTTP/9.banana YES please\r\n" + _LENGTH_HEADER.encode() + b"\r\n\r\n" + _PAGE_BODY
+    ),
+    "no-status-line": _raw_sender(lambda: _PAGE_BODY),
+    "long-length": _raw_sender(lambda: _encode_head(f"Content-Length: {len(_PAGE_BODY) + 5000}") + _PAGE_BODY),
+    "short-length": _raw_sender(lambda: _encode_head(f"Content-Length: {len(_PAGE_BODY) // 2}") + _PAGE_BODY),
+    "negative-length": _raw_sender(lambda: _encode_head("Content-Length: -5") + _PAGE_BODY),
+    "two-lengths": _raw_sender(lambda: _encode_head(_LENGTH_HEADER, "Content-Length: 7") + _PAGE_BODY),
     "drop-mid-body": drop_mid_body,
-    "truncated-gzip": _raw(lambda: _head("Content-Encoding: gzip", f"Content-Length: {len(_HALF)}") + _HALF),
-    "false-gzip": _raw(lambda: _head("Content-Encoding: gzip", _LENGTH) + _PAGE),
-    "redirect-nowhere": _raw(lambda: _head("Content-Length: 0", status="302 Found"), 302),
-    "cookie-flood": _raw(
-        lambda: _head(*(f"Set-Cookie: c{number}={'v' * 100}" for number in range(3000)), _LENGTH) + _PAGE
+    "truncated-gzip": _raw_sender(
+        lambda: _encode_head("Content-Encoding: gzip", f"Content-Length: {len(_HALF_GZIPPED)}") + _HALF_GZIPPED
+    ),
+    "false-gzip": _raw_sender(lambda: _encode_head("Content-Encoding: gzip", _LENGTH_HEADER) + _PAGE_BODY),
+    "redirect-nowhere": _raw_sender(lambda: _encode_head("Content-Length: 0", status="302 Found"), 302),
+    "cookie-flood": _raw_sender(
+        lambda: (
+            _encode_head(*(f"Set-Cookie: c{number}={'v' * 100}" for number in range(3000)), _LENGTH_HEADER) + _PAGE_BODY
+        )
     ),
     "robots-endless": robots_endless,
 }
@@ -345,7 +353,7 @@ ACTS: dict[str, Callable[[WebConnection, str], Awaitable[None]]] = {
 # -- pages that are hostile by content ------------------------------------------------------------------------------
 
 
-def _redirect(location: str) -> Callable[[SyntheticSite, str], Resource]:
+def _make_redirect(location: str) -> Callable[[SyntheticSite, str], Resource]:
     def make(site: SyntheticSite, path: str) -> Resource:
         target = location or site.origin + path
         return Resource(path, status=302, location=target, leads_to=target)
@@ -353,7 +361,7 @@ def _redirect(location: str) -> Callable[[SyntheticSite, str], Resource]:
     return make
 
 
-def _content(
+def _make_content(
     make_body: Callable[[], bytes], *, links: tuple[str, ...] = ("/",)
 ) -> Callable[[SyntheticSite, str], Resource]:
     def make(site: SyntheticSite, path: str) -> Resource:
@@ -370,21 +378,23 @@ def _page_of(middle: bytes, charset: bytes = b"utf-8") -> bytes:
 
 
 STATIC: dict[str, Callable[[SyntheticSite, str], Resource]] = {
-    "redirect-file": _redirect("file:///etc/passwd"),
-    "redirect-metadata": _redirect("http://169.254.169.254/latest/meta-data/"),
-    "redirect-private": _redirect("http://10.0.0.1/"),
-    "redirect-gopher": _redirect("gopher://127.0.0.1/"),
-    "redirect-self": _redirect(""),
-    "redirect-long": lambda site, path: _redirect(site.origin + "/never/" + "l" * 10_000)(site, path),
-    "deep-nesting": _content(lambda: b'<a href="/">home</a>' + b"<div>" * 200_000),
-    "huge-attribute": _content(lambda: _page_of(b'<p title="' + b"t" * (5 << 20) + b'">large</p>')),
-    "million-links": _content(
+    "redirect-file": _make_redirect("file:///etc/passwd"),
+    "redirect-metadata": _make_redirect("http://169.254.169.254/latest/meta-data/"),
+    "redirect-private": _make_redirect("http://10.0.0.1/"),
+    "redirect-gopher": _make_redirect("gopher://127.0.0.1/"),
+    "redirect-self": _make_redirect(""),
+    "redirect-long": lambda site, path: _make_redirect(site.origin + "/never/" + "l" * 10_000)(site, path),
+    "deep-nesting": _make_content(lambda: b'<a href="/">home</a>' + b"<div>" * 200_000),
+    "huge-attribute": _make_content(lambda: _page_of(b'<p title="' + b"t" * (5 << 20) + b'">large</p>')),
+    "million-links": _make_content(
         lambda: b"".join(b"<a href=%d>" % number for number in range(10)) * 100_000,
         links=tuple(f"/hostile/{number}" for number in range(10)),
     ),
-    "nul-bytes": _content(lambda: _page_of(b"<p>a\0b\0c</p>\0<p\0>d</p>" + b"\0" * 20_000)),
-    "invalid-utf8": _content(lambda: _page_of(b"<p>\xff\xfe\xc3\x28\xa0\xa1\xe2\x28\xa1\xf0\x28\x8c\xbc</p>" * 200)),
-    "crash-parser": _content(lambda: _page_of(CRASH_MARKER)),
-    "robots-endless": _content(lambda: _page_of(b"<p>past an endless robots.txt</p>")),
-    "robots-silent": _content(lambda: _page_of(b"<p>must never be requested</p>")),
+    "nul-bytes": _make_content(lambda: _page_of(b"<p>a\0b\0c</p>\0<p\0>d</p>" + b"\0" * 20_000)),
+    "invalid-utf8": _make_content(
+        lambda: _page_of(b"<p>\xff\xfe\xc3\x28\xa0\xa1\xe2\x28\xa1\xf0\x28\x8c\xbc</p>" * 200)
+    ),
+    "crash-parser": _make_content(lambda: _page_of(CRASH_MARKER)),
+    "robots-endless": _make_content(lambda: _page_of(b"<p>past an endless robots.txt</p>")),
+    "robots-silent": _make_content(lambda: _page_of(b"<p>must never be requested</p>")),
 }

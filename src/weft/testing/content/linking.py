@@ -43,7 +43,7 @@ DEGREES = _lognormal(50, 0.8, *DEGREE_RANGE)
 def references(world: World, site: SyntheticSite, number: int, raw_unicode: bool) -> list[Reference]:
     """Everything page `number` of a site links to. `raw_unicode`: hrefs may be written outside ASCII."""
     random = Random(mix(site.key, number, 29))
-    links = _certain(world, site, number)
+    links = _structural_links(world, site, number)
     degree = DEGREES[int(random.random() * 1024)]
     directory = site.paths[number].partition("?")[0].rpartition("/")[0] + "/"
     plain = site.plain_links
@@ -53,16 +53,18 @@ def references(world: World, site: SyntheticSite, number: int, raw_unicode: bool
     # function.
     for kind, pick, style in iter_unpack("<HHH", random.randbytes(6 * max(0, degree - len(links)))):
         if kind < _ACROSS:
-            links.append(_across(world, kind, pick, style, raw_unicode))
+            links.append(_link_to_other_host(world, kind, pick, style, raw_unicode))
         elif kind < _DECORATION:
-            links.append(_decoration(site, pick, style))
+            links.append(_decorative_link(site, pick, style))
         else:
             link = plain[pick * (navigation if kind < _NAVIGATION else ceiling) >> 16]
-            links.append(link if _PLAIN <= style < _FRAGMENT else _in_style(site, directory, link, style, raw_unicode))
+            links.append(
+                link if _PLAIN <= style < _FRAGMENT else _link_in_style(site, directory, link, style, raw_unicode)
+            )
     return links
 
 
-def _certain(world: World, site: SyntheticSite, number: int) -> list[Reference]:
+def _structural_links(world: World, site: SyntheticSite, number: int) -> list[Reference]:
     """The links that connect the web: navigation, tree, the hosts below, and the site's fixtures."""
     count = site.count
     first = number * FAN + 1
@@ -79,7 +81,7 @@ def _certain(world: World, site: SyntheticSite, number: int) -> list[Reference]:
     return links
 
 
-def _across(world: World, kind: int, pick: int, style: int, raw_unicode: bool) -> Reference:
+def _link_to_other_host(world: World, kind: int, pick: int, style: int, raw_unicode: bool) -> Reference:
     """A link to another host: the popular ones (low numbers) more often, its home page half of the time."""
     site = world.ordinary[len(world.ordinary) * pick * pick >> 32]
     link = site.absolute_link(0 if style & 1 else style)
@@ -88,7 +90,7 @@ def _across(world: World, kind: int, pick: int, style: int, raw_unicode: bool) -
     return Reference(link.href[link.href.index("//") :], link.target) if kind % 10 == 0 else link
 
 
-def _decoration(site: SyntheticSite, pick: int, style: int) -> Reference:
+def _decorative_link(site: SyntheticSite, pick: int, style: int) -> Reference:
     """Other content of real pages: images, mail addresses, scripts, files, nofollow marks."""
     number = pick % 12
     kind = style % 10
@@ -103,7 +105,7 @@ def _decoration(site: SyntheticSite, pick: int, style: int) -> Reference:
     return Reference("/", site.home, "nofollow")
 
 
-def _in_style(site: SyntheticSite, directory: str, link: Reference, style: int, raw_unicode: bool) -> Reference:
+def _link_in_style(site: SyntheticSite, directory: str, link: Reference, style: int, raw_unicode: bool) -> Reference:
     """A link to a page of the same host in another form."""
     target = link.target
     assert target is not None
@@ -111,7 +113,7 @@ def _in_style(site: SyntheticSite, directory: str, link: Reference, style: int, 
     if raw_unicode and "%" in path and style < _PLAIN:
         text = unquote(path)
     elif style < _RELATIVE:
-        text = _relative(directory, path, style)
+        text = _relative_path(directory, path, style)
         if text is path:
             return link
     elif style < _ABSOLUTE:
@@ -123,7 +125,7 @@ def _in_style(site: SyntheticSite, directory: str, link: Reference, style: int, 
     return Reference(text.replace("&", "&amp;") if "&" in text else text, target)
 
 
-def _relative(directory: str, path: str, style: int) -> str:
+def _relative_path(directory: str, path: str, style: int) -> str:
     """A path relative to the page's directory if that is short; occasionally with `../`, even above the root."""
     if path.startswith(directory):
         return path[len(directory) :] or "./"

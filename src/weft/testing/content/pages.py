@@ -76,37 +76,41 @@ def render(resource: Resource, texts: SyntheticTexts) -> bytes:
     if resource.content_type not in (None, "text/html") or resource.is_redirect:
         return b""
     if resource.charset == "utf-16":
-        return b"\xff\xfe" + _page(resource, texts, "utf-8").decode().encode("utf-16-le")
-    body = _page(resource, texts, resource.charset)
+        return b"\xff\xfe" + _html_page(resource, texts, "utf-8").decode().encode("utf-16-le")
+    body = _html_page(resource, texts, resource.charset)
     return b"\xef\xbb\xbf" + body if resource.declared == "bom" else body
 
 
-def _page(resource: Resource, texts: SyntheticTexts, charset: str) -> bytes:
+def _html_page(resource: Resource, texts: SyntheticTexts, charset: str) -> bytes:
     pool = texts.pool(resource.language, charset)
     random = Random(resource.key)
     references = resource.references
     # one call encodes all hrefs; one byte draws an anchor, of which there are 256
     hrefs = "\0".join([reference.href for reference in references]).encode(charset).split(b"\0")
     anchors = [pool.anchors[byte] for byte in random.randbytes(len(references))]
-    head = [_head(resource, charset)]
+    head = [_html_head(resource, charset)]
     links = []
     for (_, _, tag), href, anchor in zip(references, hrefs, anchors, strict=bool(references)):
         if tag == "a":
             links.append(b'<a href="%b">%b</a>\n' % (href, anchor))
         elif tag in HEAD_TAGS:
-            head.append(_odd(tag, href, anchor))
+            head.append(_odd_anchor(tag, href, anchor))
         else:
-            links.append(_odd(tag, href, anchor))
-    _vary(links, resource, charset)
+            links.append(_odd_anchor(tag, href, anchor))
+    _vary_link(links, resource, charset)
     title = escape(resource.title).encode(charset, "xmlcharrefreplace")
     head.append(b"</head><body><header><h1>%b</h1></header><main><article>\n" % title)
     size = resource.size - sum(map(len, head)) - sum(map(len, links))
     return b"".join(
-        [*head, *_weave(links, pool, size, random), b"</article></main><footer>weft</footer></body></html>\n"]
+        [
+            *head,
+            *_mix_links_into_text(links, pool, size, random),
+            b"</article></main><footer>weft</footer></body></html>\n",
+        ]
     )
 
 
-def _head(resource: Resource, charset: str) -> bytes:
+def _html_head(resource: Resource, charset: str) -> bytes:
     declared = ""
     if resource.declared in ("meta", "both"):
         if resource.key % 3:
@@ -119,11 +123,11 @@ def _head(resource: Resource, charset: str) -> bytes:
     return (start + resource.head).encode(charset, "xmlcharrefreplace")
 
 
-def _odd(tag: str, href: bytes, anchor: bytes) -> bytes:
+def _odd_anchor(tag: str, href: bytes, anchor: bytes) -> bytes:
     return MARKUP[tag].encode().replace(b"{0}", href).replace(b"{1}", anchor)
 
 
-def _vary(links: list[bytes], resource: Resource, charset: str) -> None:
+def _vary_link(links: list[bytes], resource: Resource, charset: str) -> None:
     """Writes one link in another form: upper case, single quotes, no quotes, blanks around the equals sign."""
     references = [reference for reference in resource.references if reference.tag not in HEAD_TAGS]
     if not references:
@@ -135,7 +139,7 @@ def _vary(links: list[bytes], resource: Resource, charset: str) -> None:
         links[position] = odd.format(reference.href, "more").encode(charset)
 
 
-def _weave(links: list[bytes], pool: Pool, size: int, random: Random) -> list[bytes]:
+def _mix_links_into_text(links: list[bytes], pool: Pool, size: int, random: Random) -> list[bytes]:
     """Paragraphs of `size` bytes in all, with the links spread among them in groups."""
     paragraphs = pool.paragraphs
     wanted = max(1, round(size / pool.mean_paragraph_bytes))

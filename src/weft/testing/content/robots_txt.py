@@ -33,13 +33,13 @@ class ServedRobots:
     def allows(self, path: str) -> bool:
         """Whether `weft` may request a path (with its query): the longest matching pattern decides, a tie allows."""
         best = (-1, True)
-        for allowed, pattern, regex in self._compiled:
+        for allowed, pattern, regex in self._compiled_rules:
             if regex.match(path):
                 best = max(best, (len(pattern), allowed))
         return best[1]
 
     @cached_property
-    def _compiled(self) -> list[tuple[bool, str, re.Pattern[str]]]:
+    def _compiled_rules(self) -> list[tuple[bool, str, re.Pattern[str]]]:
         return [(allowed, pattern, compile_pattern(pattern)) for allowed, pattern in self.rules]
 
 
@@ -50,19 +50,19 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(".*".join(parts) + ("$" if anchored else ""), re.DOTALL)
 
 
-_PRIVATE: Rule = (False, "/private/")
+_PRIVATE_RULE: Rule = (False, "/private/")
 
-_PLAIN = "# keep out of the back office\nUser-agent: *\nDisallow: /private/\n"
-_AGENT_GROUP = (
+_PLAIN_TEXT = "# keep out of the back office\nUser-agent: *\nDisallow: /private/\n"
+_AGENT_GROUP_TEXT = (
     "User-agent: *\nDisallow: /\n\nUser-agent: otherbot\nAllow: /\n\nUser-agent: Weft\nDisallow: /only-weft/ # you\n"
     "Disallow: /private/\n\nUser-agent: thirdbot\nuser-agent: WEFT\ndisallow: /x/secret-1.html$\n"
 )
-_WILDCARD = (
+_WILDCARD_TEXT = (
     "User-agent: weftling\nDisallow: /\n\nUser-agent: *\nDisallow: /*/secret-*.html$\nDisallow: /private/\n"
     "Allow: /private/open/\nDisallow: /tie/\nAllow: /tie/\nDisallow:\n"
 )
-_PERCENT = "user-agent: *\ndisallow: /caf%C3%A9/\nDisallow: /naïve/\nDisallow: /private/\nNoindex: /x/\n"
-_EXCEPTION = (
+_PERCENT_TEXT = "user-agent: *\ndisallow: /caf%C3%A9/\nDisallow: /naïve/\nDisallow: /private/\nNoindex: /x/\n"
+_EXCEPTION_TEXT = (
     "Disallow: /\nUser-agent: otherbot\n\n\nUser-agent: *\nAllow: /private/open/\nDisallow: /private/\n"
     "Disallow: /x/*?\nAllow: /x/*.html?v=1\n"
 )
@@ -74,7 +74,7 @@ def make(style: str, *, sitemap: str | None, crawl_delay_s: float, failures: int
         return ServedRobots(style, answer="missing")
     if style == "dead":
         return ServedRobots(style, answer="dead")
-    text, rules = _TEXTS.get(style, (_PLAIN, (_PRIVATE,)))
+    text, rules = _TEXT_BY_STYLE.get(style, (_PLAIN_TEXT, (_PRIVATE_RULE,)))
     if style == "delayed":
         text += f"Crawl-delay: {crawl_delay_s:g}\n"
     if sitemap:
@@ -88,19 +88,19 @@ def make(style: str, *, sitemap: str | None, crawl_delay_s: float, failures: int
     return ServedRobots(style, body, rules, crawl_delay_s if style == "delayed" else 0.0, answer, failures)
 
 
-_TEXTS: dict[str, tuple[str, tuple[Rule, ...]]] = {
+_TEXT_BY_STYLE: dict[str, tuple[str, tuple[Rule, ...]]] = {
     "walled": ("User-agent: *\nDisallow: /\n", ((False, "/"),)),
-    "agent": (_AGENT_GROUP, ((False, "/only-weft/"), _PRIVATE, (False, "/x/secret-1.html$"))),
+    "agent": (_AGENT_GROUP_TEXT, ((False, "/only-weft/"), _PRIVATE_RULE, (False, "/x/secret-1.html$"))),
     "wildcard": (
-        _WILDCARD,
-        ((False, "/*/secret-*.html$"), _PRIVATE, (True, "/private/open/"), (False, "/tie/"), (True, "/tie/")),
+        _WILDCARD_TEXT,
+        ((False, "/*/secret-*.html$"), _PRIVATE_RULE, (True, "/private/open/"), (False, "/tie/"), (True, "/tie/")),
     ),
-    "percent": (_PERCENT, ((False, "/caf%C3%A9/"), (False, "/na%C3%AFve/"), _PRIVATE)),
+    "percent": (_PERCENT_TEXT, ((False, "/caf%C3%A9/"), (False, "/na%C3%AFve/"), _PRIVATE_RULE)),
     "exception": (
-        _EXCEPTION,
-        ((True, "/private/open/"), _PRIVATE, (False, "/x/*?"), (True, "/x/*.html?v=1")),
+        _EXCEPTION_TEXT,
+        ((True, "/private/open/"), _PRIVATE_RULE, (False, "/x/*?"), (True, "/x/*.html?v=1")),
     ),
-    "bom": (_PLAIN.removeprefix("# keep out of the back office\n"), (_PRIVATE,)),
+    "bom": (_PLAIN_TEXT.removeprefix("# keep out of the back office\n"), (_PRIVATE_RULE,)),
 }
 
 # Which style the ordinary host i has: STYLES[i % len]. Host 1 holds the sitemap that no robots.txt names.

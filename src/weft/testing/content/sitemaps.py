@@ -23,13 +23,13 @@ def orphans(site: SyntheticSite) -> list[Resource]:
     pages = []
     for number in range(2 + site.count // 20):
         path = f"/vault/box-{number}" if number % 2 else f"/vault/box?no={number}&sure=1"
-        pages.append(_page(site, path, Reference(f"/vault/leaf-{number}", f"{site.origin}/vault/leaf-{number}")))
-        pages.append(_page(site, f"/vault/leaf-{number}"))
+        pages.append(_orphan_page(site, path, Reference(f"/vault/leaf-{number}", f"{site.origin}/vault/leaf-{number}")))
+        pages.append(_orphan_page(site, f"/vault/leaf-{number}"))
     pages.append(Resource("/vault/table.csv", kind="orphan", content_type="text/csv", body=b"a,b\n1,2\n"))
     return pages
 
 
-def _page(site: SyntheticSite, path: str, *references: Reference) -> Resource:
+def _orphan_page(site: SyntheticSite, path: str, *references: Reference) -> Resource:
     return Resource(
         path,
         kind="orphan",
@@ -53,19 +53,19 @@ def files(site: SyntheticSite) -> list[Resource]:
     listed = entries(site)
     if not listed:
         return []
-    resources = [*orphans(site), _page(site, "/private/in-sitemap")]
+    resources = [*orphans(site), _orphan_page(site, "/private/in-sitemap")]
     if site.sitemap != "index":
-        return [*resources, _file("/sitemap.xml", _urlset(site, listed))]
+        return [*resources, _sitemap_file("/sitemap.xml", _urlset_xml(site, listed))]
     half = len(listed) // 2
     parts = ["/sitemaps/part-1.xml.gz", "/sitemaps/part-2.xml"]
     index = "".join(f"<sitemap><loc>{site.origin}{part}</loc></sitemap>\n" for part in parts)
-    packed = _file(parts[0], gzip.compress(_urlset(site, listed[:half]), mtime=0))
+    packed = _sitemap_file(parts[0], gzip.compress(_urlset_xml(site, listed[:half]), mtime=0))
     packed.content_type = "application/gzip"
     return [
         *resources,
         packed,
-        _file(parts[1], _urlset(site, listed[half:])),
-        _file("/sitemap_index.xml", f"{_HEAD}<sitemapindex {_XMLNS}>\n{index}</sitemapindex>\n".encode()),
+        _sitemap_file(parts[1], _urlset_xml(site, listed[half:])),
+        _sitemap_file("/sitemap_index.xml", f"{_HEAD}<sitemapindex {_XMLNS}>\n{index}</sitemapindex>\n".encode()),
     ]
 
 
@@ -78,7 +78,7 @@ def file_paths(site: SyntheticSite) -> list[str]:
     return ["/sitemap_index.xml", "/sitemaps/part-1.xml.gz", "/sitemaps/part-2.xml"]
 
 
-def _urlset(site: SyntheticSite, paths: list[str]) -> bytes:
+def _urlset_xml(site: SyntheticSite, paths: list[str]) -> bytes:
     rows = []
     for path in paths:
         day = datetime.fromtimestamp(1_600_000_000 + mix(site.key, *path.encode()) % 100_000_000, UTC).date()
@@ -86,5 +86,5 @@ def _urlset(site: SyntheticSite, paths: list[str]) -> bytes:
     return f"{_HEAD}<urlset {_XMLNS}>\n{''.join(rows)}</urlset>\n".encode()
 
 
-def _file(path: str, body: bytes) -> Resource:
+def _sitemap_file(path: str, body: bytes) -> Resource:
     return Resource(path, kind="sitemap", content_type="application/xml", body=body)

@@ -172,7 +172,7 @@ def _make_site(spec: WorldSpec, index: int, hostile: str | None = None) -> Synth
     scheme, default = ("https", 443) if spec.tls else ("http", 80)
     origin = f"{scheme}://{host}" + ("" if spec.port == default else f":{spec.port}")
     key = mix(spec.seed & (1 << 64) - 1, index, 3)
-    role = "hostile" if hostile else _role(spec, index)
+    role = "hostile" if hostile else _role_of_host(spec, index)
     language = BY_CODE["en"] if key % 3 == 0 or hostile else LANGUAGES[(key >> 8) % len(LANGUAGES)]
     legacy = language.charsets[1:] or language.charsets
     charset = "utf-8" if (key >> 16) % 10 < 6 else legacy[(key >> 24) % len(legacy)]
@@ -195,7 +195,7 @@ def _make_site(spec: WorldSpec, index: int, hostile: str | None = None) -> Synth
     return site
 
 
-def _role(spec: WorldSpec, index: int) -> str:
+def _role_of_host(spec: WorldSpec, index: int) -> str:
     if index % 50 == 13:
         return "walled"
     if spec.messy and index % 50 == 9:
@@ -220,7 +220,7 @@ def _sitemap_style(spec: WorldSpec, index: int) -> str | None:
     if index == min(1, spec.hosts - 1):
         return "probe"
     style = {2: "plain", 3: "index"}.get(index % 5)
-    return None if _robots_style(spec, index, _role(spec, index)) in ("missing", "dead", "walled") else style
+    return None if _robots_style(spec, index, _role_of_host(spec, index)) in ("missing", "dead", "walled") else style
 
 
 def _share_pages(spec: WorldSpec, sites: list[SyntheticSite]) -> None:

@@ -58,7 +58,7 @@ def find(site: SyntheticSite, path: str) -> Resource | None:
             return Resource(
                 path,
                 kind=f"trap-{kind}",
-                references=[*links, *_exits(site)],
+                references=[*links, *_links_out(site)],
                 language=site.language.code,
                 title=f"Trap {path}",
                 key=mix(site.key, *path.encode()),
@@ -67,38 +67,38 @@ def find(site: SyntheticSite, path: str) -> Resource | None:
     return None
 
 
-def _exits(site: SyntheticSite) -> list[Reference]:
+def _links_out(site: SyntheticSite) -> list[Reference]:
     return [Reference(path.replace("&", "&amp;"), site.origin + path) for path in site.paths[:3]]
 
 
-def _link(site: SyntheticSite, path: str) -> Reference:
+def _trap_link(site: SyntheticSite, path: str) -> Reference:
     return Reference(path.replace("&", "&amp;"), site.origin + path)
 
 
-def _calendar(site: SyntheticSite, path: str) -> list[Reference] | None:
+def _calendar_links(site: SyntheticSite, path: str) -> list[Reference] | None:
     _, _, year_text, month_text = path.split("/")
     year, month = int(year_text), int(month_text)
     if not (1 <= year <= 9999 and 1 <= month <= 12):
         return None
     months = [year * 12 + month - 1 + step for step in (1, -1)]
-    return [_link(site, f"/calendar/{at // 12}/{at % 12 + 1:02d}") for at in months if 12 <= at < 120000]
+    return [_trap_link(site, f"/calendar/{at // 12}/{at % 12 + 1:02d}") for at in months if 12 <= at < 120000]
 
 
-def _session(site: SyntheticSite, path: str) -> list[Reference]:
+def _session_links(site: SyntheticSite, path: str) -> list[Reference]:
     links = []
     for item in range(1, ITEMS + 1):
         # deterministic: derived from the path of the page, which itself contains an id
         session_id = f"{mix(site.key, item, *path.encode()):016x}{mix(site.key, item, 7, *path.encode()):016x}"
         tail = f"p{item};jsessionid={session_id}" if path.startswith("/store/") else f"p{item}?sid={session_id}"
-        links.append(_link(site, f"{path[: path.index('/p') + 1]}{tail}"))
+        links.append(_trap_link(site, f"{path[: path.index('/p') + 1]}{tail}"))
     return links
 
 
-def _deeper(site: SyntheticSite, path: str) -> list[Reference]:
+def _deeper_links(site: SyntheticSite, path: str) -> list[Reference]:
     return [Reference(f"{step}/", f"{site.origin}{path}{step}/") for step in ("a", "b")]
 
 
-def _listing(site: SyntheticSite, path: str) -> list[Reference]:
+def _listing_links(site: SyntheticSite, path: str) -> list[Reference]:
     values = {"color": "red", "size": "m", "sort": "price", "page": "1", **dict(parse_qsl(path.partition("?")[2]))}
     choices = {"color": COLORS, "size": SIZES, "sort": SORTS}
     links = []
@@ -106,10 +106,10 @@ def _listing(site: SyntheticSite, path: str) -> list[Reference]:
         for option in options:
             changed = {**values, name: option}
             order = ("page", "sort", "size", "color") if option == options[-1] else ("color", "size", "sort", "page")
-            links.append(_link(site, "/list?" + "&".join(f"{key}={changed[key]}" for key in order)))
+            links.append(_trap_link(site, "/list?" + "&".join(f"{key}={changed[key]}" for key in order)))
     page = int(values["page"]) if values["page"].isdigit() else 1
     following = {**values, "page": str(page % LIST_PAGES + 1)}
-    return [*links, _link(site, "/list?" + "&".join(f"{key}={following[key]}" for key in choices | {"page": ()}))]
+    return [*links, _trap_link(site, "/list?" + "&".join(f"{key}={following[key]}" for key in choices | {"page": ()}))]
 
 
-_BUILDERS = {"calendar": _calendar, "session": _session, "deeper": _deeper, "listing": _listing}
+_BUILDERS = {"calendar": _calendar_links, "session": _session_links, "deeper": _deeper_links, "listing": _listing_links}

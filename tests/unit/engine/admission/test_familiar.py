@@ -55,7 +55,7 @@ def test_what_may_be_let_in_later_is_looked_at_again(href: str) -> None:
 
 
 def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_links, "_MOST_LINKS_OF_A_SITE", 10)
+    monkeypatch.setattr(recent_links, "_MOST_LINKS_KEPT", 10)
     monkeypatch.setattr(recent_links, "_MOST_UNKNOWN_PAGES", 100)
     links = known()
     for number in range(12):
@@ -80,7 +80,7 @@ def test_where_every_link_is_new_one_page_in_eight_is_looked_at() -> None:
 
 
 def test_which_sites_are_strange_is_known_when_there_is_no_more_room_for_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_links, "_MOST_LINKS_OF_A_SITE", 20)
+    monkeypatch.setattr(recent_links, "_MOST_LINKS_KEPT", 20)
     links = known()
     for number in range(4):
         links.select_unseen_links(PAGE, [f"/{number}"])
@@ -104,7 +104,7 @@ def test_another_site_is_not_strange_and_an_empty_page_tells_nothing() -> None:
 
 
 def test_sites_that_are_all_strange_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_links, "_MOST_LINKS_OF_A_SITE", 100)
+    monkeypatch.setattr(recent_links, "_MOST_LINKS_KEPT", 100)
     links = known()
     for site in range(500):
         for page in range(6):

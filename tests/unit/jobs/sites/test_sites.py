@@ -78,7 +78,9 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     found = World(tmp_path)
-    monkeypatch.setattr(SiteScheduler, "_compared", lambda _, site, __: Comparison(found.store.sites.pages(site.name)))
+    monkeypatch.setattr(
+        SiteScheduler, "_compare_run", lambda _, site, __: Comparison(found.store.sites.pages(site.name))
+    )
     yield found
     found.store.close()
 

@@ -48,7 +48,7 @@ class Bench:
 
     def clone(self, name: str, url: str = "", **fields: Any) -> dict[str, Any]:
         item = {"id": name, "url": url or self.shop.url(name), **fields}
-        stage._asked = LastAnswer()  # as if it were another run
+        stage._last_answer = LastAnswer()  # as if it were another run
         return stage.clone(item, self.context(self.settings))
 
     def tree(self, name: str) -> Path:
@@ -258,7 +258,7 @@ def test_the_fingerprint_is_the_remotes_commit_or_its_problem(bench: Bench) -> N
     bench.shop.make("clock", {"a": "1"})
     item = {"id": "clock", "url": bench.shop.url("clock"), "last_commit": "2024-01-01"}
     newest = bench.shop.commit("clock", {"a": "2"})
-    stage._asked = LastAnswer()
+    stage._last_answer = LastAnswer()
     assert stage.newest_commit(item, bench.settings) == {"commit": newest, "branch": "main"}
     assert stage.newest_commit(item, {**bench.settings, "remote_check": "catalogue"}) == {"last_commit": "2024-01-01"}
     assert "no `url`" in stage.newest_commit({"id": "x"}, bench.settings)["problem"]
@@ -290,7 +290,7 @@ def test_another_depth_is_fetched(bench: Bench) -> None:
 
 def test_a_stage_does_not_ask_again_what_its_fingerprint_has_just_asked(bench: Bench, server: GitServer) -> None:
     item = {"id": "clock", "url": f"{server.url}/smart/clock.git"}
-    stage._asked = LastAnswer()
+    stage._last_answer = LastAnswer()
     stage.newest_commit(item, bench.settings)
     asked = len(server.requests)
     stage.newest_commit(item, bench.settings)

@@ -191,7 +191,7 @@ class TestHistory:
 
     def test_a_slot_that_was_cut_gives_what_it_still_has(self, directory: RunDirectory, told: list[str]) -> None:
         path = self.slot(directory, [record("a"), record("b")], [record("c")])
-        os.truncate(path, slots._BANKS_AT + slots.BANK_BYTES)  # the second bank has gone
+        os.truncate(path, slots._BANKS_OFFSET + slots.BANK_BYTES)  # the second bank has gone
         assert self.replayed(directory) == ["a", "b"]
         assert "done again" in "".join(told)
         assert not path.exists()
@@ -322,7 +322,7 @@ class TestSlot:
         reader.words[READ] = last << slots._SEQ_SHIFT
         reader.words[ACTIVE] = last
         writer, reading = SlotWriter(fd, lambda: None), SlotReader(fd)
-        writer._sequence, writer._bank_at = last, slots._BANKS_AT + slots.BANK_BYTES
+        writer._sequence, writer._bank_at = last, slots._BANKS_OFFSET + slots.BANK_BYTES
         writer.put(b"\x01")
         writer._leave_bank()
         writer.put(b"\x02")

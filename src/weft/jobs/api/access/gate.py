@@ -33,15 +33,15 @@ from weft.telemetry import Log
 UNAUTHORIZED = 3000
 KEYS_AGAIN_S = 30.0  # Retry-After while the key file cannot be read: an operator must repair it
 OPEN = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
-_NO_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
-_PORT = re.compile(r":[0-9]{1,5}\Z")
+_METHODS_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+_PORT_SUFFIX = re.compile(r":[0-9]{1,5}\Z")
 SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"x-frame-options", b"DENY"),
 )
 _NO_REFERRER = (b"referrer-policy", b"no-referrer")
-_ONCE = frozenset({"host", "origin", "authorization", "x-api-key", "content-type", "idempotency-key"})
+_HEADERS_SENT_ONCE = frozenset({"host", "origin", "authorization", "x-api-key", "content-type", "idempotency-key"})
 log = Log("weft.jobs.api")
 
 
@@ -67,15 +67,15 @@ class Gate:
             await self._app(scope, receive, send)
             return
         if scope["type"] == "websocket":
-            await self._socket(scope, receive, send)
+            await self._accept_socket(scope, receive, send)
             return
         answer = GatedResponse(send, (*SAFE_HEADERS, _NO_REFERRER))
         await guarded(
-            self._checked(scope, receive, answer), scope, answer, self._watcher,
+            self._check_and_call(scope, receive, answer), scope, answer, self._watcher,
             lambda refusal: _error_response(refusal, scope)(scope, receive, answer), "route",
         )  # fmt: skip
 
-    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _accept_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Accepts a WebSocket. Its key may come as a sub-protocol: a browser can send no other header of its own
         choice."""
         try:
@@ -83,7 +83,7 @@ class Gate:
             offered = scope.get("subprotocols") or []
             if offered and "authorization" not in headers:
                 headers.setdefault("x-api-key", offered[0])
-            scope["caller"] = self._caller({**scope, "method": "GET"}, headers)
+            scope["caller"] = self._find_caller({**scope, "method": "GET"}, headers)
         except Refusal as refusal:
             await receive()
             if refusal.status == 401:  # as a close code, which a client can read
@@ -96,14 +96,14 @@ class Gate:
             log.error("a WebSocket failed", exc_info=True, path=scope["path"])
             raise
 
-    async def _checked(self, scope: Scope, receive: Receive, answer: GatedResponse) -> None:
+    async def _check_and_call(self, scope: Scope, receive: Receive, answer: GatedResponse) -> None:
         headers = headers_of(scope)
-        scope["caller"] = self._caller(scope, headers)
-        if scope["method"] not in _NO_BODY:
+        scope["caller"] = self._find_caller(scope, headers)
+        if scope["method"] not in _METHODS_WITHOUT_BODY:
             receive = replay(await body_of(headers, receive, self._settings))
         await self._app(scope, receive, answer)
 
-    def _caller(self, scope: Scope, headers: dict[str, str]) -> Caller:
+    def _find_caller(self, scope: Scope, headers: dict[str, str]) -> Caller:
         if self._keyring.is_empty:
             check_origin(scope["method"], headers)
             return Caller()
@@ -187,7 +187,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
     headers: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1")
-        if name in headers and name in _ONCE:
+        if name in headers and name in _HEADERS_SENT_ONCE:
             raise Refusal.of_field(name, "was sent twice", 400)
         headers[name] = value.decode("latin-1")
     return headers
@@ -196,7 +196,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
 def check_origin(method: str, headers: Mapping[str, str]) -> None:
     """Refuses requests that a page of another site could have sent; used where no API key identifies the caller."""
     host = headers.get("host", "")
-    if not is_loopback(_PORT.sub("", host)):
+    if not is_loopback(_PORT_SUFFIX.sub("", host)):
         raise Refusal.of_field(
             "Host", "is not a name of this machine: without API keys only loopback names are accepted", 403
         )
@@ -220,10 +220,10 @@ async def body_of(
     most = settings.max_body_bytes
     length = headers.get("content-length", "")
     if length.isdigit() and int(length) > most:
-        raise _too_large(most)
+        raise _too_large_refusal(most)
     try:
         async with asyncio.timeout(settings.body_timeout_s):
-            body = await _read(receive, most)
+            body = await _read_body(receive, most)
     except TimeoutError:
         raise Refusal(408, "the body did not arrive in time", headers={"Connection": "close"}) from None
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -232,12 +232,12 @@ async def body_of(
     return body
 
 
-def _too_large(most: int) -> Refusal:
+def _too_large_refusal(most: int) -> Refusal:
     # The rest of the body will not be read, so the connection cannot be reused.
     return Refusal(413, f"the body is too large: at most {most:,} bytes", headers={"Connection": "close"})
 
 
-async def _read(receive: Receive, most: int) -> bytes:
+async def _read_body(receive: Receive, most: int) -> bytes:
     pieces, size = [], 0
     while True:
         message = await receive()
@@ -247,7 +247,7 @@ async def _read(receive: Receive, most: int) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > most:
-            raise _too_large(most)
+            raise _too_large_refusal(most)
         if not message.get("more_body", False):
             return b"".join(pieces)
 

@@ -31,9 +31,9 @@ from weft.jobs.api.access.listed_keys import digest_of, read_listed
 from weft.telemetry import Log
 
 log = Log("weft.jobs.api")
-_NEVER = object()  # equal to no stamp of a file
-LONGEST_KEY = 4096  # characters
-_KEY = re.compile(r"weft_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_NEVER_READ = object()  # A stamp that equals that of no file.
+LONGEST_KEY = 4096  # The longest text in characters.
+_KEY_TEXT = re.compile(r"weft_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 
 
 class KeyFile(Struct, frozen=True):
@@ -50,8 +50,8 @@ class Keyring:
         operator maintains."""
         self.path = path
         self._listed_path = listed
-        self._listed: dict[str, ApiKey] = {}  # by digest
-        self._stamp: object = _NEVER
+        self._listed_keys: dict[str, ApiKey] = {}  # by digest
+        self._stamp: object = _NEVER_READ
         self._keys: dict[str, ApiKey] = {}
         self._needs_keys = is_required
         self._problem: Damaged | None = None
@@ -59,31 +59,31 @@ class Keyring:
     @property
     def is_empty(self) -> bool:
         """Whether no key was ever created, so that requests need none."""
-        self._refresh()
+        self._reload_if_changed()
         return not self._needs_keys
 
     @property
     def problem(self) -> Damaged | None:
         """Why no key can be checked now, with the remedy for the operator; None if keys can be checked."""
-        self._refresh()
+        self._reload_if_changed()
         return self._problem
 
     def all(self) -> list[ApiKey]:
         """Every key, including revoked ones, oldest first."""
         if (problem := self.problem) is not None:
             raise problem
-        return sorted([*self._keys.values(), *self._listed.values()], key=lambda key: key.created_at)
+        return sorted([*self._keys.values(), *self._listed_keys.values()], key=lambda key: key.created_at)
 
     def find(self, key_id: str) -> ApiKey | None:
         """The valid key with this id; None if there is none."""
-        self._refresh()
-        key = self._keys.get(key_id) or next((one for one in self._listed.values() if one.id == key_id), None)
+        self._reload_if_changed()
+        key = self._keys.get(key_id) or next((one for one in self._listed_keys.values() if one.id == key_id), None)
         return key if key is not None and key.revoked_at is None else None
 
     def check(self, given: str) -> ApiKey | None:
         """The valid key for the text that a caller sent; None if it is unknown or revoked."""
-        self._refresh()
-        parts = _KEY.fullmatch(given)
+        self._reload_if_changed()
+        parts = _KEY_TEXT.fullmatch(given)
         key = self._keys.get(parts[1]) if parts else None
         # Compare for an unknown id, too: the time of an answer must not reveal which ids exist.
         digest = sha256((parts[2] if parts else given[:100]).encode()).hexdigest()
@@ -91,7 +91,7 @@ class Keyring:
         if key is not None and is_right and key.revoked_at is None:
             return key
         # a digest: no caller can choose it to probe the dictionary
-        return self._listed.get(digest_of(given[:LONGEST_KEY]))
+        return self._listed_keys.get(digest_of(given[:LONGEST_KEY]))
 
     def create(self, name: str, scopes: tuple[KeyScope, ...] = tuple(KeyScope)) -> tuple[str, ApiKey]:
         """Creates a key. The returned text is the only copy: the file has its digest alone."""
@@ -100,7 +100,7 @@ class Keyring:
         if not scopes:
             raise BadInput(f"a key needs a scope: {', '.join(KeyScope)}")
         secret = secrets.token_urlsafe(32)
-        with self._changing() as keys:
+        with self._change_keys() as keys:
             if any(key.name == name and key.revoked_at is None for key in keys.values()):
                 raise BadInput(f"there is a key {name!r} already: revoke that one first, or choose another name")
             made = ApiKey(
@@ -112,31 +112,31 @@ class Keyring:
 
     def revoke(self, which: str) -> ApiKey:
         """Revokes a key, by its id or its name."""
-        with self._changing() as keys:
+        with self._change_keys() as keys:
             key = next((key for key in keys.values() if which in (key.id, key.name) and key.revoked_at is None), None)
-            if key is None and any(which in (one.id, one.name) for one in self._listed.values()):
+            if key is None and any(which in (one.id, one.name) for one in self._listed_keys.values()):
                 raise BadInput(f"the key {which!r} is in {self._listed_path}: delete its line there")
             if key is None:
                 raise BadInput(f"there is no key {which!r} that is valid: `weft keys list` shows them")
             keys[key.id] = msgspec.structs.replace(key, revoked_at=time.time())
         return keys[key.id]
 
-    def _refresh(self) -> None:
+    def _reload_if_changed(self) -> None:
         listed = self._listed_path
         if (stamp := (_stamp(self.path), listed and _stamp(listed))) == self._stamp:
             return
         self._stamp = stamp
         try:
-            self._keys, self._listed, self._problem = (
-                _read(self.path),
+            self._keys, self._listed_keys, self._problem = (
+                _read_key_file(self.path),
                 {} if listed is None else read_listed(listed),
                 None,
             )
         except Damaged as problem:
-            self._keys, self._listed, self._problem = {}, {}, problem
+            self._keys, self._listed_keys, self._problem = {}, {}, problem
         had_keys = self._needs_keys or self._lock.exists()
         self._needs_keys = had_keys or bool(self._keys) or listed is not None or self._problem is not None
-        if self._needs_keys and not (self._keys or self._listed) and self._problem is None:
+        if self._needs_keys and not (self._keys or self._listed_keys) and self._problem is None:
             folder, lock = quote(str(self.path.parent)), self._lock
             without = f"; delete {lock}, too, to run without keys" if lock.exists() else ""
             remedy = f"bring back a copy, or make new ones with `weft keys create NAME --data-dir {folder}`{without}"
@@ -149,12 +149,12 @@ class Keyring:
         return self.path.with_suffix(".lock")
 
     @contextmanager
-    def _changing(self) -> Iterator[dict[str, ApiKey]]:
+    def _change_keys(self) -> Iterator[dict[str, ApiKey]]:
         """The keys in the file, to be changed and written back at the end; locked against other processes."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         make_lock_file(self._lock)
         with locked(self._lock):
-            keys = _read(self.path)
+            keys = _read_key_file(self.path)
             yield keys
             content = KeyFile(tuple(keys.values()))
             replace_file(self.path, msgspec.json.format(msgspec.json.encode(content), indent=2), owned_as_folder=True)
@@ -168,7 +168,7 @@ def _stamp(path: Path) -> object:
     return stat.st_mtime_ns, stat.st_size, stat.st_ino, stat.st_mode, stat.st_uid
 
 
-def _read(path: Path) -> dict[str, ApiKey]:
+def _read_key_file(path: Path) -> dict[str, ApiKey]:
     try:
         return {key.id: key for key in msgspec.json.decode(path.read_bytes(), type=KeyFile).keys}
     except FileNotFoundError:

@@ -20,7 +20,7 @@ from weft.secret_files import read_secret_lines
 
 LEAST_CHARACTERS = 24
 MOST_KEYS = 10_000
-_DIGEST = re.compile(r"sha256:([0-9a-fA-F]{64})")
+_SHA256_DIGEST = re.compile(r"sha256:([0-9a-fA-F]{64})")
 
 
 def read_listed(path: Path) -> dict[str, ApiKey]:
@@ -36,7 +36,7 @@ def read_listed(path: Path) -> dict[str, ApiKey]:
         if not words:
             continue
         try:
-            key = _key(words)
+            key = _parse_key_line(words)
         except ValueError as error:
             raise Damaged(path, f"line {number}: {error}", "correct it: KEY [NAME [SCOPE,SCOPE]]") from None
         if key.digest in keys:
@@ -54,11 +54,11 @@ def digest_of(key: str) -> str:
     return sha256(key.encode()).hexdigest()
 
 
-def _key(words: list[str]) -> ApiKey:
+def _parse_key_line(words: list[str]) -> ApiKey:
     text, name, scopes, *more = [*words, "", ""] if len(words) < 3 else words
     if more and any(more):
         raise ValueError("has more than a key, a name and its scopes")
-    if match := _DIGEST.fullmatch(text):
+    if match := _SHA256_DIGEST.fullmatch(text):
         digest = match[1].lower()
     elif text.startswith("sha256:"):
         raise ValueError("a digest has 64 hexadecimal digits")

@@ -19,7 +19,7 @@ from weft.errors import Missing
 from weft.jobs.api import answers, cursors
 from weft.jobs.api.problems import Refusal
 from weft.jobs.model import Task
-from weft.jobs.service import Records, ResultSlice
+from weft.jobs.service import RecordSlice, ResultSlice
 from weft.store.export.lines import FORMULA_STARTS
 
 MEDIA_TYPES = {
@@ -30,9 +30,9 @@ MEDIA_TYPES = {
     "warc": "application/warc",
 }
 Rows = Sequence[dict[str, Any]]
-_COLUMNS = ("number", "url", "status", "title", "depth", "fetched_at", "final_url", "content_type", "length")
-_OF_RULES = ("fields", "field_errors")
-_OF_ERRORS = ("error", "error_class", "at")
+_PAGE_COLUMNS = ("number", "url", "status", "title", "depth", "fetched_at", "final_url", "content_type", "length")
+_RULE_COLUMNS = ("fields", "field_errors")
+_ERROR_COLUMNS = ("error", "error_class", "at")
 
 
 async def export(task: Task, results: ResultSlice, wanted: str, *, include_errors: bool, is_first: bool) -> Response:
@@ -41,16 +41,16 @@ async def export(task: Task, results: ResultSlice, wanted: str, *, include_error
     if include_errors:
         rows += [answers.error_of(error) for error in results.errors]
         rows.sort(key=lambda row: row["number"])
-    body = await asyncio.to_thread(_written, wanted, rows, _columns(task, include_errors), is_first)
-    return _answer(task, results, wanted, body)
+    body = await asyncio.to_thread(_write_rows, wanted, rows, _columns_of_task(task, include_errors), is_first)
+    return _export_response(task, results, wanted, body)
 
 
-def export_records(task: Task, records: Records) -> Response:
+def export_records(task: Task, records: RecordSlice) -> Response:
     """The response with WARC records; see `export`."""
-    return _answer(task, records, "warc", records.data)
+    return _export_response(task, records, "warc", records.data)
 
 
-def _answer(task: Task, results: ResultSlice | Records, wanted: str, body: bytes) -> Response:
+def _export_response(task: Task, results: ResultSlice | RecordSlice, wanted: str, body: bytes) -> Response:
     headers = {"Cache-Control": "no-store", "Cursor": cursors.encode(task.id, results.cursor)}
     if results.next_cursor is not None:
         headers["Next-Cursor"] = cursors.encode(task.id, results.next_cursor)
@@ -60,20 +60,20 @@ def _answer(task: Task, results: ResultSlice | Records, wanted: str, body: bytes
     return Response(body, 200, headers, MEDIA_TYPES[wanted])
 
 
-def _columns(task: Task, include_errors: bool) -> list[str]:
-    rules = _OF_RULES if task.spec.extract else ()
-    return [*_COLUMNS, *task.spec.formats, *rules, *(_OF_ERRORS if include_errors else ())]
+def _columns_of_task(task: Task, include_errors: bool) -> list[str]:
+    rules = _RULE_COLUMNS if task.spec.extract else ()
+    return [*_PAGE_COLUMNS, *task.spec.formats, *rules, *(_ERROR_COLUMNS if include_errors else ())]
 
 
-def _written(wanted: str, rows: Rows, columns: list[str], is_first: bool) -> bytes:
+def _write_rows(wanted: str, rows: Rows, columns: list[str], is_first: bool) -> bytes:
     if wanted == "jsonl":
         return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
     if wanted == "markdown":
-        return "".join(map(_section, rows)).encode("utf-8", "replace")
-    return _csv(rows, columns, is_first) if wanted == "csv" else _parquet(rows, columns)
+        return "".join(map(_markdown_section, rows)).encode("utf-8", "replace")
+    return _write_csv(rows, columns, is_first) if wanted == "csv" else _write_parquet(rows, columns)
 
 
-def _csv(rows: Rows, columns: list[str], is_first: bool) -> bytes:
+def _write_csv(rows: Rows, columns: list[str], is_first: bool) -> bytes:
     """CSV by RFC 4180. Nested values are written as JSON; cells that look like formulas are escaped."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\r\n")
@@ -90,12 +90,12 @@ def _cell(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
 
 
-def _section(row: dict[str, Any]) -> str:
+def _markdown_section(row: dict[str, Any]) -> str:
     content = row.get("markdown") or row.get("text") or row.get("error") or ""
     return f"<!-- {row['url'].replace('--', '%2D%2D')} -->\n\n{content}\n\n"
 
 
-def _parquet(rows: Rows, columns: list[str]) -> bytes:
+def _write_parquet(rows: Rows, columns: list[str]) -> bytes:
     """Parquet; nested values are written as JSON."""
     try:
         import pyarrow

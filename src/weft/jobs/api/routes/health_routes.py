@@ -51,15 +51,15 @@ class HealthRoutes:
     async def status(self, request: Request, _: scraping.NoQuery) -> Response:
         """The status of the service: slots, queue, blocked domains, errors, throughput and times."""
         needs(request, KeyScope.MONITOR)
-        return answers.json_answer(answers.service_of(await self._health(), self._stream_slots.taken))
+        return answers.json_answer(answers.service_of(await self._read_health(), self._stream_slots.taken))
 
     async def healthz(self, _request: Request, _: scraping.NoQuery) -> Response:
         """200 while the runner renews its lease and the engine makes progress; a process that only exists is not
         enough."""
         try:
-            health = await self._health()
+            health = await self._read_health()
         except (WeftError, TimeoutError) as error:
-            return answers.json_answer({"status": "unhealthy", "problems": [_named(error)]}, 503)
+            return answers.json_answer({"status": "unhealthy", "problems": [_describe_error(error)]}, 503)
         status, code = ("ok", 200) if health.is_healthy else ("unhealthy", 503)
         return answers.json_answer({"status": status, "problems": health.problems, "warnings": health.warnings}, code)
 
@@ -68,9 +68,9 @@ class HealthRoutes:
         to wait for an engine that is restarting."""
         problems = [] if self._keyring.problem is None else ["API keys cannot be read: all requests are refused"]
         try:
-            health = await self._health()
+            health = await self._read_health()
         except (WeftError, TimeoutError) as error:
-            return answers.json_answer({"status": "starting", "problems": [*problems, _named(error)]}, 503)
+            return answers.json_answer({"status": "starting", "problems": [*problems, _describe_error(error)]}, 503)
         problems += health.refusing
         status, code = ("unhealthy", 503) if problems else ("ok", 200)
         return answers.json_answer({"status": status, "problems": problems, "warnings": health.warnings}, code)
@@ -78,15 +78,15 @@ class HealthRoutes:
     async def metrics(self, request: Request, _: scraping.NoQuery) -> Response:
         """The metrics of all processes of the service, for Prometheus."""
         needs(request, KeyScope.MONITOR)
-        health = await self._health()
+        health = await self._read_health()
         self._metrics.save(self._stream_slots.taken)
         return Response(self._metrics.text(health), 200, {"Cache-Control": "no-store", "Content-Type": PROMETHEUS})
 
-    async def _health(self) -> Health:
+    async def _read_health(self) -> Health:
         async with asyncio.timeout(ANSWER_S):
             return await self._service.health()
 
 
-def _named(error: WeftError | TimeoutError) -> str:
+def _describe_error(error: WeftError | TimeoutError) -> str:
     """The error as callers may read it, without details of the server."""
     return problem_of(error).detail if isinstance(error, WeftError) else "no answer in time"

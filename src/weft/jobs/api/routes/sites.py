@@ -109,7 +109,7 @@ class SiteRoutes:
         their own."""
         caller = needs(request, KeyScope.SUBMIT)
         self._rate.check(caller.owner)
-        given = self._checked(_parsed(await request.body()))
+        given = self._check_targets(_parse_body(await request.body()))
         try:
             return answers.json_answer(_site_state(await self._sites.add(given, caller.owner)), 201)
         except (SiteConflict, Damaged):
@@ -117,41 +117,41 @@ class SiteRoutes:
         except BadSite as error:
             raise Refusal(422, str(error), errors=error.problems[:MOST_ERRORS]) from None
         except BadInput as error:
-            raise _of_field(str(error)) from None
+            raise _refusal_of_field(str(error)) from None
 
     async def get(self, request: Request, _: NoQuery) -> Response:
         """A site's state, health, current run and file."""
         owner = needs(request, KeyScope.READ).owner
-        return answers.json_answer(_site_state(await self._sites.get(_name(request), owner)))
+        return answers.json_answer(_site_state(await self._sites.get(_site_name(request), owner)))
 
     async def remove(self, request: Request, _: NoQuery) -> Response:
         """Removes a site; refused while it runs, or while other sites depend on it."""
-        await self._sites.remove(_name(request), await self._controls(request, KeyScope.CONTROL))
+        await self._sites.remove(_site_name(request), await self._owner_who_may_control(request, KeyScope.CONTROL))
         return Response(status_code=204)
 
     async def run(self, request: Request, _: NoQuery) -> Response:
         """Starts a run and ends a pause of the schedule; a run in progress is left as it is."""
-        owner = await self._controls(request, KeyScope.SUBMIT)
+        owner = await self._owner_who_may_control(request, KeyScope.SUBMIT)
         self._rate.check(owner)
-        return answers.json_answer(_site_state(await self._sites.run(_name(request), owner)), 202)
+        return answers.json_answer(_site_state(await self._sites.run(_site_name(request), owner)), 202)
 
     async def stop(self, request: Request, _: NoQuery) -> Response:
         """Ends a run, or cancels one that waits to start."""
-        owner = await self._controls(request, KeyScope.CONTROL)
-        return answers.json_answer(_site_state(await self._sites.stop(_name(request), owner)), 202)
+        owner = await self._owner_who_may_control(request, KeyScope.CONTROL)
+        return answers.json_answer(_site_state(await self._sites.stop(_site_name(request), owner)), 202)
 
     async def reports(self, request: Request, query: ReportsQuery) -> Response:
         """The last 100 change reports, which are kept longer than the tasks of the runs."""
         caller = needs(request, KeyScope.READ)
-        reports = await self._sites.reports(_name(request), caller.owner, query.limit)
+        reports = await self._sites.reports(_site_name(request), caller.owner, query.limit)
         return answers.json_answer({"reports": [document(one) for one in reports]})
 
-    async def _controls(self, request: Request, scope: KeyScope) -> str:
+    async def _owner_who_may_control(self, request: Request, scope: KeyScope) -> str:
         caller = needs(request, scope)
         check_empty_body(await request.body())
         return caller.owner
 
-    def _checked(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _check_targets(self, given: dict[str, Any]) -> dict[str, Any]:
         """Checks the URLs and webhook as those of a task are checked; the other fields are checked with the file."""
         starts = given.get("start_urls")
         for url in starts if isinstance(starts, list) else ():
@@ -179,11 +179,11 @@ def site_schemas() -> dict[str, Any]:
     return schemas
 
 
-def _name(request: Request) -> str:
+def _site_name(request: Request) -> str:
     return str(request.path_params["name"])
 
 
-def _parsed(body: bytes) -> dict[str, Any]:
+def _parse_body(body: bytes) -> dict[str, Any]:
     given = bodies.decoded(body)
     try:
         bounded(given, "it")
@@ -194,7 +194,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
     return given
 
 
-def _of_field(message: str) -> Refusal:
+def _refusal_of_field(message: str) -> Refusal:
     """The Refusal for a message; if it begins with the name of a field, it is reported for that field."""
     field, _, what = message.partition(": ")
     is_field = field.partition(".")[0].partition("[")[0] in _FIELDS

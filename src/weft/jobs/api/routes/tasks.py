@@ -37,7 +37,7 @@ IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
-def _header(name: str, description: str) -> dict[str, Any]:
+def _describe_header(name: str, description: str) -> dict[str, Any]:
     return {"headers": {name: {"description": description, "schema": {"type": "string"}}}}
 
 
@@ -53,11 +53,12 @@ class TaskRoutes:
 
     def operations(self) -> list[Operation]:
         """The declared calls, with their handlers."""
-        etag = _header("ETag", "equal while nothing has changed")
+        etag = _describe_header("ETag", "equal while nothing has changed")
         stream = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
         return [
             Operation(
-                scraping.SUBMIT, self.submit, "tasks", {"202": _header("Idempotent-Replayed", "the first task again")}
+                scraping.SUBMIT, self.submit, "tasks", {"202": _describe_header("Idempotent-Replayed",
+                "the first task again")}
             ),
             Operation(scraping.LIST, self.list, "tasks"),
             Operation(scraping.STATUS, self.status, "tasks", {
@@ -101,7 +102,7 @@ class TaskRoutes:
         status = await self._service.status(*asked_task(request, KeyScope.READ))
         tag = f'W/"{sha256(status.tag.encode()).hexdigest()[:20]}"'
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
-        if _matches(tag, request.headers.get("if-none-match", "")):
+        if _etag_matches(tag, request.headers.get("if-none-match", "")):
             return Response(status_code=304, headers=headers)
         return answers.json_answer(answers.status_of(status), headers=headers)
 
@@ -141,15 +142,15 @@ class TaskRoutes:
 
     async def cancel(self, request: Request, _: scraping.NoQuery) -> Response:
         """Cancels a task within two seconds; a task that has ended is left as it is."""
-        return await self._change(request, self._service.cancel)
+        return await self._change_task(request, self._service.cancel)
 
     async def pause(self, request: Request, _: scraping.NoQuery) -> Response:
         """Pauses a task: no requests are sent until `resume`; the deadline is not extended."""
-        return await self._change(request, self._service.pause)
+        return await self._change_task(request, self._service.pause)
 
     async def resume(self, request: Request, _: scraping.NoQuery) -> Response:
         """Resumes a paused task."""
-        return await self._change(request, self._service.resume)
+        return await self._change_task(request, self._service.resume)
 
     async def list(self, request: Request, query: scraping.ListQuery) -> Response:
         """The caller's own tasks; tasks that are submitted later do not shift the pages of a list."""
@@ -164,7 +165,7 @@ class TaskRoutes:
             raise Refusal.of_field("cursor", str(error)) from None
         return answers.json_answer(answers.listed(listing))
 
-    async def _change(self, request: Request, doing: Callable[[str, str], Awaitable[Task]]) -> Response:
+    async def _change_task(self, request: Request, doing: Callable[[str, str], Awaitable[Task]]) -> Response:
         task_id, owner = asked_task(request, KeyScope.CONTROL)
         check_empty_body(await request.body())
         return answers.json_answer(answers.changed(await doing(task_id, owner)))
@@ -215,7 +216,7 @@ def _check_rules(extract: dict[str, Any], shape: dict[str, Any]) -> None:
         raise Refusal.of_field("extract", f"this service has no patterns: {error}") from None
 
 
-def _matches(tag: str, if_none_match: str) -> bool:
+def _etag_matches(tag: str, if_none_match: str) -> bool:
     """Whether an ETag matches If-None-Match (RFC 9110, 13.1.2): `*` matches any tag; weak tags compare as strong
     ones."""
     given = [one.strip().removeprefix("W/") for one in if_none_match.split(",")]

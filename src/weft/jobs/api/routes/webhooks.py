@@ -34,7 +34,7 @@ class WebhookRoutes:
 
     async def status(self, request: Request, _: scraping.NoQuery) -> Response:
         """The webhook's configuration, its progress and its last error."""
-        return answers.json_answer(_hook(await self._hooks.status(*asked_task(request, KeyScope.READ))))
+        return answers.json_answer(_webhook_body(await self._hooks.status(*asked_task(request, KeyScope.READ))))
 
     async def deliveries(self, request: Request, query: scraping.DeliveriesQuery) -> Response:
         """The delivery log in the order of the events; events without an attempt are not in it."""
@@ -42,14 +42,14 @@ class WebhookRoutes:
         after = cursors.position(task_id, query.cursor, NOTHING)
         deliveries = await self._hooks.deliveries(task_id, owner, after=after, limit=query.limit)
         more = None if deliveries.next_cursor is None else cursors.encode(task_id, deliveries.next_cursor)
-        lines = [_delivery(task_id, one) for one in deliveries.deliveries]
+        lines = [_delivery_entry(task_id, one) for one in deliveries.deliveries]
         return answers.json_answer({"deliveries": lines, "next_cursor": more})
 
     async def replay(self, request: Request, _: scraping.NoQuery) -> Response:
         """Sends events again with the same ids and bodies, in order; each is retried for a day, as the first time."""
         task_id, owner = asked_task(request, KeyScope.CONTROL)
         replayed = await self._hooks.replay(task_id, owner, **bodies.REPLAY.read(await request.body() or b"{}"))
-        return answers.json_answer(_hook(replayed), 202)
+        return answers.json_answer(_webhook_body(replayed), 202)
 
     async def secret(self, request: Request, _: scraping.NoQuery) -> Response:
         """The signing secret of the caller's API key."""
@@ -57,7 +57,7 @@ class WebhookRoutes:
         return answers.json_answer({"secret": await self._hooks.secret(caller.owner)})
 
 
-def _hook(status: HookStatus) -> dict[str, Any]:
+def _webhook_body(status: HookStatus) -> dict[str, Any]:
     hook = status.hook
     return {
         "task_id": hook.task,
@@ -72,7 +72,7 @@ def _hook(status: HookStatus) -> dict[str, Any]:
     }
 
 
-def _delivery(task_id: str, one: Delivery) -> dict[str, Any]:
+def _delivery_entry(task_id: str, one: Delivery) -> dict[str, Any]:
     return {
         "id": event_id(task_id, one.number),
         "number": one.number,

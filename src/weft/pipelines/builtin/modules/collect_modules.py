@@ -30,7 +30,7 @@ def collect(results: Iterator[ItemResult], context: CollectContext) -> Iterator[
         file.write(b"[")
         for result in results:
             row = row_of(result, today)
-            page.add(row, _picture(row, context))
+            page.add(row, _read_thumbnail(row, context))
             file.write((b",\n" if page.total > 1 else b"\n") + json.dumps(row, ensure_ascii=False).encode())
             yield row
         file.write(b"\n]\n")
@@ -49,7 +49,7 @@ def row_of(result: ItemResult, today: date) -> dict[str, Any]:
         "status": OK if is_ok else result.status,
         "failure_phase": result.failure_phase,
         "error": None if is_ok else result.error,
-        "repository": _repository(clone, today) if clone else None,
+        "repository": _repository_facts(clone, today) if clone else None,
         "about": enrich,
         "analysis": analyse,
         "outdated": outdated,
@@ -57,12 +57,12 @@ def row_of(result: ItemResult, today: date) -> dict[str, Any]:
     }
 
 
-def _repository(clone: Mapping[str, Any], today: date) -> dict[str, Any]:
+def _repository_facts(clone: Mapping[str, Any], today: date) -> dict[str, Any]:
     history = {name: value for name, value in clone["history"].items() if name != "dates"}
     return {**clone, "history": history, **signs.of_history(clone, today)}
 
 
-def _picture(row: Mapping[str, Any], context: CollectContext) -> bytes | None:
+def _read_thumbnail(row: Mapping[str, Any], context: CollectContext) -> bytes | None:
     name = (row["about"] or {}).get("thumbnail")
     try:
         return context.files.path(name).read_bytes() if name else None

@@ -17,7 +17,7 @@ from weft.pipelines.builtin.modules.repositories.git import program
 from weft.pipelines.builtin.modules.repositories.remotes import TRANSPORTS
 
 _FIELDS = ("url", "branch", "name", "maintainer", "category")
-_BROUGHT = {"PIL": "Pillow", "packaging": "packaging", "tree_sitter": "tree-sitter", "jinja2": "Jinja2"}
+_PACKAGES_OF_EXTRA = {"PIL": "Pillow", "packaging": "packaging", "tree_sitter": "tree-sitter", "jinja2": "Jinja2"}
 
 
 def items(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -59,37 +59,37 @@ def item_of(entry: Any) -> Mapping[str, Any]:
 
 def check(settings: Mapping[str, Mapping[str, Any]]) -> None:
     """Raises `BadInput` for the first setting that cannot be used; `Missing` if the extra is not installed."""
-    for module, what in _BROUGHT.items():
+    for module, what in _PACKAGES_OF_EXTRA.items():
         if find_spec(module) is None:
             raise Missing.of_extra(what, "modules")
     program()
-    for stage, known in _KNOWN.items():
+    for stage, known in _KNOWN_SETTINGS.items():
         given = settings.get(stage, {})
         if unknown := sorted(set(given) - set(known)):
             raise BadInput(f"{stage}.{unknown[0]} is no setting of `modules`; there are: {', '.join(sorted(known))}")
         for name, default in known.items():
-            _check_one(f"{stage}.{name}", given.get(name, default), default)
+            _check_setting(f"{stage}.{name}", given.get(name, default), default)
 
 
-def _check_one(name: str, value: Any, default: Any) -> None:
+def _check_setting(name: str, value: Any, default: Any) -> None:
     if isinstance(default, bool):
-        _demand(isinstance(value, bool), name, value, "true or false")
+        _require(isinstance(value, bool), name, value, "true or false")
     elif isinstance(default, int):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        _demand(is_number and value > 0, name, value, "a number above 0")
+        _require(is_number and value > 0, name, value, "a number above 0")
     elif name.endswith("_registry"):
         is_address = isinstance(value, str) and value.startswith(("https://", "http://"))
-        _demand(value is None or is_address, name, value, "the address of a registry, https://…")
+        _require(value is None or is_address, name, value, "the address of a registry, https://…")
     elif name == "collect.today":
-        _demand(value is None or _is_day(value), name, value, "a day like 2026-01-31")
+        _require(value is None or _is_day(value), name, value, "a day like 2026-01-31")
     elif name == "clone.transports":
         is_list = isinstance(value, list) and set(map(str, value)) <= set(TRANSPORTS)
-        _demand(is_list and bool(value), name, value, f"a list of some of {', '.join(TRANSPORTS)}")
+        _require(is_list and bool(value), name, value, f"a list of some of {', '.join(TRANSPORTS)}")
     elif name == "clone.remote_check":
-        _demand(value in ("always", "catalogue"), name, value, "always or catalogue")
+        _require(value in ("always", "catalogue"), name, value, "always or catalogue")
     elif name == "analyse.eslint":
         is_name = isinstance(value, bool | str) and value != ""  # YAML reads `off` as false
-        _demand(is_name, name, value, "auto, off, or the path of a program")
+        _require(is_name, name, value, "auto, off, or the path of a program")
 
 
 def _is_day(value: Any) -> bool:
@@ -100,12 +100,12 @@ def _is_day(value: Any) -> bool:
     return True
 
 
-def _demand(is_good: bool, name: str, value: Any, what: str) -> None:
+def _require(is_good: bool, name: str, value: Any, what: str) -> None:
     if not is_good:
         raise BadInput(f"{name} must be {what}, not {value!r}")
 
 
-_KNOWN: dict[str, dict[str, Any]] = {
+_KNOWN_SETTINGS: dict[str, dict[str, Any]] = {
     "items": {"list": None},
     "clone": clone.DEFAULTS,
     "enrich": enrich.DEFAULTS,

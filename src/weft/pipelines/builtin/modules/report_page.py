@@ -33,7 +33,7 @@ class ReportPage:
 
     def add(self, row: Mapping[str, Any], picture: bytes | None) -> None:
         """Adds a row of the catalogue, with its thumbnail."""
-        self._cards.append(_card(row) | {"picture": self._source(row, picture)})
+        self._cards.append(_card_of_row(row) | {"picture": self._picture_source(row, picture)})
 
     def html(self) -> str:
         """Renders the page."""
@@ -50,11 +50,11 @@ class ReportPage:
             title=self._title,
             today=self._today.isoformat(),
             cards=self._cards,
-            charts=self._charts(),
+            charts=self._chart_rows(),
             failures=[card for card in self._cards if card["error"]],
         )
 
-    def _source(self, row: Mapping[str, Any], picture: bytes | None) -> str | None:
+    def _picture_source(self, row: Mapping[str, Any], picture: bytes | None) -> str | None:
         if picture is None:
             return None
         self._picture_bytes += len(picture)
@@ -62,21 +62,24 @@ class ReportPage:
             return str(row["about"]["thumbnail"])
         return "data:image/webp;base64," + base64.b64encode(picture).decode()
 
-    def _charts(self) -> list[dict[str, Any]]:
+    def _chart_rows(self) -> list[dict[str, Any]]:
         kinds = (("Status", "outcome"), ("Maintenance", "maintained"), ("Licence", "verdict"))
         return [
-            {"title": title, "bars": _bars(Counter(card[key] for card in self._cards if card[key] is not None))}
+            {
+                "title": title,
+                "bars": _bars_of_counts(Counter(card[key] for card in self._cards if card[key] is not None)),
+            }
             for title, key in kinds
         ]
 
 
-def _bars(counts: Counter[str]) -> list[tuple[str, int, float]]:
+def _bars_of_counts(counts: Counter[str]) -> list[tuple[str, int, float]]:
     """The bars of a chart: name, count, and share of the largest count; the most frequent first."""
     ranked = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     return [(name, count, round(100 * count / ranked[0][1], 1)) for name, count in ranked]
 
 
-def _card(row: Mapping[str, Any]) -> dict[str, Any]:
+def _card_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     about, repository = row["about"] or {}, row["repository"] or {}
     analysis = row["analysis"] or {}
     licence = about.get("licence") or {}
@@ -100,11 +103,11 @@ def _card(row: Mapping[str, Any]) -> dict[str, Any]:
         "commit": str(repository.get("commit", ""))[:10],
         "licence": licence.get("spdx") or licence.get("stated") or "none",
         "verdict": licence.get("verdict"),
-        "problems": _problems(row, analysis, repository, licence),
+        "problems": _problems_of_row(row, analysis, repository, licence),
     }
 
 
-def _problems(
+def _problems_of_row(
     row: Mapping[str, Any], analysis: Mapping[str, Any], repository: Mapping[str, Any], licence: Mapping[str, Any]
 ) -> list[str]:
     """Descriptions of what is wrong with an analysed repository, for readers of the report."""
@@ -116,20 +119,22 @@ def _problems(
         problems.append("The manifest and the licence file name different licences")
     for language in ("javascript", "python"):
         facts = analysis[language] or {}
-        problems += [f"{kind} dependencies: {_list(facts[kind])}" for kind in ("missing", "unused") if facts.get(kind)]
+        problems += [
+            f"{kind} dependencies: {_join_names(facts[kind])}" for kind in ("missing", "unused") if facts.get(kind)
+        ]
         behind = ((row["outdated"] or {}).get(language) or {}).get("outdated")
         if behind:
             problems.append(
                 "outdated: "
-                + _list([f"{entry['package']} {entry['declared']} → {entry['latest']}" for entry in behind])
+                + _join_names([f"{entry['package']} {entry['declared']} → {entry['latest']}" for entry in behind])
             )
     eslint = analysis["eslint"] or {}
     if eslint.get("errors"):
         problems.append(f"ESLint: {eslint['errors']} errors, mostly {next(iter(eslint['rules']))}")
     if repository.get("submodules"):
-        problems.append(f"Submodules are not fetched: {_list(repository['submodules'])}")
+        problems.append(f"Submodules are not fetched: {_join_names(repository['submodules'])}")
     return problems
 
 
-def _list(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")

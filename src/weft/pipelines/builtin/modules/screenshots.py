@@ -24,22 +24,26 @@ MAX_FILE_BYTES = 20_000_000
 MIN_SIDE = 48  # smaller ones are icons
 MAX_RATIO = 6.0  # banners and lines
 MAX_TRIED = 20
-_GOOD = re.compile(r"screen[-_ ]?shot|screen|preview|demo|example|sample", re.IGNORECASE)
-_BAD = re.compile(r"icon|logo|badge|favicon|sprite|avatar|button|arrow|spinner|loading|flag", re.IGNORECASE)
-_FOLDERS = re.compile(r"(?:^|/)(?:screenshots?|images?|img|docs?|assets|media|\.github|previews?)/", re.IGNORECASE)
+_LIKELY_NAME = re.compile(r"screen[-_ ]?shot|screen|preview|demo|example|sample", re.IGNORECASE)
+_UNLIKELY_NAME = re.compile(r"icon|logo|badge|favicon|sprite|avatar|button|arrow|spinner|loading|flag", re.IGNORECASE)
+_LIKELY_FOLDER = re.compile(
+    r"(?:^|/)(?:screenshots?|images?|img|docs?|assets|media|\.github|previews?)/", re.IGNORECASE
+)
 
 
 def ranked(sizes: Mapping[str, int], mentioned: Iterable[str]) -> list[str]:
     """Ranks the paths that may be screenshots, the likeliest first; `mentioned`: the images of the README, in their
     order.
     """
-    named = {path: number for number, path in enumerate(filter(None, map(_path_of, mentioned)))}
+    named = {path: number for number, path in enumerate(filter(None, map(_path_of_mention, mentioned)))}
     candidates = [
         path
         for path, size in sizes.items()
         if path.lower().endswith(SUFFIXES) and 0 < size <= MAX_FILE_BYTES and not FOREIGN.intersection(path.split("/"))
     ]
-    return sorted(candidates, key=lambda path: (-_score(path, named), named.get(path, len(named)), -sizes[path], path))
+    return sorted(
+        candidates, key=lambda path: (-_score_of(path, named), named.get(path, len(named)), -sizes[path], path)
+    )
 
 
 def thumbnail(data: bytes, width: int, height: int) -> bytes | None:
@@ -72,18 +76,18 @@ def _is_useful(width: int, height: int) -> bool:
     return max(width, height) / min(width, height) <= MAX_RATIO
 
 
-def _score(path: str, named: Mapping[str, int]) -> int:
+def _score_of(path: str, named: Mapping[str, int]) -> int:
     name = posixpath.basename(path)
     return (
         (4 if path in named else 0)
-        + (4 if _GOOD.search(name) else 0)
-        + (1 if _FOLDERS.search(path) else 0)
-        - (6 if _BAD.search(name) else 0)
+        + (4 if _LIKELY_NAME.search(name) else 0)
+        + (1 if _LIKELY_FOLDER.search(path) else 0)
+        - (6 if _UNLIKELY_NAME.search(name) else 0)
         - (1 if path.count("/") > 3 else 0)
     )
 
 
-def _path_of(mention: str) -> str | None:
+def _path_of_mention(mention: str) -> str | None:
     """The path in the repository of an image that a README mentions; None for images elsewhere, which are not
     fetched.
     """

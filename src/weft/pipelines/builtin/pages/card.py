@@ -15,7 +15,15 @@ from weft.pipelines.stage import ItemResult
 MOST_KINDS = 40  # of reasons and languages in a table
 SAMPLE_CHARS = 400
 ERROR_CHARS = 200
-_PREFERENCES = ("ai_training", "noai", "noimageai", "content_usage", "content_signal", "tdm_reservation", "tdm_policy")
+_STATED_PREFERENCES = (
+    "ai_training",
+    "noai",
+    "noimageai",
+    "content_usage",
+    "content_signal",
+    "tdm_reservation",
+    "tdm_policy",
+)
 _FENCE = "~~~~~~~~"
 
 
@@ -38,9 +46,9 @@ class Card:
         """Counts an item that gave no text."""
         if result.status in ("ok", "skipped"):
             reasons = (outcome.reason for outcome in result.stages.values() if outcome.reason)
-            self._count(self._skipped, next(reasons, "skipped"))
+            self._count_kind(self._skipped, next(reasons, "skipped"))
             return
-        self._count(self._failed, f"{result.status} in {result.failure_phase}")
+        self._count_kind(self._failed, f"{result.status} in {result.failure_phase}")
         if len(self._errors) < 5:
             self._errors.append(f"{result.id}: {result.error}"[:ERROR_CHARS])
 
@@ -54,8 +62,10 @@ class Card:
         self._words += row["words"]
         self._chars += len(row["text"])
         self._truncated += row["truncated"]
-        self._count(self._languages, row["language"] or "unknown")
-        self._stated.update(f"{name}: {_said(row[name])}" for name in _PREFERENCES if row[name] not in (None, False))
+        self._count_kind(self._languages, row["language"] or "unknown")
+        self._stated.update(
+            f"{name}: {_format_setting(row[name])}" for name in _STATED_PREFERENCES if row[name] not in (None, False)
+        )
         self._stated["ai_training: no"] += row["ai_training"] is False
         wanted = int(self._settings.get("sample") or 0)
         if len(self._sample) < wanted and position >= len(self._sample) * self._total // wanted:
@@ -72,7 +82,7 @@ class Card:
             "Made by Weft's pipeline `pages` (docs/pages.md says what the columns and reasons mean). Each row is a "
             "page; pages that were removed are in `removed.jsonl`, with their reasons.",
             "## Counts",
-            _table(("what", "pages"), [
+            _table_lines(("what", "pages"), [
                 ("items of the source", self._total), ("could not be read", self._failed.total()),
                 ("no page", self._skipped.total()), ("read", read), ("removed", self._removed.total()),
                 ("**kept**", self._kept),
@@ -80,37 +90,39 @@ class Card:
             f"The kept pages have {self._words:,} words and {self._chars:,} characters; {self._truncated:,} of them "
             "were longer than what is read of a page.",
         ]  # fmt: skip
-        parts += _section("Languages", ("language", "pages"), self._languages)
-        parts += _section("Removed, by reason", ("reason", "pages"), self._removed)
-        parts += _section("No page, by reason", ("reason", "items"), self._skipped)
-        parts += _section("Could not be read", ("how", "items"), self._failed)
-        parts += [_code(error) for error in self._errors]
-        parts += _section("Stated usage preferences of the kept pages", ("statement", "pages"), self._stated)
+        parts += _section_lines("Languages", ("language", "pages"), self._languages)
+        parts += _section_lines("Removed, by reason", ("reason", "pages"), self._removed)
+        parts += _section_lines("No page, by reason", ("reason", "items"), self._skipped)
+        parts += _section_lines("Could not be read", ("how", "items"), self._failed)
+        parts += [_code_span(error) for error in self._errors]
+        parts += _section_lines("Stated usage preferences of the kept pages", ("statement", "pages"), self._stated)
         parts += ["## Settings", *self._shown_settings()]
         if self._sample:
-            parts += ["## Sample", *(_code(_shown(row)) for row in self._sample)]
+            parts += ["## Sample", *(_code_span(_sample_text(row)) for row in self._sample)]
         return "\n\n".join(parts) + "\n"
 
     def _shown_settings(self) -> Iterable[str]:
-        yield _table(("setting", "value"), [(f"`{name}`", _said(value)) for name, value in self._settings.items()])
+        yield _table_lines(
+            ("setting", "value"), [(f"`{name}`", _format_setting(value)) for name, value in self._settings.items()]
+        )
 
-    def _count(self, counts: Counter[str], kind: str) -> None:
+    def _count_kind(self, counts: Counter[str], kind: str) -> None:
         """Counts one of a kind; kinds that come after very many others are counted together."""
         counts[kind if kind in counts or len(counts) < MOST_KINDS else "other"] += 1
 
 
-def _section(title: str, heads: tuple[str, str], counts: Counter[str]) -> list[str]:
+def _section_lines(title: str, heads: tuple[str, str], counts: Counter[str]) -> list[str]:
     rows = [(f"`{_plain(kind)}`", count) for kind, count in counts.most_common() if count]
-    return [f"## {title}", _table(heads, rows)] if rows else []
+    return [f"## {title}", _table_lines(heads, rows)] if rows else []
 
 
-def _table(heads: tuple[str, str], rows: Iterable[tuple[str, Any]]) -> str:
+def _table_lines(heads: tuple[str, str], rows: Iterable[tuple[str, Any]]) -> str:
     lines = [f"| {heads[0]} | {heads[1]} |", "|---|---|"]
     lines += [f"| {name} | {value:,} |" if isinstance(value, int) else f"| {name} | {value} |" for name, value in rows]
     return "\n".join(lines)
 
 
-def _said(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return (
@@ -122,10 +134,10 @@ def _plain(text: str) -> str:
     return " ".join(text.replace("`", "'").replace("|", "/").split())
 
 
-def _shown(row: Mapping[str, Any]) -> str:
+def _sample_text(row: Mapping[str, Any]) -> str:
     lines = [f"{name}: {' '.join(str(row[name]).split())}" for name in ("id", "url", "title", "language", "words")]
     return "\n".join([*lines, "", row["text"]])
 
 
-def _code(text: str) -> str:
+def _code_span(text: str) -> str:
     return f"{_FENCE}text\n{text.replace(_FENCE[:3], '~ ~')}\n{_FENCE}"

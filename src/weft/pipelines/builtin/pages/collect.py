@@ -43,10 +43,10 @@ def collect(results: Iterator[ItemResult], context: CollectContext) -> Iterator[
             if page is None or measured is None:
                 card.not_read(result)
                 continue
-            why, match = _reason(str(result.id), page, measured, duplicates, context.settings)
+            why, match = _reason_for_removal(str(result.id), page, measured, duplicates, context.settings)
             if why is not None:
                 card.remove(why.reason)
-                _write(removed, result, page, why, match)
+                _write_removed(removed, result, page, why, match)
                 continue
             row = row_of(result, page, measured["signals"])
             card.keep(row, result.position)
@@ -54,7 +54,7 @@ def collect(results: Iterator[ItemResult], context: CollectContext) -> Iterator[
     context.files.write(CARD, card.markdown())
 
 
-def _reason(
+def _reason_for_removal(
     name: str, page: Mapping[str, Any], measured: Mapping[str, Any], kept: Duplicates, settings: Mapping[str, Any]
 ) -> tuple[Removal | None, Match | None]:
     """Why a page is removed, None if it is kept; a kept page is remembered, to find its duplicates."""
@@ -74,7 +74,9 @@ def row_of(result: ItemResult, page: Mapping[str, Any], signals: Mapping[str, An
     return {"id": str(result.id), **page, **signals}
 
 
-def _write(file: BinaryIO, result: ItemResult, page: Mapping[str, Any], why: Removal, match: Match | None) -> None:
+def _write_removed(
+    file: BinaryIO, result: ItemResult, page: Mapping[str, Any], why: Removal, match: Match | None
+) -> None:
     row = {"id": str(result.id), "url": page["url"], "language": page["language"], **why._asdict()}
     if match is not None:
         row["duplicate_of"] = match.id

@@ -23,11 +23,11 @@ from weft.extract.text.similar import DIGEST_BYTES, SKETCH_BYTES, Sketch, bands,
 
 MOST_EQUAL = 4
 _RECORD = DIGEST_BYTES + SKETCH_BYTES + 12
-_TAIL = 512  # records that are written together
+_TAIL_PIECES = 512  # records that are written together
 _FIRST_SLOTS = 1 << 16
-_FULL = 0.6
-_MOVED = 1 << 20  # slots that are moved at a time when the table grows
-_LOW = (1 << 32) - 1
+_FULLEST = 0.6
+_MOVED_AT_ONCE = 1 << 20  # slots that are moved at a time when the table grows
+_LOW_MASK = (1 << 32) - 1
 
 
 class Match(NamedTuple):
@@ -43,8 +43,8 @@ class Duplicates:
 
     def __init__(self, folder: Path, near: float | None) -> None:
         self._near = near
-        self._records = _Appended(folder, _TAIL * _RECORD)
-        self._ids = _Appended(folder, 1 << 16)
+        self._records = _AppendedFile(folder, _TAIL_PIECES * _RECORD)
+        self._ids = _AppendedFile(folder, 1 << 16)
         self._table = _Table(folder)
         self._count = 0
 
@@ -92,7 +92,7 @@ class Duplicates:
         return data.decode("utf-8", "surrogatepass")
 
 
-class _Appended:
+class _AppendedFile:
     """A temporary file for appending and random reads; the last pieces are buffered in memory."""
 
     def __init__(self, folder: Path, tail_bytes: int) -> None:
@@ -139,7 +139,7 @@ class _Table:
         at = number & mask
         while slot := slots[at]:
             if slot >> 32 == number:
-                records.append((slot & _LOW) - 1)
+                records.append((slot & _LOW_MASK) - 1)
             at = (at + 1) & mask
         return records
 
@@ -154,8 +154,8 @@ class _Table:
             at = (at + 1) & mask
         slots[at] = number << 32 | (record + 1)
         self._used += 1
-        if self._used > _FULL * (mask + 1):
-            self._grow()
+        if self._used > _FULLEST * (mask + 1):
+            self._double_slots()
 
     def close(self) -> None:
         self._slots.release()
@@ -169,19 +169,19 @@ class _Table:
         self._slots = memoryview(self._map).cast("Q")
         self._mask = count - 1
 
-    def _grow(self) -> None:
+    def _double_slots(self) -> None:
         """Doubles the number of slots; moves the entries in the order of the old slots, some at a time."""
         old_map, old_slots = self._map, self._slots
         old_slots.release()
         count = self._mask + 1
         self._open(2 * count)
-        for start in range(0, count, _MOVED):
-            part = np.frombuffer(old_map, np.uint64, min(_MOVED, count - start), 8 * start)
-            self._move(part[part != 0])
+        for start in range(0, count, _MOVED_AT_ONCE):
+            part = np.frombuffer(old_map, np.uint64, min(_MOVED_AT_ONCE, count - start), 8 * start)
+            self._move_slots(part[part != 0])
         del part
         old_map.close()
 
-    def _move(self, filled: np.ndarray) -> None:
+    def _move_slots(self, filled: np.ndarray) -> None:
         table = np.frombuffer(self._map, np.uint64)
         places = (filled >> np.uint64(32)) & np.uint64(self._mask)
         while len(filled):

@@ -33,25 +33,28 @@ class Removal(NamedTuple):
     limit: Any
 
 
-def _least(signal: str) -> SignalRule:
+def _least_rule(signal: str) -> SignalRule:
     return SignalRule(f"min_{signal}", signal, True)
 
 
-def _most(signal: str) -> SignalRule:
+def _most_rule(signal: str) -> SignalRule:
     return SignalRule(f"max_{signal}", signal, False)
 
 
 RULES = (
-    _least("words"), _most("words"), _least("mean_word_length"), _most("mean_word_length"), _most("hash_ratio"),
-    _most("ellipsis_ratio"), _most("bullet_lines"), _most("ellipsis_lines"), _least("alphabetic_words"),
-    _least("stop_words"),
-    _most("duplicate_lines"), _most("duplicate_line_chars"), _most("duplicate_paragraphs"),
-    _most("duplicate_paragraph_chars"),
-    *(_most(f"top_{n}gram") for n in (2, 3, 4)), *(_most(f"duplicate_{n}gram") for n in (5, 6, 7, 8, 9, 10)),
-    _least("c4_sentences"), _least("punctuated_lines"), _most("lorem_ipsum"), _most("curly_brackets"),
+    _least_rule("words"), _most_rule("words"), _least_rule("mean_word_length"), _most_rule("mean_word_length"),
+    _most_rule("hash_ratio"),
+    _most_rule("ellipsis_ratio"), _most_rule("bullet_lines"), _most_rule("ellipsis_lines"),
+    _least_rule("alphabetic_words"),
+    _least_rule("stop_words"),
+    _most_rule("duplicate_lines"), _most_rule("duplicate_line_chars"), _most_rule("duplicate_paragraphs"),
+    _most_rule("duplicate_paragraph_chars"),
+    *(_most_rule(f"top_{n}gram") for n in (2, 3, 4)), *(_most_rule(f"duplicate_{n}gram") for n in (5, 6, 7, 8, 9, 10)),
+    _least_rule("c4_sentences"), _least_rule("punctuated_lines"), _most_rule("lorem_ipsum"),
+    _most_rule("curly_brackets"),
 )  # fmt: skip
-_LIMITS = {rule.name: rule for rule in RULES}
-_OTHERS = ("languages", "require_ai_training", "near_duplicates", "exact_duplicates", "sample")
+_RULE_BY_SETTING = {rule.name: rule for rule in RULES}
+_OTHER_SETTINGS = ("languages", "require_ai_training", "near_duplicates", "exact_duplicates", "sample")
 
 
 def removal(page: Mapping[str, Any], signals: Mapping[str, Any], settings: Mapping[str, Any]) -> Removal | None:
@@ -72,13 +75,13 @@ def removal(page: Mapping[str, Any], signals: Mapping[str, Any], settings: Mappi
 
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Raises BadConfig, which lists everything that is wrong with the collector's settings."""
-    problems = [problem for key, value in settings.items() if (problem := _problem(key, value))]
+    problems = [problem for key, value in settings.items() if (problem := _problem_of_setting(key, value))]
     if problems:
         raise BadConfig([f"collect.{problem}" for problem in problems])
 
 
-def _problem(key: str, value: Any) -> str | None:
-    known = [*_LIMITS, *_OTHERS]
+def _problem_of_setting(key: str, value: Any) -> str | None:
+    known = [*_RULE_BY_SETTING, *_OTHER_SETTINGS]
     if key not in known:
         near = nearest(key, known)
         return f"{key}: there is no such setting" + (f"; did you mean {near!r}?" if near else "")

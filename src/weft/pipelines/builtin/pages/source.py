@@ -28,12 +28,12 @@ Item: TypeAlias = dict[str, Any]
 Stretch: TypeAlias = FoundRecord | UnreadableStretch
 
 WARC_SUFFIXES = (".warc", ".warc.gz")
-_TOGETHER = 1000
-_KINDS = ("response", "resource", "conversion")
-_STATUS = re.compile(rb"HTTP/\d(?:\.\d)? +(\d{3})")
+_ROWS_TOGETHER = 1000
+_PAGE_RECORD_TYPES = ("response", "resource", "conversion")
+_STATUS_LINE = re.compile(rb"HTTP/\d(?:\.\d)? +(\d{3})")
 
 
-class _Identity(msgspec.Struct):
+class _EngineIdentity(msgspec.Struct):
     """The field that is read from an engine.json."""
 
     data_dirs: int = 1
@@ -43,7 +43,7 @@ def items(settings: Mapping[str, Any]) -> Iterator[Item]:
     """Yields the stored pages of the paths under `from`, in the order of the paths and of their records."""
     paths = paths_of(settings)
     check_paths(paths)
-    return _items(paths)
+    return _items_of_paths(paths)
 
 
 def paths_of(settings: Mapping[str, Any]) -> list[Path]:
@@ -82,31 +82,31 @@ def is_data_dir(path: Path) -> bool:
     return path.is_dir() and ((path / "engine.json").exists() or any(path.glob("index-*.db")))
 
 
-def _items(paths: list[Path]) -> Iterator[Item]:
+def _items_of_paths(paths: list[Path]) -> Iterator[Item]:
     prefixed = len(paths) > 1
     left = list(enumerate(paths))
     while left:
         number, path = left.pop(0)
         prefix = f"{number}/" if prefixed else ""
         if is_data_dir(path):
-            others = _others_of(path, [other for _, other in left])
+            others = _other_data_dirs(path, [other for _, other in left])
             del left[: len(others)]
-            yield from _of_crawl([path, *others], prefix)
+            yield from _items_of_crawl([path, *others], prefix)
         elif path.is_dir():
             for file in _files_below(path):
-                yield from _of_file(file, f"{prefix}{file.relative_to(path)}")
+                yield from _items_of_file(file, f"{prefix}{file.relative_to(path)}")
         else:
-            yield from _of_file(path, f"{prefix}{path.name}")
+            yield from _items_of_file(path, f"{prefix}{path.name}")
 
 
 def _files_below(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.name.endswith(WARC_SUFFIXES) and path.is_file())
 
 
-def _others_of(home: Path, after: list[Path]) -> list[Path]:
+def _other_data_dirs(home: Path, after: list[Path]) -> list[Path]:
     """The other data dirs of a crawl, which must follow its first one."""
     try:
-        count = msgspec.json.decode((home / "engine.json").read_bytes(), type=_Identity).data_dirs
+        count = msgspec.json.decode((home / "engine.json").read_bytes(), type=_EngineIdentity).data_dirs
     except FileNotFoundError:
         count = 1
     except (OSError, msgspec.DecodeError) as error:
@@ -118,12 +118,12 @@ def _others_of(home: Path, after: list[Path]) -> list[Path]:
     return after[: count - 1]
 
 
-def _of_crawl(data_dirs: list[Path], prefix: str) -> Iterator[Item]:
+def _items_of_crawl(data_dirs: list[Path], prefix: str) -> Iterator[Item]:
     """The pages that represent their URLs, in the order in which they were found."""
     source = ExportSource(data_dirs)
     try:
         rows = source.rows()
-        while some := list(islice(rows, _TOGETHER)):
+        while some := list(islice(rows, _ROWS_TOGETHER)):
             pages = [row for _, row in some if row.warc_file and 200 <= row.status < 300]
             current = source.current(pages)
             for row in pages:
@@ -132,13 +132,13 @@ def _of_crawl(data_dirs: list[Path], prefix: str) -> Iterator[Item]:
                     yield {
                         "id": f"{prefix}{row.warc_file}:{row.warc_offset}",
                         "path": str(path), "offset": row.warc_offset, "inside": 0, "mark": row.digest,
-                        **_rendering(row),
+                        **_rendering_position(row),
                     }  # fmt: skip
     finally:
         source.close()
 
 
-def _rendering(row: Row) -> Item:
+def _rendering_position(row: Row) -> Item:
     """The position of a page's rendering, behind its response; the mark has its time, too: the response's digest says
     nothing about what scripts have drawn.
     """
@@ -147,29 +147,29 @@ def _rendering(row: Row) -> Item:
     return {"rendered": [row.warc_offset + row.warc_length, 0], "mark": f"{row.digest} {row.fetched_at}"}
 
 
-def _of_file(path: Path, name: str) -> Iterator[Item]:
+def _items_of_file(path: Path, name: str) -> Iterator[Item]:
     """The pages of a WARC file. A file that cannot be read is an item, too: it must not end a run over many others."""
     try:
-        yield from _of_records(path, name)
+        yield from _items_of_records(path, name)
     except (BadInput, StoreError) as error:
         detail = str(error).removeprefix(str(path)).lstrip(": ")
         yield {"id": f"{name}:unreadable", "path": str(path), "damage": detail}
 
 
-def _of_records(path: Path, name: str) -> Iterator[Item]:
-    for record, following in _with_next(find_records(path)):
+def _items_of_records(path: Path, name: str) -> Iterator[Item]:
+    for record, following in _pairs_with_next(find_records(path)):
         if isinstance(record, UnreadableStretch):
             yield {"id": f"{name}:{record.offset}:damage", "path": str(path), "damage": record.detail}
         elif _is_page(record):
             place = record.place
             yield {
                 "id": f"{name}:{place.offset}" + (f"+{place.inside}" if place.inside else ""),
-                "path": str(path), "offset": place.offset, "inside": place.inside, "mark": _mark(record),
+                "path": str(path), "offset": place.offset, "inside": place.inside, "mark": _rendering_mark(record),
                 **_rendering_in(following, record),
             }  # fmt: skip
 
 
-def _with_next(records: Iterable[Stretch]) -> Iterator[tuple[Stretch, Stretch | None]]:
+def _pairs_with_next(records: Iterable[Stretch]) -> Iterator[tuple[Stretch, Stretch | None]]:
     """Each record with the one after it. An error comes after all records that were found before it."""
     held: Stretch | None = None
     try:
@@ -197,12 +197,12 @@ def _rendering_in(following: Stretch | None, response: FoundRecord) -> Item:
 def _is_page(record: FoundRecord) -> bool:
     """Whether a record holds the content of a URL: a good response, a resource, or text that was made of one."""
     kind, url = record.headers.get("warc-type", ""), record.headers.get("warc-target-uri", "").lstrip("<")
-    if kind not in _KINDS or not url.startswith(("http://", "https://")):
+    if kind not in _PAGE_RECORD_TYPES or not url.startswith(("http://", "https://")):
         return False
-    status = _STATUS.match(record.start)
+    status = _STATUS_LINE.match(record.start)
     return kind != "response" or (status is not None and 200 <= int(status[1]) < 300)
 
 
-def _mark(record: FoundRecord) -> str:
+def _rendering_mark(record: FoundRecord) -> str:
     headers = record.headers
     return headers.get("warc-record-id") or headers.get("warc-payload-digest") or headers["content-length"]

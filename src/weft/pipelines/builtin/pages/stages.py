@@ -25,8 +25,8 @@ from weft.store.warc.warc_content import ContentPosition
 from weft.store.warc.warc_read import HttpMessage, WarcRecord
 
 BLOCK_BYTES = 2 * MAX_BYTES  # of a record that are read: no more of a page is checked than MAX_BYTES
-_STATED = tuple(field.name for field in fields(Preferences))
-_PLAIN = ("", "text/plain", "text/markdown")
+_PREFERENCE_FIELDS = tuple(field.name for field in fields(Preferences))
+_PLAIN_TEXT_TYPES = ("", "text/plain", "text/markdown")
 
 
 def text(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
@@ -34,15 +34,15 @@ def text(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
     if item.get("damage"):
         raise UnreadableData(Path(item["path"]), str(item["damage"]))
     place = ContentPosition(item["offset"], item["inside"])
-    record, is_cut = _reader().read(Path(item["path"]), place, BLOCK_BYTES)
+    record, is_cut = _record_reader().read(Path(item["path"]), place, BLOCK_BYTES)
     rendered = b""
     if item.get("rendered"):
-        rendering, is_cut = _reader().read(Path(item["path"]), ContentPosition(*item["rendered"]), BLOCK_BYTES)
+        rendering, is_cut = _record_reader().read(Path(item["path"]), ContentPosition(*item["rendered"]), BLOCK_BYTES)
         rendered = rendering.block
-    http = _message(record)
+    http = _http_of_record(record)
     url = record.headers.get("warc-target-uri", "").strip("<>")
     content_type = http.get("content-type")
-    stored = Page(url, b"" if rendered else _body(http), headers=http.headers, rendered=rendered)
+    stored = Page(url, b"" if rendered else _decoded_body(http), headers=http.headers, rendered=rendered)
     page = extract(stored.readable, url, stored.readable_type, references=False)
     if not _has_prose(page, stored.readable_type):
         context.skip(f"no page: {(content_type or page.kind.value).partition(';')[0].strip()[:80]}")
@@ -58,7 +58,7 @@ def text(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
         "markdown": page.markdown,
         "truncated": is_cut or page.truncated,
         "ai_training": stated.ai_training,
-        **{name: getattr(stated, name) for name in _STATED},
+        **{name: getattr(stated, name) for name in _PREFERENCE_FIELDS},
     }
 
 
@@ -79,18 +79,18 @@ def measure(_item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def _reader() -> RecordReader:
+def _record_reader() -> RecordReader:
     return RecordReader()
 
 
-def _message(record: WarcRecord) -> HttpMessage:
+def _http_of_record(record: WarcRecord) -> HttpMessage:
     """The HTTP response in a record; for other records, their block with the record's content type."""
     if record.kind == "response":
         return record.http()
     return HttpMessage("", 200, (("Content-Type", record.headers.get("content-type", "")),), record.block)
 
 
-def _body(http: HttpMessage) -> bytes:
+def _decoded_body(http: HttpMessage) -> bytes:
     """The decoded body, up to the length that is checked."""
     body = http.body
     if "chunked" in (http.get("transfer-encoding") or "").lower():
@@ -104,4 +104,4 @@ def _body(http: HttpMessage) -> bytes:
 def _has_prose(page: ParsedPage, content_type: str | None) -> bool:
     """Whether a page is one that people read: no feed, style sheet, script or data."""
     mime = (content_type or "").partition(";")[0].strip().lower()
-    return page.kind is BodyKind.HTML or (page.kind is BodyKind.TEXT and mime in _PLAIN)
+    return page.kind is BodyKind.HTML or (page.kind is BodyKind.TEXT and mime in _PLAIN_TEXT_TYPES)

@@ -38,11 +38,11 @@ class EarlierResults:
         values: ValueStore | None = None,
         elsewhere: LeftElsewhere | None = None,
     ) -> None:
-        self._elsewhere = elsewhere
+        self._left_elsewhere = elsewhere
         self._directory = directory
         self._journal = journal
         self._values = values
-        self._lost = 0
+        self._lost_values = 0
         self._locations: dict[int, tuple[int, int]] = {}
         self.done = new_ids()
 
@@ -61,14 +61,15 @@ class EarlierResults:
             yield from (to_result(record, block.pid or None) for record in block.records if self._is_done(record))
         for path in sorted(self._directory.slots.iterdir()):
             if path.suffix == ".slot":
-                yield from self._rescue(path)
+                yield from self._results_left_in(path)
             path.unlink()
-        if self._elsewhere is not None:
-            for records in self._elsewhere():
+        if self._left_elsewhere is not None:
+            for records in self._left_elsewhere():
                 yield from self._keep(records)
-        if self._lost:
+        if self._lost_values:
             _log.warning(
-                f"{self._directory.path}: the values of {self._lost} results are lost; their items are done again"
+                f"{self._directory.path}: the values of {self._lost_values} results are lost; their "
+                f"items are done again"
             )
 
     def index(self) -> None:
@@ -85,7 +86,7 @@ class EarlierResults:
         block = self._journal.block(location[0]) if location else None
         return to_result(block[0].records[location[1]], block[0].pid or None) if location and block else None
 
-    def _rescue(self, path: Path) -> Iterator[Result]:
+    def _results_left_in(self, path: Path) -> Iterator[Result]:
         """The results in a worker's slot that the killed parent had not read yet."""
         return self._keep(_left_in(path))
 
@@ -105,7 +106,7 @@ class EarlierResults:
         if self._values is not None and record.value is not None:
             record.value = self._values.restore(record.value)
             if record.value is None:
-                self._lost += 1
+                self._lost_values += 1
                 return False
         return self.done.add(str(record.item_id))
 

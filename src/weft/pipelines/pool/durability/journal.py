@@ -29,7 +29,7 @@ _MAGIC = b"WEFTJNL1"
 _HEAD_BYTES = 12
 _SYNC_EVERY_S = 1.0
 _MAX_BLOCK_BYTES = 1 << 27
-_HEAD = re.compile(rb"(?=.{3}[\x00-\x08].{4}..[\x00-\x40]\x00[\x90-\x9f\xdc\xdd])", re.DOTALL)
+_BLOCK_HEAD = re.compile(rb"(?=.{3}[\x00-\x08].{4}..[\x00-\x40]\x00[\x90-\x9f\xdc\xdd])", re.DOTALL)
 """The start of a block: a length below _MAX_BLOCK_BYTES, a checksum, a pid, the first byte of a msgpack array."""
 _decode = msgspec.msgpack.Decoder(list[ResultRecord]).decode
 _log = Log("weft.pipelines")
@@ -57,19 +57,19 @@ class ResultJournal:
         except OSError as error:
             raise BadInput(f"{path} cannot be used as a journal: {error.strerror}") from None
         self._waiting: list[bytes] = []
-        self._dirty = self._failed = False
+        self._is_dirty = self._failed = False
         self._warned: set[int] = set()
         self._synced_s = time.monotonic()
         head = os.pread(self._fd, len(_MAGIC), 0)
         self.new = len(head) < len(_MAGIC) and _MAGIC.startswith(head)
         """Whether it was just created, or torn before its first bytes were written."""
         if self.new and not read_only:
-            self._begin()
+            self._write_magic()
         elif head != _MAGIC and not self.new:
             os.close(self._fd)
             raise BadInput(f"{path} is not a journal of Weft, or one of another version")
 
-    def _begin(self) -> None:
+    def _write_magic(self) -> None:
         try:
             os.pwrite(self._fd, _MAGIC, 0)
             os.lseek(self._fd, len(_MAGIC), os.SEEK_SET)
@@ -136,7 +136,7 @@ class ResultJournal:
         if self.block(end) is not None:
             return end
         with mmap.mmap(self._fd, size, prot=mmap.PROT_READ) as data:
-            for head in _HEAD.finditer(data, at + 1):
+            for head in _BLOCK_HEAD.finditer(data, at + 1):
                 if self.block(head.start()) is not None:
                     return head.start()
         return None
@@ -151,8 +151,8 @@ class ResultJournal:
         if self._waiting:
             self._write(b"".join(self._waiting))
             self._waiting.clear()
-            self._dirty = True
-        if self._dirty and time.monotonic() - self._synced_s > _SYNC_EVERY_S:
+            self._is_dirty = True
+        if self._is_dirty and time.monotonic() - self._synced_s > _SYNC_EVERY_S:
             self.sync()
 
     def sync(self) -> None:
@@ -163,7 +163,7 @@ class ResultJournal:
             os.fdatasync(self._fd)
         except OSError as error:
             self._fail(error)
-        self._dirty = False
+        self._is_dirty = False
         self._synced_s = time.monotonic()
 
     def _sync_values(self, sync: Callable[[], None]) -> None:

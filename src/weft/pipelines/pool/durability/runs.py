@@ -34,14 +34,14 @@ ITEMS = "items"
 _LOCK_PATIENCE_S = 2.0
 _SWEEP_PATIENCE_S = 10.0
 _log = Log("weft.pipelines")
-_held: set[int] = set()
+_held_locks: set[int] = set()
 """The locks of this process."""
 
 
 def _forget_locks() -> None:
     """Closes the locks in a process that the user's code has forked: it is not part of the run, and may outlive it."""
-    while _held:
-        os.close(_held.pop())
+    while _held_locks:
+        os.close(_held_locks.pop())
 
 
 os.register_at_fork(after_in_child=_forget_locks)
@@ -117,25 +117,25 @@ class RunDirectory:
             self._lock_fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise BadInput(f"{self.path} cannot hold a run: {error.strerror}") from None
-        if not self._locked(_LOCK_PATIENCE_S) and not self._locked_after_sweep():
+        if not self._try_lock(_LOCK_PATIENCE_S) and not self._lock_after_sweep():
             last = owner_of(self._lock_fd)
             self.release()
             raise Busy(self._busy_text(last))
-        _held.add(self._lock_fd)
+        _held_locks.add(self._lock_fd)
         (owner or Owner.this_process()).sign(self._lock_fd)
         return self._lock_fd
 
-    def _locked(self, patience_s: float) -> bool:
+    def _try_lock(self, patience_s: float) -> bool:
         """Locks the run; waits a moment, since the workers of a killed run need time to end."""
         return try_lock(self._lock_fd, patience_s)
 
-    def _locked_after_sweep(self) -> bool:
+    def _lock_after_sweep(self) -> bool:
         """Ends the processes that a dead owner has left, then locks the run."""
         last = owner_of(self._lock_fd)
         if last is None or last.alive or not (ended := sweep(last.mark)):
             return False
         _log.warning(f"run {self.run_id}: its process {last.pid} had gone; {ended} processes that it left were ended")
-        return self._locked(_SWEEP_PATIENCE_S)
+        return self._try_lock(_SWEEP_PATIENCE_S)
 
     def _busy_text(self, last: Owner | None) -> str:
         if last is None or last.alive:
@@ -153,7 +153,7 @@ class RunDirectory:
     def release(self) -> None:
         """Releases the lock."""
         if self._lock_fd >= 0:
-            _held.discard(self._lock_fd)
+            _held_locks.discard(self._lock_fd)
             os.close(self._lock_fd)
             self._lock_fd = -1
 

@@ -31,7 +31,7 @@ from weft.supervise.process import Exit
 _MB = 1024 * 1024
 
 
-class _Scene(NamedTuple):
+class _CrashScene(NamedTuple):
     """The state at a worker's death, read before its worker is closed."""
 
     held: PoolTask
@@ -64,7 +64,7 @@ class CrashAnalysis:
     def examine(self, ended: WorkerDeath[PoolSlot]) -> None:
         """Handles the death of a worker whose results were read, and which is not closed yet."""
         pool_slot = ended.slot
-        scene = _scene(pool_slot)
+        scene = _scene_of(pool_slot)
         tasks = pool_slot.clear()
         rest = [task for task in tasks if scene is None or task is not scene.held]
         if scene is None:
@@ -80,7 +80,7 @@ class CrashAnalysis:
             self._progress.tell(events.BATCH_REQUEUED, pid=pool_slot.child.pid, text=f"{len(rest)} items")
         return None
 
-    def _settle_held(self, scene: _Scene, ended: WorkerDeath[PoolSlot]) -> None:
+    def _settle_held(self, scene: _CrashScene, ended: WorkerDeath[PoolSlot]) -> None:
         kill, task = ended.slot.kill, scene.held
         if kill is not None and kill.reason is KillReason.STOP:
             self._queue.put_back([task])
@@ -89,25 +89,25 @@ class CrashAnalysis:
             kill.held != scene.ticket or (kill.reason is KillReason.BATCH and scene.batch_items > 1)
         ):
             task.tries += 1  # the kill was for the item before it, or for the batch, not for this one
-            self._again(scene, f"its worker was ended: {kill.reason.value}")
+            self._try_again(scene, f"its worker was ended: {kill.reason.value}")
         elif kill is not None and kill.reason in (KillReason.TIMEOUT, KillReason.BATCH):
             task.tries += 1
-            self._over(scene, ended, Status.TIMEOUT, self._limit_text(kill.reason))
+            self._end_item(scene, ended, Status.TIMEOUT, self._limit_text(kill.reason))
         elif ended.in_company:
             self._rules.in_company(task)
-            self._again(scene, self._death_text(ended))
+            self._try_again(scene, self._death_text(ended))
         else:
-            self._strike(scene, ended)
+            self._count_strike(scene, ended)
 
-    def _strike(self, scene: _Scene, ended: WorkerDeath[PoolSlot]) -> None:
+    def _count_strike(self, scene: _CrashScene, ended: WorkerDeath[PoolSlot]) -> None:
         outside, why = ended.from_outside, self._death_text(ended)
         seen = ended.how.code is not None or ended.how.signal is not None
         if seen and (scene.held.death is None or not outside):
-            scene.held.death = _death(ended.how)
+            scene.held.death = _death_of(ended.how)
         if self._rules.strike(scene.held, outside=outside, with_server=ended.with_server):
-            self._over(scene, ended, Status.CRASHED, why)
+            self._end_item(scene, ended, Status.CRASHED, why)
         else:
-            self._again(scene, why)
+            self._try_again(scene, why)
 
     def _blame_batch(self, ended: WorkerDeath[PoolSlot], tasks: list[PoolTask]) -> None:
         """Handles a worker that died before it had begun any item: an item of the batch may be the cause."""
@@ -116,22 +116,22 @@ class CrashAnalysis:
             self._progress.tell(events.BATCH_REQUEUED, pid=ended.slot.child.pid, text=f"{len(tasks)} items, halved")
             return
         assert ended.slot.worker is not None
-        self._strike(_Scene(tasks[0], -1, ended.slot.worker, PROCESS, 0.0, 1), ended)
+        self._count_strike(_CrashScene(tasks[0], -1, ended.slot.worker, PROCESS, 0.0, 1), ended)
 
-    def _again(self, scene: _Scene, why: str) -> None:
+    def _try_again(self, scene: _CrashScene, why: str) -> None:
         self._verdicts.retry(scene.held, scene.worker.pid, scene.phase, why)
         self._close_log(scene, "retried", why)
 
-    def _over(self, scene: _Scene, ended: WorkerDeath[PoolSlot], status: Status, why: str) -> None:
+    def _end_item(self, scene: _CrashScene, ended: WorkerDeath[PoolSlot], status: Status, why: str) -> None:
         task, log = scene.held, self._close_log(scene, status, why)
-        death = task.death if status is Status.CRASHED and task.death is not None else _death(ended.how)
+        death = task.death if status is Status.CRASHED and task.death is not None else _death_of(ended.how)
         result = Result(
             task.item_id, status, None, scene.phase, why, task.tries, scene.duration_ms, scene.worker.pid, None, log,
             death,
         )  # fmt: skip
         (self._verdicts.accuse if status is Status.CRASHED else self._verdicts.deliver)(task, result)
 
-    def _close_log(self, scene: _Scene, status: str, why: str) -> str | None:
+    def _close_log(self, scene: _CrashScene, status: str, why: str) -> str | None:
         """Completes the item's log for the dead worker; a full disk costs the log and nothing else."""
         if self._log_directory is None:
             return None
@@ -155,7 +155,7 @@ class CrashAnalysis:
         if ended.with_server:
             return "the fork server died while this item ran"
         if kill is None:
-            return f"the worker {_was(ended.how)} while it held this item ({peak})"
+            return f"the worker {_exit_text(ended.how)} while it held this item ({peak})"
         if kill.reason is KillReason.MEMORY:
             return f"the worker went over the memory limit of {self._settings.memory_limit_mb:g} MB ({peak})"
         if kill.reason is KillReason.HUNG:
@@ -168,19 +168,19 @@ class CrashAnalysis:
         return f"its batch took longer than the limit of {self._settings.batch_timeout:g} s"
 
 
-def _scene(pool_slot: PoolSlot) -> _Scene | None:
+def _scene_of(pool_slot: PoolSlot) -> _CrashScene | None:
     ticket, worker = pool_slot.current_ticket, pool_slot.worker
     held = pool_slot.outstanding.get(ticket)
     if held is None or worker is None:
         return None
     start_ns = worker.slot.words[START_NS]
     duration_ms = (time.monotonic_ns() - start_ns) / 1e6 if start_ns else 0.0
-    return _Scene(held, ticket, worker, worker.slot.stage or PROCESS, duration_ms, pool_slot.in_batch(ticket))
+    return _CrashScene(held, ticket, worker, worker.slot.stage or PROCESS, duration_ms, pool_slot.in_batch(ticket))
 
 
-def _death(how: Exit) -> Death:
+def _death_of(how: Exit) -> Death:
     return Death(how.code, how.signal_name, round(how.peak_rss_bytes / _MB, 1))
 
 
-def _was(how: Exit) -> str:
+def _exit_text(how: Exit) -> str:
     return f"was {how}" if how.signal is not None else str(how)

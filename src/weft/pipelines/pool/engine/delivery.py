@@ -15,11 +15,11 @@ from weft.pipelines.pool.events import PoolProgress
 from weft.pipelines.pool.record import STATUSES, Code, Result, ResultRecord, to_result
 from weft.pipelines.pool.values import ValueStore
 
-_ENOUGH = 1000
+_ENOUGH_READY = 1000
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Journal(Protocol):
+class DeliveryJournal(Protocol):
     """A journal, which has every result before the user gets it."""
 
     def append(self, pid: int, data: bytes) -> None:
@@ -35,7 +35,7 @@ class ResultDelivery:
     def __init__(
         self,
         progress: PoolProgress,
-        journal: Journal | None,
+        journal: DeliveryJournal | None,
         history: EarlierResults | None,
         ahead: int | None,
         values: ValueStore | None = None,
@@ -54,7 +54,7 @@ class ResultDelivery:
     def room(self, position: int, wanted: int) -> int:
         """How many items from this position on may be begun: none while many results wait for the user, and fewer when
         the ordered results before them are far behind."""
-        if len(self.staged) + len(self.ready) > _ENOUGH:
+        if len(self.staged) + len(self.ready) > _ENOUGH_READY:
             return 0
         if not self.ordered or self._ahead is None:
             return wanted
@@ -65,12 +65,12 @@ class ResultDelivery:
         if self._values is None:
             results = [(position, to_result(record, pid)) for position, record in records]
         else:
-            data, results = self._stored(self._values, pid, records)
+            data, results = self._store_values(self._values, pid, records)
         if self._journal is not None and results:
             self._journal.append(pid, data)
         self.add(results)
 
-    def _stored(
+    def _store_values(
         self, values: ValueStore, pid: int, records: list[tuple[int, ResultRecord]]
     ) -> tuple[bytes, list[tuple[int, Result]]]:
         """Stores the values of some records; returns the records without these values, and the results with them."""

@@ -18,10 +18,10 @@ from weft.pipelines.pool.settings import PoolSettings
 from weft.supervise.child import ChildState, Step
 from weft.supervise.pool.process_pool import ProcessPool
 
-_SETTLE_S = 0.002
+_SETTLE_AFTER_S = 0.002
 """How long a worker may take to see a word that the parent wrote, by far: a store needs nanoseconds, and a process
 that is put to sleep in between has seen it when it wakes."""
-_LOOKS_PER_PLAN = 5_000
+_ITEMS_READ_PER_PLAN = 5_000
 
 
 class _Revocation(NamedTuple):
@@ -68,17 +68,17 @@ class WorkDispatcher:
     def run(self) -> None:
         """Assigns what can be assigned now."""
         self.hurry = False
-        self._settle()
+        self._settle_revocations()
         pool_slots = self._pool.slots
         for pool_slot in pool_slots:
             if pool_slot.open:
-                self._feed(pool_slot)
+                self._feed_worker(pool_slot)
             elif pool_slot.worn or pool_slot.retiring:
-                self._retire(pool_slot)
+                self._retire_worker(pool_slot)
         if not self.stopping:
             self._start()
             self._make_fresh()
-            self._steal()
+            self._steal_tasks()
 
     def stop(self) -> None:
         """Assigns no more tasks; those that have begun may finish."""
@@ -88,27 +88,34 @@ class WorkDispatcher:
             if pool_slot.worker is not None and pool_slot.outstanding:
                 self._revoke(pool_slot, len(pool_slot.outstanding))
 
-    def _feed(self, pool_slot: PoolSlot) -> None:
-        while pool_slot.open and not self.stopping and (got := self._next_for(pool_slot)) is not None:
+    def _feed_worker(self, pool_slot: PoolSlot) -> None:
+        while pool_slot.open and not self.stopping and (got := self._next_batch_for(pool_slot)) is not None:
             pool_slot.give(got[0], alone=got[1])
         if pool_slot.unsent_bytes:
             self._pool.push(pool_slot)
 
-    def _next_for(self, pool_slot: PoolSlot) -> tuple[list[PoolTask], bool] | None:
+    def _next_batch_for(self, pool_slot: PoolSlot) -> tuple[list[PoolTask], bool] | None:
         queue = self._queue
         if self._secluded is not None:
             if self._secluded.outstanding:
                 return None  # its task may kill the fork server, and with it all other workers
             self._secluded = None
-        if not queue.batches and not queue.exclusive and not (pool_slot.fresh and queue.suspects) and not self._plan():
+        if (
+            not queue.batches
+            and not queue.exclusive
+            and not (pool_slot.fresh and queue.suspects)
+            and not self._plan_batch()
+        ):
             return None
         exclusive = bool(queue.exclusive)
         got = queue.next(fresh=pool_slot.fresh, pool_idle=exclusive and self.outstanding() == 0)
         if got is not None and exclusive:
             self._secluded = pool_slot
-        return got and self._within_life(pool_slot, got)
+        return got and self._limit_to_worker_life(pool_slot, got)
 
-    def _within_life(self, pool_slot: PoolSlot, got: tuple[list[PoolTask], bool]) -> tuple[list[PoolTask], bool] | None:
+    def _limit_to_worker_life(
+        self, pool_slot: PoolSlot, got: tuple[list[PoolTask], bool]
+    ) -> tuple[list[PoolTask], bool] | None:
         """Cuts a batch to the number of items that the worker may still do before it is replaced."""
         if self._settings.recycle_after is None:
             return got
@@ -118,7 +125,7 @@ class WorkDispatcher:
         pool_slot.worn = left <= len(batch)
         return batch[:left], alone
 
-    def _plan(self) -> bool:
+    def _plan_batch(self) -> bool:
         """Queues one batch of the source's next items; False if the source gave none."""
         if self._intake.exhausted:
             return False
@@ -131,7 +138,7 @@ class WorkDispatcher:
         """Starts as many workers as there is work for, and a fresh one for every suspect."""
         alive = [pool_slot for pool_slot in self._pool.slots if pool_slot.child.alive and not pool_slot.retiring]
         if not alive and not self._queue:
-            self._plan()  # three items do not need eight workers
+            self._plan_batch()  # three items do not need eight workers
         wanted = self._queue.tasks() + self.outstanding() if self._intake.exhausted else self._settings.workers
         suspects = len(self._queue.suspects) + bool(self._queue.exclusive)
         missing = max(wanted - len(alive), suspects - sum(pool_slot.fresh for pool_slot in alive))
@@ -153,14 +160,14 @@ class WorkDispatcher:
         if idle is not None:
             self._pool.end(idle, again=True)
 
-    def _retire(self, pool_slot: PoolSlot) -> None:
+    def _retire_worker(self, pool_slot: PoolSlot) -> None:
         """Ends a worn worker; what it has not begun is revoked, what it has begun may end."""
         if pool_slot.idle:
             self._pool.end(pool_slot, again=True)
         elif pool_slot.running and not pool_slot.alone and self._settings.memory_limit_mb is not None:
             self._revoke(pool_slot, len(pool_slot.outstanding))
 
-    def _steal(self) -> None:
+    def _steal_tasks(self) -> None:
         """Moves tasks to idle workers from those that have most left to begin."""
         if self._queue or self.hurry:
             return
@@ -178,9 +185,9 @@ class WorkDispatcher:
 
     def _revoke(self, pool_slot: PoolSlot, count: int) -> None:
         if not self._is_revoking(pool_slot) and (limit := pool_slot.revoke(count)) is not None:
-            self._revocations.append(_Revocation(time.monotonic() + _SETTLE_S, pool_slot, limit))
+            self._revocations.append(_Revocation(time.monotonic() + _SETTLE_AFTER_S, pool_slot, limit))
 
-    def _settle(self) -> None:
+    def _settle_revocations(self) -> None:
         if not self._revocations:
             return
         now_s = time.monotonic()
@@ -195,8 +202,8 @@ def plan_batch(intake: TaskSource, delivery: ResultDelivery, size: int) -> tuple
     refused, or were done before, are delivered.
     """
     begin = intake.position
-    intaken = intake.take(delivery.room(begin, _LOOKS_PER_PLAN), size)
+    intaken = intake.take(delivery.room(begin, _ITEMS_READ_PER_PLAN), size)
     delivery.add(intaken.refused)
     for position, key in intaken.known:
         delivery.known(position, key)
-    return intaken.tasks, intake.position - begin == _LOOKS_PER_PLAN
+    return intaken.tasks, intake.position - begin == _ITEMS_READ_PER_PLAN

@@ -39,14 +39,14 @@ class RunLedger:
     ) -> None:
         """`elsewhere`: results of an earlier attempt that are neither in the journal nor in slots."""
         self.request = request
-        self._elsewhere = elsewhere
+        self._left_elsewhere = elsewhere
         self.progress = PoolProgress(listeners, request.total)
         self.owner = Owner.this_process()
         self.inherited: list[int] = []
         """Descriptors that processes of the run keep open: its lock."""
         self.config = request.config
         self._replay: Iterator[Result] | None = None
-        self._closing = ExitStack()
+        self._to_close = ExitStack()
         try:
             self._open(items)
         except BaseException:
@@ -58,17 +58,17 @@ class RunLedger:
         journal = history = None
         if request.directory is not None:
             self.inherited.append(request.directory.hold(self.owner))
-            self._closing.callback(request.directory.release)
+            self._to_close.callback(request.directory.release)
             values = request.values
             journal = ResultJournal(request.directory.journal, before_sync=values.sync if values is not None else None)
-            self._closing.callback(journal.close)
-            history = EarlierResults(request.directory, journal, values, self._elsewhere)
+            self._to_close.callback(journal.close)
+            history = EarlierResults(request.directory, journal, values, self._left_elsewhere)
             self._check_history(history, journal)
         self.delivery = ResultDelivery(self.progress, journal, history, request.max_ahead, request.values)
         self.delivery.ordered = request.ordered
         self.intake = Intake(items, history.done if history is not None and request.resume else None)
         if history is not None and request.resume:
-            self._replay = self._replayed(history)
+            self._replay = self._replay_results(history)
 
     def _check_history(self, history: EarlierResults, journal: ResultJournal) -> None:
         request, directory = self.request, self.request.directory
@@ -79,7 +79,7 @@ class RunLedger:
         if request.resume and journal.new and directory.used:
             _log.warning(f"{directory.journal} was missing or empty: every item of the run is done again")
 
-    def _replayed(self, history: EarlierResults) -> Iterator[Result]:
+    def _replay_results(self, history: EarlierResults) -> Iterator[Result]:
         if not self.request.ordered:
             return history.replay()
         history.index()
@@ -130,4 +130,4 @@ class RunLedger:
 
     def close(self) -> None:
         """Closes the journal, and releases the lock."""
-        self._closing.close()
+        self._to_close.close()

@@ -38,7 +38,7 @@ from weft.supervise.pool.limits import PoolLimits
 from weft.supervise.pool.process_pool import MAX_HITS_AT_START, PoolBroken, ProcessPool, WorkerDeath
 from weft.supervise.pool.worker_slot import KillReason
 
-_TICK_S = 0.05
+_CHECK_EVERY_S = 0.05
 _SAMPLE_EVERY_S = 0.5
 _decode = msgspec.msgpack.Decoder(list[ResultRecord]).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -74,7 +74,7 @@ class LocalWorkers:
         self._sys_path = sys.path if sys_path is None else sys_path
         self._cwd = None if cwd is None else str(cwd)
         self._pid = os.getpid()
-        self._ticked_s = self._sampled_s = time.monotonic()
+        self._checked_s = self._sampled_s = time.monotonic()
         self._start_error: str | None = None
         self._ever_ready = False
         self._drained: set[PoolSlot] = set()
@@ -97,7 +97,7 @@ class LocalWorkers:
             "weft.pipelines.pool.worker.worker:main",
             [PoolSlot(number, Child(f"worker-{number}", policy), settings) for number in range(settings.workers)],
             self._make_worker,
-            self._assign,
+            self._send_assignment,
             mark=mark,
             limits=PoolLimits(settings.heartbeat_timeout, settings.memory_limit_mb),
             inherit=inherited,
@@ -110,7 +110,7 @@ class LocalWorkers:
             connection, directory.slots if directory else None, f"{self._pid}-{self._workers_made}"
         )
 
-    def _assign(self, pool_slot: PoolSlot) -> None:
+    def _send_assignment(self, pool_slot: PoolSlot) -> None:
         request = self._request
         assignment = Assignment(
             request.target, self._sys_path, request.settings.item_timeout,
@@ -151,10 +151,10 @@ class LocalWorkers:
         wait_s = timeout_s if self._dispatcher.stopping else min(timeout_s, self.wait_s())
         for happening in self._pool.wait(wait_s):
             if isinstance(happening, WorkerDeath):
-                self._on_end(happening)
+                self._handle_end(happening)
             else:
                 self._read_slot(happening.slot)
-        self._tick()
+        self._run_checks()
         self.flush()
 
     def wait_s(self) -> float:
@@ -162,7 +162,7 @@ class LocalWorkers:
         if self._delivery.ready or self._delivery.staged or self._dispatcher.hurry or self.finished:
             return 0.0
         now_s = time.monotonic()
-        due_s = self._ticked_s + _TICK_S
+        due_s = self._checked_s + _CHECK_EVERY_S
         wake_s = self._dispatcher.wake_s()
         return max(0.0, (due_s if wake_s is None else min(due_s, wake_s)) - now_s)
 
@@ -173,7 +173,7 @@ class LocalWorkers:
         if pool_slot.child.state is ChildState.STARTING:
             self._check_start(pool_slot)
         ended = pool_slot.frames_ended()  # read before the results: a task missing from an ended batch will have none
-        self._drain(pool_slot)
+        self._drain_results(pool_slot)
         self._queue.put_back(pool_slot.close_frames(ended))
 
     def _check_start(self, pool_slot: PoolSlot) -> None:
@@ -189,7 +189,7 @@ class LocalWorkers:
             if not self._ever_ready:
                 raise BadInput(self._start_error)
 
-    def _drain(self, pool_slot: PoolSlot) -> None:
+    def _drain_results(self, pool_slot: PoolSlot) -> None:
         """Reads the results that a worker has committed."""
         assert pool_slot.worker is not None
         try:
@@ -216,14 +216,14 @@ class LocalWorkers:
         self._verdicts.rules.ended([task for task, _ in ended if task.outside])
         self._delivery.add_from_worker(pid, data, [(task.position, record) for task, record in ended])
 
-    def _on_end(self, ended: WorkerDeath[PoolSlot]) -> None:
+    def _handle_end(self, ended: WorkerDeath[PoolSlot]) -> None:
         """Handles a worker's end: first its results, then its other tasks."""
         pool_slot = ended.slot
         if pool_slot.worker is None:
             return
         if pool_slot.child.state is ChildState.STARTING:
             self._check_start(pool_slot)
-        self._drain(pool_slot)
+        self._drain_results(pool_slot)
         self._crashes.examine(ended)
         if not _was_asked_to_end(ended):
             self._progress.tell(events.WORKER_DIED, pid=pool_slot.worker.pid, text=str(ended))
@@ -241,24 +241,24 @@ class LocalWorkers:
         printed = ended.slot.worker.stderr_tail()
         return f"{ended}\n{printed}" if printed else str(ended)
 
-    def _tick(self) -> None:
+    def _run_checks(self) -> None:
         """Makes the regular checks of all workers."""
         now_s = time.monotonic()
-        since_s = now_s - self._ticked_s
-        if since_s < _TICK_S:
+        since_s = now_s - self._checked_s
+        if since_s < _CHECK_EVERY_S:
             return
-        self._ticked_s = now_s
+        self._checked_s = now_s
         for ended in self._pool.tend(since_s):
-            self._on_end(ended)
+            self._handle_end(ended)
         self._verdicts.decide()
         for pool_slot in self._pool.slots:
             if pool_slot.worker is not None:
-                self._tick_slot(pool_slot, since_s)
+                self._check_slot(pool_slot, since_s)
         if now_s - self._sampled_s > _SAMPLE_EVERY_S:
             self._sampled_s = now_s
             self._progress.sample()
 
-    def _tick_slot(self, pool_slot: PoolSlot, since_s: float) -> None:
+    def _check_slot(self, pool_slot: PoolSlot, since_s: float) -> None:
         assert pool_slot.worker is not None
         pool_slot.worker.slot.words[CUT] += pool_slot.worker.bound_output()
         if pool_slot.worker.slot.settled():

@@ -52,7 +52,7 @@ class PoolWorker(WorkerProcess):
         path = None if folder is None else folder / f"{name}.slot"
         try:
             slot_fd = slots.create(None if path is None else str(path))
-            output_fd = memory_output() if folder is None else _nameless(folder / f"{name}.output")
+            output_fd = memory_output() if folder is None else _create_nameless(folder / f"{name}.output")
         except OSError as error:
             what = f"a worker cannot create the files for its results in {folder}"
             raise PoolBroken(f"{what}: {error.strerror}") from None
@@ -71,7 +71,7 @@ class PoolWorker(WorkerProcess):
         super().close()
 
 
-def _nameless(path: Path) -> int:
+def _create_nameless(path: Path) -> int:
     """Creates an unnamed file on the disk of the run, opened for appending."""
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     path.unlink()
@@ -84,8 +84,8 @@ class PoolSlot(WorkerSlot[PoolWorker]):
     def __init__(self, number: int, child: Child, settings: PoolSettings) -> None:
         # batches at a worker at a time, so that the next is there when one ends; more if they are small
         self._depth = max(4, min(8, 16 // settings.batch_size))
-        self._item_limit_ns = _ns(settings.item_timeout)
-        self._batch_limit_ns = _ns(settings.batch_timeout)
+        self._item_limit_ns = _nanoseconds(settings.item_timeout)
+        self._batch_limit_ns = _nanoseconds(settings.batch_timeout)
         super().__init__(number, child)
 
     def _reset(self) -> None:
@@ -248,5 +248,5 @@ class PoolSlot(WorkerSlot[PoolWorker]):
         return tasks
 
 
-def _ns(seconds: float | None) -> int | None:
+def _nanoseconds(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds * 1e9)

@@ -18,7 +18,7 @@ from weft.pipelines.pool.record import Death, Result, Status
 from weft.pipelines.pool.worker.slot import BANK_BYTES
 
 _encode = msgspec.msgpack.Encoder().encode
-_END = object()
+_END_OF_ITEMS = object()
 _MAX_BATCH_BYTES = 4 * 1024 * 1024
 _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
 """What msgpack can carry."""
@@ -94,12 +94,12 @@ class Intake:
         intaken = Intaken([], [], [])
         tasks, room_bytes = intaken.tasks, _MAX_BATCH_BYTES
         while looks > 0 and wanted > 0 and room_bytes > 0:
-            item = next(self._items, _END)
-            if item is _END or item is Pause.LATER:
-                self.exhausted = item is _END
+            item = next(self._items, _END_OF_ITEMS)
+            if item is _END_OF_ITEMS or item is Pause.LATER:
+                self.exhausted = item is _END_OF_ITEMS
                 break
             looks -= 1
-            got = self._judge(item)
+            got = self._check_item(item)
             if type(got) is PoolTask:
                 wanted -= 1
                 room_bytes -= len(got.payload)
@@ -111,39 +111,41 @@ class Intake:
                 intaken.known.append((self.position - 1, str(got)))
         return intaken
 
-    def _judge(self, item: Any) -> PoolTask | Result | str:
+    def _check_item(self, item: Any) -> PoolTask | Result | str:
         """Checks an item: returns a task, a failed result, or the key of an item that is done already."""
         position = self.position
         self.position = position + 1
         if type(item) is not dict:
             if not isinstance(item, Mapping):
-                return _no_item(position, item)
+                return _result_without_id(position, item)
             try:
                 item = dict(item)
             except Exception as error:
-                return _refused(f"#{position}", f"the item cannot be read: {type(error).__name__}: {error}")
+                return _refusal_result(f"#{position}", f"the item cannot be read: {type(error).__name__}: {error}")
         item_id = item.get("id")
         if type(item_id) is str:
             key = item_id
         elif type(item_id) is int:
             key = str(item_id)
         else:
-            return _refused(f"#{position}", str(id_problem(item_id)))
+            return _refusal_result(f"#{position}", str(id_problem(item_id)))
         try:
             if not self._seen.add(key):
-                return _refused(item_id, "there was an item with this id before")
+                return _refusal_result(item_id, "there was an item with this id before")
         except UnicodeEncodeError:
-            return _refused(f"#{position}", str(id_problem(item_id)))
+            return _refusal_result(f"#{position}", str(id_problem(item_id)))
         if self._done is not None and key in self._done:
             return key
         try:
             payload = _encode(item)
         except Exception as error:
             if (problem := id_problem(item_id)) is not None:  # then nothing that is written may have it
-                return _refused(f"#{position}", problem)
-            return _refused(item_id, f"the item cannot be encoded: {type(error).__name__}: {error}")
+                return _refusal_result(f"#{position}", problem)
+            return _refusal_result(item_id, f"the item cannot be encoded: {type(error).__name__}: {error}")
         if len(payload) > BANK_BYTES:
-            return _refused(item_id, f"the item is too large: {len(payload)} bytes, at most {BANK_BYTES} can be sent")
+            return _refusal_result(
+                item_id, f"the item is too large: {len(payload)} bytes, at most {BANK_BYTES} can be sent"
+            )
         return PoolTask(position, item_id, payload)
 
 
@@ -152,21 +154,23 @@ def new_ids() -> SeenSet:
     return SeenSet(secrets.randbits(64))
 
 
-def _refused(name: str | int, why: str) -> Result:
+def _refusal_result(name: str | int, why: str) -> Result:
     return Result(name, Status.FAILED, None, "input", why, attempts=0)
 
 
-def _no_item(position: int, thing: Any) -> Result:
+def _result_without_id(position: int, thing: Any) -> Result:
     """The result of an item without an id, which is named by its position."""
     if isinstance(thing, BadItem):
-        return _refused(thing.name, thing.error)
-    return _refused(f"#{position}", f"an item must be a mapping with an id, this is {type(thing).__name__}")
+        return _refusal_result(thing.name, thing.error)
+    return _refusal_result(f"#{position}", f"an item must be a mapping with an id, this is {type(thing).__name__}")
 
 
 def id_problem(item_id: Any) -> str | None:
     """What is wrong with an id; None if nothing is."""
     if type(item_id) is str:
-        return None if item_id.isascii() or _is_text(item_id) else f"the id {item_id!r} is no text: half a character"
+        return (
+            None if item_id.isascii() or _is_writable(item_id) else f"the id {item_id!r} is no text: half a character"
+        )
     if type(item_id) is int:
         return None if _LEAST_INT <= item_id <= _MOST_INT else f"the id {item_id} has more than 64 bits"
     if item_id is None:
@@ -174,7 +178,7 @@ def id_problem(item_id: Any) -> str | None:
     return f"an id must be a text or a whole number, this is {type(item_id).__name__}"
 
 
-def _is_text(item_id: str) -> bool:
+def _is_writable(item_id: str) -> bool:
     """Whether an id can be written as UTF-8; a lone surrogate, which JSON can contain, cannot."""
     try:
         item_id.encode()

@@ -21,7 +21,7 @@ from weft.pipelines.pool.target import CallableTarget
 from weft.supervise.pool.suspects import DOUBT_S, CrashRules
 
 
-class _Accused(NamedTuple):
+class _AccusedItem(NamedTuple):
     """An item whose deaths may still turn out to have come from outside."""
 
     task: PoolTask
@@ -47,7 +47,7 @@ class Verdicts:
         self._delivery = delivery
         self._progress = progress
         self._directory = directory
-        self._accused: list[_Accused] = []
+        self._accused: list[_AccusedItem] = []
 
     @property
     def undecided(self) -> bool:
@@ -73,7 +73,7 @@ class Verdicts:
     def accuse(self, task: PoolTask, result: Result) -> None:
         """Blames a task for a death. If other causes are possible, waits for signs that many workers die."""
         if self.rules.doubtful(task):
-            self._accused.append(_Accused(task, result, time.monotonic() + DOUBT_S))
+            self._accused.append(_AccusedItem(task, result, time.monotonic() + DOUBT_S))
         else:
             self.deliver(task, result)
 

@@ -31,7 +31,7 @@ class OutputFile:
         self.fd = fd
         self._identity = identity(fd)
         self._slot = slot
-        self._cut = 0
+        self._dropped_bytes = 0
         self._kept = (os.dup(1), os.dup(2))
 
     def redirect(self) -> None:
@@ -58,8 +58,8 @@ class OutputFile:
             os.ftruncate(self.fd, 0)
         except OSError:
             return b"", 0  # the item has closed the descriptor
-        dropped = self._slot.words[CUT] - self._cut
-        self._cut += dropped
+        dropped = self._slot.words[CUT] - self._dropped_bytes
+        self._dropped_bytes += dropped
         return data.strip(b"\0"), dropped + size - len(data)
 
 
@@ -126,7 +126,7 @@ class SignalGuard:
 
     def __init__(self) -> None:
         for name in ("signal", "alarm", "setitimer", "pthread_sigmask", "set_wakeup_fd"):
-            setattr(signal, name, self._watched(getattr(signal, name)))
+            setattr(signal, name, self._wrap_function(getattr(signal, name)))
         self.remember()
 
     def remember(self) -> None:
@@ -145,7 +145,7 @@ class SignalGuard:
                 signal.signal(number, handler)
         self.changed = False
 
-    def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             self.changed = True
             return function(*args, **kwargs)

@@ -32,8 +32,8 @@ from weft.pipelines.pool.worker.slot import LOG, SECTION, SHARED_LOG, LogBuffer,
 FLUSH_ENTRIES = 100
 CAP_BYTES = 10 * 1024 * 1024
 _MAX_MESSAGE_CHARS = 32_000
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
+_UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]")
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _NAME_CHARS = 100
 _encode_json = msgspec.json.Encoder().encode
 
@@ -41,7 +41,7 @@ _encode_json = msgspec.json.Encoder().encode
 def safe_name(item_id: str | int) -> str:
     """A file name for an item: readable, never a path, and different for different ids."""
     text = str(item_id)
-    name = _UNSAFE.sub("_", text)[:_NAME_CHARS]
+    name = _UNSAFE_CHARACTERS.sub("_", text)[:_NAME_CHARS]
     if name.startswith((".", "-")) or not name:
         name = "_" + name[1:]
     if name == text:
@@ -60,18 +60,18 @@ def shared_path(directory: str, pid: int) -> str:
 
 
 @lru_cache(maxsize=2)
-def _second(now_s: int) -> str:
+def _time_to_second(now_s: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s))
 
 
 def entry(level: str, phase: str, message: str, data: dict[str, Any] | None = None) -> bytes:
     """Encodes one line of a log, with its newline."""
     now_s = time.time()
-    stamp = f"{_second(int(now_s))}.{int(now_s % 1 * 1000):03d}Z"
+    stamp = f"{_time_to_second(int(now_s))}.{int(now_s % 1 * 1000):03d}Z"
     if len(message) > _MAX_MESSAGE_CHARS:
         message = message[:_MAX_MESSAGE_CHARS] + f" … {len(message) - _MAX_MESSAGE_CHARS} characters left out"
     line = f"[{stamp}] [{level}] [{one_line(phase)}] {one_line(message)}"
-    return (f"{line} {_json(data)}\n" if data else line + "\n").encode(errors="backslashreplace")
+    return (f"{line} {_json_value(data)}\n" if data else line + "\n").encode(errors="backslashreplace")
 
 
 class _LogFile:
@@ -86,11 +86,11 @@ class _LogFile:
 
     def write(self, data: bytes) -> None:
         """Appends bytes; raises OSError on a full disk."""
-        _write_all(self._own_fd(), data)
+        _write_all(self._duplicate_fd(), data)
 
     def read_from(self, offset: int) -> bytes:
         """Reads from an offset to the end; empty if the file is shorter."""
-        fd = self._own_fd()
+        fd = self._duplicate_fd()
         size = os.fstat(fd).st_size
         return os.pread(fd, size - offset, offset) if offset < size else b""
 
@@ -99,7 +99,7 @@ class _LogFile:
             os.close(self._fd)
         self._fd = -1
 
-    def _own_fd(self) -> int:
+    def _duplicate_fd(self) -> int:
         if identity(self._fd) != self._identity:
             # the item has closed it, and may have opened another file under its number
             self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
@@ -165,7 +165,7 @@ class ItemLog:
         self._slot.words[LOG] = file.bytes_before << 20
         self._file, self.path = file, file.path
         if file.bytes_before and not _ends_whole(file.path, file.bytes_before):
-            self._to_file(b"\n" + entry("WARNING", "log", "The line before this one was torn"))
+            self._write_to_file(b"\n" + entry("WARNING", "log", "The line before this one was torn"))
 
     def _begin_section(self, directory: str, item_id: str | int) -> None:
         if self._shared is None:
@@ -246,7 +246,7 @@ class ItemLog:
             for line in output.decode(errors="backslashreplace").splitlines():
                 self._keep("INFO", entry("INFO", self.phase, line))
         if dropped:
-            self._drop(dropped)
+            self._count_dropped(dropped)
 
     def printed(self, line: str) -> bool:
         """Logs a line printed by Python code; False when no item is running."""
@@ -254,7 +254,7 @@ class ItemLog:
             return False
         with self._lock:
             if self._bytes >= CAP_BYTES:
-                self._drop(len(line))
+                self._count_dropped(len(line))
             else:
                 self.collect()
                 self._keep("INFO", entry("INFO", self.phase, line))
@@ -265,7 +265,7 @@ class ItemLog:
         with self._lock:
             waiting = self._buffer.waiting()
             if waiting:
-                self._to_file(waiting)
+                self._write_to_file(waiting)
             self._entries = 0
 
     def forget(self) -> None:
@@ -276,14 +276,14 @@ class ItemLog:
     def _keep(self, level: str, line: bytes) -> None:
         serious = level in ("ERROR", "CRITICAL")
         if self._bytes >= CAP_BYTES and not serious:
-            return self._drop(len(line))
+            return self._count_dropped(len(line))
         self._bytes += len(line)
         self._write(line)
         if serious or self._entries >= FLUSH_ENTRIES:
             self.flush()
         return None
 
-    def _drop(self, length: int) -> None:
+    def _count_dropped(self, length: int) -> None:
         if not self._dropped:
             self._write(entry("WARNING", "log", "Output limit reached, more is dropped", {"keptBytes": self._bytes}))
         self._dropped += length
@@ -293,9 +293,9 @@ class ItemLog:
         if not self._buffer.add(line):
             self.flush()
             if not self._buffer.add(line):
-                self._to_file(line)
+                self._write_to_file(line)
 
-    def _to_file(self, data: bytes) -> None:
+    def _write_to_file(self, data: bytes) -> None:
         file = self._shared or self._file  # between two items there is only a worker's
         if file is None:
             return
@@ -338,7 +338,7 @@ class DeadWorkersLog:
     def complete(self) -> None:
         """Adds the lines that waited in the slot, if the worker held no item."""
         if self._section >= 0:
-            self._extend(self._shared, b"")
+            self._append_lines(self._shared, b"")
 
     def close_item(self, item_id: str | int, status: str, output: bytes, phase: str, last: bytes) -> str:
         """Completes the held item's log: unflushed entries, output, the reason, the end line. Returns its path."""
@@ -346,14 +346,14 @@ class DeadWorkersLog:
         kept = output[:CAP_BYTES].strip(b"\0").decode(errors="backslashreplace")
         lines = b"".join(entry("INFO", phase, line) for line in kept.splitlines()) + last
         if self._section < 0:
-            self._extend(own, lines)
+            self._append_lines(own, lines)
             return own
-        section = self._extend(self._shared, lines)
+        section = self._append_lines(self._shared, lines)
         append_to(index_path(self._shared), index_line(item_id, status, self._section, len(section)))
         append_to(own, section)
         return own
 
-    def _extend(self, path: str, lines: bytes) -> bytes:
+    def _append_lines(self, path: str, lines: bytes) -> bytes:
         file = _LogFile(path)
         try:
             file.write(LogBuffer(self._slot).missing(file.bytes_before) + lines)
@@ -397,23 +397,23 @@ def _write_all(fd: int, data: bytes) -> None:
 
 def one_line(text: str) -> str:
     """Escapes every control character of a text, so that it stays on one line and cannot affect a terminal."""
-    return _CONTROL.sub(_escaped, text) if _CONTROL.search(text) else text
+    return _CONTROL_CHARACTERS.sub(_escape_match, text) if _CONTROL_CHARACTERS.search(text) else text
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     return repr(match.group())[1:-1]
 
 
-def _json(data: dict[str, Any]) -> str:
+def _json_value(data: dict[str, Any]) -> str:
     try:
         text = msgspec.json.encode(data, enc_hook=repr).decode()
-        return _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+        return _CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
     except Exception:
         # a key that is no text, a lone surrogate, an object that cannot even be shown: an entry is never lost for that
-        return msgspec.json.encode({"data": _shown(data)}).decode()
+        return msgspec.json.encode({"data": _display_value(data)}).decode()
 
 
-def _shown(data: dict[str, Any]) -> str:
+def _display_value(data: dict[str, Any]) -> str:
     try:
         return ascii(data)[:_MAX_MESSAGE_CHARS]
     except Exception as error:

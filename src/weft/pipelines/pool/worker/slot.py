@@ -34,10 +34,10 @@ LIMIT, READ, CUT, SHARED_LOG = 32, 33, 34, 35
 NO_LIMIT = (1 << 64) - 1
 _STAGE_AT, _STAGE_BYTES = 512, 64
 _LOG_AT, LOG_BYTES = 4096, 64 * 1024
-_BANKS_AT = _LOG_AT + LOG_BYTES
+_BANKS_OFFSET = _LOG_AT + LOG_BYTES
 BANK_BYTES = 64 * 1024 * 1024
-SLOT_BYTES = _BANKS_AT + 2 * BANK_BYTES
-_FULL_BYTES = 128 * 1024
+SLOT_BYTES = _BANKS_OFFSET + 2 * BANK_BYTES
+_BANK_FULL_BYTES = 128 * 1024
 _GIVE_BACK_BYTES = 1024 * 1024
 
 # commit word: count and bytes; READ has the bank's sequence number above them
@@ -98,8 +98,8 @@ def create(path: str | None) -> int:
     else:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(fd, 0, _BANKS_AT + _FULL_BYTES)
-            os.posix_fallocate(fd, _BANKS_AT + BANK_BYTES, _FULL_BYTES)
+            os.posix_fallocate(fd, 0, _BANKS_OFFSET + _BANK_FULL_BYTES)
+            os.posix_fallocate(fd, _BANKS_OFFSET + BANK_BYTES, _BANK_FULL_BYTES)
         except OSError:
             os.close(fd)
             Path(path).unlink()
@@ -117,12 +117,12 @@ class SlotWriter(SharedSlot):
         self._sequence = 0
         self._used = 0
         self._count = 0
-        self._bank_at = _BANKS_AT
+        self._bank_at = _BANKS_OFFSET
 
     def put(self, data: bytes) -> None:
         """Commits one record. Waits while the parent is behind; `data` must fit a bank."""
         end = self._used + len(data)
-        if (end > _FULL_BYTES and self._used) or self._count >= _MAX_COUNT:
+        if (end > _BANK_FULL_BYTES and self._used) or self._count >= _MAX_COUNT:
             self._leave_bank()
             end = len(data)
         at = self._bank_at + self._used
@@ -135,7 +135,7 @@ class SlotWriter(SharedSlot):
         self._wait_for_parent()
         self._sequence = (self._sequence + 1) & _SEQ_MASK
         self._used = self._count = 0
-        self._bank_at = _BANKS_AT + (self._sequence & 1) * BANK_BYTES
+        self._bank_at = _BANKS_OFFSET + (self._sequence & 1) * BANK_BYTES
         self.words[COMMIT + (self._sequence & 1)] = 0
         self.words[ACTIVE] = self._sequence
 
@@ -211,7 +211,7 @@ class SlotReader(SharedSlot):
         return self.words[ACTIVE] == self._sequence and self.words[READ] == self._sequence << _SEQ_SHIFT | commit
 
     def _cut(self, begin: int, end: int) -> Chunk:
-        at = _BANKS_AT + (self._sequence & 1) * BANK_BYTES
+        at = _BANKS_OFFSET + (self._sequence & 1) * BANK_BYTES
         count = (end >> _BYTES_BITS) - (begin >> _BYTES_BITS)
         if not 0 < count <= _MAX_COUNT or not (begin & _BYTES_MASK) <= (end & _BYTES_MASK) <= BANK_BYTES:
             raise ValueError("the slot's commit word is corrupt")
@@ -222,7 +222,7 @@ class SlotReader(SharedSlot):
         if used > _GIVE_BACK_BYTES:
             # not every file system can punch holes; then the pages stay until the slot goes
             with contextlib.suppress(OSError):
-                at = _BANKS_AT + (self._sequence & 1) * BANK_BYTES
+                at = _BANKS_OFFSET + (self._sequence & 1) * BANK_BYTES
                 self.memory.madvise(mmap.MADV_REMOVE, at, -(-used // mmap.PAGESIZE) * mmap.PAGESIZE)
 
 

@@ -56,7 +56,7 @@ from weft.supervise.pool.frame_reader import FrameReader
 
 READY_YES, READY_FAILED = 1, 2
 _BELL_EVERY_NS = 5_000_000
-_NOTHING = (None,) * 9
+_EMPTY_FIELDS = (None,) * 9
 """Fills the fields of a record between the value and the log, which a successful item leaves out."""
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -65,7 +65,7 @@ def main(connection_fd: int, slot_fd: int, output_fd: int) -> None:
     """Runs a worker from the fork to its exit; does not return."""
     connection = socket.socket(fileno=connection_fd)
     Worker(connection, slot_fd, output_fd).run()
-    _leave()
+    _exit_process()
 
 
 class Worker:
@@ -75,7 +75,7 @@ class Worker:
         self._connection = connection
         self._link = Descriptors([connection.fileno()])
         self._frames = FrameReader(connection)
-        self._slot = SlotWriter(slot_fd, self._ring)
+        self._slot = SlotWriter(slot_fd, self._ring_bell)
         os.close(slot_fd)
         self._output = OutputFile(output_fd, self._slot)
         self._belled_ns = 0
@@ -87,24 +87,24 @@ class Worker:
         """Prepares the worker, then runs batches until the parent closes the socket."""
         self._output.redirect()
         frame = self._frames.next()
-        if frame is None or not self._prepare(frame):
+        if frame is None or not self._prepare_worker(frame):
             return
         while (frame := self._next_frame()) is not None:
             ticket, attempt, ring, items = decode_batch(frame)
-            self._batch(ticket, attempt, items)
+            self._run_batch(ticket, attempt, items)
             if self._broken:
                 break  # the rest goes to another worker
             self._slot.words[FRAMES] += 1
             if not self._frames.waiting:
                 self._log.flush()  # nothing to do: what all items share is brought up to date
             if ring or not self._frames.waiting:
-                self._ring()  # also checks that the socket is still the parent's before the next read
+                self._ring_bell()  # also checks that the socket is still the parent's before the next read
         self._log.flush()
 
     def _next_frame(self) -> bytes | None:
         return None if self._broken else self._frames.next()
 
-    def _prepare(self, frame: bytes) -> bool:
+    def _prepare_worker(self, frame: bytes) -> bool:
         """Imports the function; a failure goes into the slot as a record, for the parent to report."""
         assignment = decode_assignment(frame)
         process.set_name(f"weft-worker-{assignment.number}")
@@ -130,7 +130,7 @@ class Worker:
         self._after_import(assignment.log_directory)
         self._guard.remember()
         descriptors = Descriptors([1, 2, self._output.fd, self._connection.fileno()])
-        self._whole = descriptors.open if self._capture is None else descriptors.intact
+        self._are_descriptors_intact = descriptors.open if self._capture is None else descriptors.intact
         return self._report_ready(READY_YES, None)
 
     def _after_import(self, log_directory: str | None) -> None:
@@ -146,10 +146,10 @@ class Worker:
         if record is not None:
             self._slot.put(_encode(record))
         self._slot.words[READY] = state
-        self._ring()
+        self._ring_bell()
         return state == READY_YES
 
-    def _batch(self, ticket: int, attempt: int, items: list[Any]) -> None:
+    def _run_batch(self, ticket: int, attempt: int, items: list[Any]) -> None:
         words = self._slot.words
         words[FRAME_START_NS] = time.monotonic_ns()
         for number, item in enumerate(items, ticket):
@@ -159,15 +159,15 @@ class Worker:
             words[CURRENT] = number + 1
             if number >= words[LIMIT]:
                 break  # revoked just now: only this check, after the announcement, is free of a race
-            self._item(number, attempt, item)
+            self._run_item(number, attempt, item)
             if self._broken:
                 break
         words[FRAME_START_NS] = words[START_NS] = 0
 
-    def _item(self, ticket: int, attempt: int, item: Any) -> None:
+    def _run_item(self, ticket: int, attempt: int, item: Any) -> None:
         """Runs the function and commits its result."""
         item_id = item["id"]
-        on_stage = self._begin(ticket, attempt, item_id) if self._observed else None
+        on_stage = self._begin_item(ticket, attempt, item_id) if self._observed else None
         began_ns = time.monotonic_ns()
         self._slot.words[START_NS] = began_ns
         deadline = None if self._limit_s is None else began_ns / 1e9 + self._limit_s
@@ -183,21 +183,21 @@ class Worker:
             os._exit(0)
         if self._guard.changed:
             self._guard.restore()  # first of all: a timer that fires from here on would hit the worker
-        if not self._whole():
+        if not self._are_descriptors_intact():
             self._broken = True
             self._log.add("WARNING", "The item closed descriptors of its worker, which is replaced")
         ended_ns = time.monotonic_ns()
         record: tuple[Any, ...] = (ticket, item_id, status, attempt, (ended_ns - began_ns) // 1000, value)
         if problem is not None:
-            record = (*record, *_tail(context, status, problem))
+            record = (*record, *_failure_fields(context, status, problem))
         elif type(value) is ItemEnd:
             record = (ticket, item_id, STATUSES.index(value.status), attempt, record[4], *value.rest)
-        self._finish(context, record)
+        self._finish_item(context, record)
         if ended_ns - self._belled_ns > _BELL_EVERY_NS:
-            self._ring()
+            self._ring_bell()
             self._belled_ns = ended_ns
 
-    def _begin(self, ticket: int, attempt: int, item_id: str | int) -> Callable[[Context], None] | None:
+    def _begin_item(self, ticket: int, attempt: int, item_id: str | int) -> Callable[[Context], None] | None:
         """Opens the log and reports the start, if wanted; returns the callback for stages."""
         self._log.begin(item_id)
         if not self._events:
@@ -209,19 +209,19 @@ class Worker:
 
         return on_stage
 
-    def _finish(self, context: Context, record: tuple[Any, ...]) -> None:
+    def _finish_item(self, context: Context, record: tuple[Any, ...]) -> None:
         """Closes the log, then commits the record: a result that says `ok` has its complete log."""
         if self._limit_s is not None and record[4] > self._limit_s * 1e6:
-            record = (*record[:2], TIMEOUT, record[3], record[4], None, *_over_limit(context, self._limit_s))
-        data, record = self._encoded(record)
+            record = (*record[:2], TIMEOUT, record[3], record[4], None, *_timeout_fields(context, self._limit_s))
+        data, record = self._encode_result(record)
         if self._capture is not None:
             self._close_log(record)
-            data = _encode((*record, *_NOTHING[len(record) :], self._log.path))
+            data = _encode((*record, *_EMPTY_FIELDS[len(record) :], self._log.path))
         if context.phase is not None:
             self._slot.stage = None
         self._slot.put(data)
 
-    def _encoded(self, record: tuple[Any, ...]) -> tuple[bytes, tuple[Any, ...]]:
+    def _encode_result(self, record: tuple[Any, ...]) -> tuple[bytes, tuple[Any, ...]]:
         try:
             data = _encode(record)
             if len(data) <= BANK_BYTES:
@@ -240,7 +240,7 @@ class Worker:
             self._log.add(level, record[7], {"traceback": record[8]} if record[8] else None, record[6])
         self._log.end(STATUSES[record[2]], record[4] / 1000, is_good=record[2] in (OK, SKIPPED))
 
-    def _ring(self) -> None:
+    def _ring_bell(self) -> None:
         """Signals the parent to read the slot. A full socket has unread bells in it; a closed one has no parent. A file
         that an item has put in its place gets none, and the parent sees the end of the worker instead.
         """
@@ -261,7 +261,7 @@ class Worker:
             sys.stderr = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
 
 
-def _tail(context: Context, status: int, problem: BaseException) -> tuple[Any, ...]:
+def _failure_fields(context: Context, status: int, problem: BaseException) -> tuple[Any, ...]:
     """The phase, error and traceback of a failed item."""
     phase = context.failed_phase or context.phase or PROCESS
     if status == SKIPPED:
@@ -269,11 +269,11 @@ def _tail(context: Context, status: int, problem: BaseException) -> tuple[Any, .
     return phase, describe(problem), traceback_of(problem)
 
 
-def _over_limit(context: Context, limit_s: float) -> tuple[str, str, None]:
+def _timeout_fields(context: Context, limit_s: float) -> tuple[str, str, None]:
     return context.failed_phase or context.phase or PROCESS, over_limit(limit_s), None
 
 
-def _leave() -> None:
+def _exit_process() -> None:
     """Ends the process as Python would: runs exit functions (not those of the fork server), and flushes open files."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]

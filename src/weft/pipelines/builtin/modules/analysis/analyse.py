@@ -26,7 +26,7 @@ def analyse(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
         "python": dependencies.of_python(tree, python),
         "signs": signs.of_tree(tree),
     }
-    facts["eslint"] = _eslint(tree, facts["javascript"], settings, context)
+    facts["eslint"] = _run_eslint(tree, facts["javascript"], settings, context)
     context.log.info("Analysed", readme=file, files=len(tree.sizes))
     return facts
 
@@ -36,7 +36,9 @@ def tools(item: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:  # noqa:
     return eslint.fingerprint(settings.get("eslint", DEFAULTS["eslint"]))
 
 
-def _eslint(tree: Tree, javascript: Any, settings: Mapping[str, Any], context: StageContext) -> dict[str, Any] | None:
+def _run_eslint(
+    tree: Tree, javascript: Any, settings: Mapping[str, Any], context: StageContext
+) -> dict[str, Any] | None:
     """The findings of ESLint; None if there is no JavaScript to check."""
     if not javascript or not javascript["files"]:
         return None

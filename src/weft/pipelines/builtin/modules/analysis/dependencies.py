@@ -18,8 +18,8 @@ from weft.pipelines.builtin.modules.repositories.tree import Tree
 
 Groups = dict[str, dict[str, str]]
 MAX_FILES = 5_000
-_REQUIREMENTS = re.compile(r"requirements.*\.txt|requirements/.*\.txt", re.IGNORECASE)
-_RUN_TIME = "dependencies"
+_REQUIREMENTS_FILE = re.compile(r"requirements.*\.txt|requirements/.*\.txt", re.IGNORECASE)
+_RUN_TIME_GROUP = "dependencies"
 
 
 def of_javascript(tree: Tree, manifest: ModuleManifest) -> dict[str, Any] | None:
@@ -34,7 +34,7 @@ def of_javascript(tree: Tree, manifest: ModuleManifest) -> dict[str, Any] | None
     used = imports.needed | imports.optional
     itself = {manifest.name}
     known = {name for group in declared.values() for name in group} | itself
-    typed = {_typed(name) for name in known}  # `@types/x` declares the types of x
+    typed = {_package_of_types(name) for name in known}  # `@types/x` declares the types of x
     return {
         "files": len(files),
         "unreadable": imports.unreadable,
@@ -42,7 +42,9 @@ def of_javascript(tree: Tree, manifest: ModuleManifest) -> dict[str, Any] | None
         "used": sorted(used - itself),
         "missing": sorted(name for name in imports.needed - known if name not in typed),
         "unused": sorted(
-            name for name in declared.get(_RUN_TIME, {}) if name not in used and not _in_scripts(name, manifest.scripts)
+            name
+            for name in declared.get(_RUN_TIME_GROUP, {})
+            if name not in used and not _is_called_in_scripts(name, manifest.scripts)
         ),
     }
 
@@ -50,9 +52,9 @@ def of_javascript(tree: Tree, manifest: ModuleManifest) -> dict[str, Any] | None
 def of_python(tree: Tree, manifest: ModuleManifest) -> dict[str, Any] | None:
     """The dependencies of a repository with Python; None if it has neither code nor a manifest for it."""
     declared: Groups = {group: dict(ranges) for group, ranges in manifest.declared.items()}
-    listed = [path for path in tree.sizes if _REQUIREMENTS.fullmatch(path)]
+    listed = [path for path in tree.sizes if _REQUIREMENTS_FILE.fullmatch(path)]
     for path in listed:
-        name = _RUN_TIME if path == "requirements.txt" else path
+        name = _RUN_TIME_GROUP if path == "requirements.txt" else path
         declared[name] = declared.get(name, {}) | requirements(tree.text(path).splitlines())
     imports = python_imports.PythonImports()
     files = list(tree.own(".py"))[:MAX_FILES]
@@ -62,7 +64,7 @@ def of_python(tree: Tree, manifest: ModuleManifest) -> dict[str, Any] | None:
         return None
     local = _local_modules(files) | sys.stdlib_module_names | {"__future__", "__main__"}
     known = {name for group in declared.values() for name in group}
-    needed, optional = (_packages(modules, local, known) for modules in (imports.needed, imports.optional))
+    needed, optional = (_packages_of_modules(modules, local, known) for modules in (imports.needed, imports.optional))
     itself = {re.sub(r"[-_.]+", "-", manifest.name.lower())}
     used = (needed | optional) - itself
     return {
@@ -71,7 +73,7 @@ def of_python(tree: Tree, manifest: ModuleManifest) -> dict[str, Any] | None:
         "declared": {group: ranges for group, ranges in declared.items() if ranges},
         "used": sorted(used),
         "missing": sorted(needed - known - itself),
-        "unused": sorted(name for name in declared.get(_RUN_TIME, {}) if name not in used),
+        "unused": sorted(name for name in declared.get(_RUN_TIME_GROUP, {}) if name not in used),
     }
 
 
@@ -91,12 +93,12 @@ def _local_modules(files: Iterable[str]) -> set[str]:
     return names
 
 
-def _packages(modules: Iterable[str], local: Iterable[str], known: set[str]) -> set[str]:
+def _packages_of_modules(modules: Iterable[str], local: Iterable[str], known: set[str]) -> set[str]:
     local = set(local)
-    return {_package(module, known) for module in modules if module.split(".")[0] not in local}
+    return {_package_of_module(module, known) for module in modules if module.split(".")[0] not in local}
 
 
-def _package(module: str, known: set[str]) -> str:
+def _package_of_module(module: str, known: set[str]) -> str:
     """The package that provides a module: a declared one that fits, else the one that is known for it,
     else its name.
     """
@@ -107,7 +109,8 @@ def _package(module: str, known: set[str]) -> str:
             if name in known:
                 return name
     return next(
-        (python_imports.PACKAGES[prefix] for prefix in prefixes if prefix in python_imports.PACKAGES), _plain(parts[0])
+        (python_imports.PACKAGES[prefix] for prefix in prefixes if prefix in python_imports.PACKAGES),
+        _normalized_name(parts[0]),
     )
 
 
@@ -115,18 +118,18 @@ def _names_for(module: str) -> Iterable[str]:
     if (package := python_imports.PACKAGES.get(module)) is not None:
         yield package
         yield from python_imports.SAME.get(package, ())
-    plain = _plain(module)
+    plain = _normalized_name(module)
     yield plain
     if "." not in module:
         yield f"python-{plain}"
         yield f"py{plain}"
 
 
-def _plain(module: str) -> str:
+def _normalized_name(module: str) -> str:
     return re.sub(r"[-_.]+", "-", module.lower()).strip("-")
 
 
-def _typed(name: str) -> str:
+def _package_of_types(name: str) -> str:
     """The package that a package of types describes: `@types/react` → `react`, `@types/scope__name` → `@scope/name`."""
     if not name.startswith("@types/"):
         return name
@@ -134,7 +137,7 @@ def _typed(name: str) -> str:
     return f"@{scope}/{rest}" if rest else scope
 
 
-def _in_scripts(name: str, scripts: Iterable[str]) -> bool:
+def _is_called_in_scripts(name: str, scripts: Iterable[str]) -> bool:
     """Whether a script of package.json calls the package: its command mostly has the name of the package."""
     words: Mapping[str, None] = dict.fromkeys(word for line in scripts for word in re.split(r"[\s&|;\"']+", line))
     command = name.rpartition("/")[2]

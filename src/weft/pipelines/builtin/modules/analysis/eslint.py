@@ -19,7 +19,7 @@ OLDEST = 9
 CONFIG = Path(__file__).with_name("eslint.config.mjs")
 TOP_RULES = 10
 VERSION_TIMEOUT_S = 60.0
-_ERROR = 2
+_ERROR_SEVERITY = 2
 
 
 Setting = bool | str  # `auto`, `off` or a path; YAML reads `off` as false
@@ -48,36 +48,39 @@ def checked(tree: Path, setting: Setting, timeout_s: float) -> dict[str, Any]:
     if program is None:
         return {"absent": "it is switched off" if setting in (False, "off") else "there is no eslint on this machine"}
     try:
-        version = _version(program)
+        version = _eslint_version(program)
         if not version.split(".")[0].isdigit() or int(version.split(".")[0]) < OLDEST:
             return {"absent": f"ESLint {version or '?'} is too old: {OLDEST} or newer is needed"}
         options = ["--no-config-lookup", "--config", str(CONFIG), "--format", "json", "--no-error-on-unmatched-pattern"]
-        done = _run([program, *options, "--no-warn-ignored", "."], tree, timeout_s)
+        done = _run_eslint([program, *options, "--no-warn-ignored", "."], tree, timeout_s)
     except TooMuchOutput as error:
         return {"absent": str(error)}
     if done.is_late:
         return {"absent": f"it took longer than {timeout_s:g} s"}
     try:
-        return {"version": version} | _summary(json.loads(done.output))
+        return {"version": version} | _summarize_findings(json.loads(done.output))
     except (ValueError, KeyError, TypeError):
         said = (done.error.strip().splitlines() or ["it said nothing"])[0]
         return {"absent": f"it failed with code {done.code}: {said[:200]}"}
 
 
 @cache
-def _version(program: str) -> str:
+def _eslint_version(program: str) -> str:
     """The version of ESLint, cached because node takes long to start."""
     return (
-        _run([program, "--version"], Path("/"), VERSION_TIMEOUT_S).output.decode(errors="replace").strip().lstrip("v")
+        _run_eslint([program, "--version"], Path("/"), VERSION_TIMEOUT_S)
+        .output.decode(errors="replace")
+        .strip()
+        .lstrip("v")
     )
 
 
-def _run(command: list[str], tree: Path, timeout_s: float) -> FinishedProgram:
+def _run_eslint(command: list[str], tree: Path, timeout_s: float) -> FinishedProgram:
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"}
     return run(command, environment=environment, timeout_s=timeout_s, folder=tree, max_file_bytes=200_000_000)
 
 
-def _summary(files: Any) -> dict[str, Any]:
+def _summarize_findings(files: Any) -> dict[str, Any]:
     if not isinstance(files, list):
         raise TypeError("its report is no list")
     # Without a rule and not fatal: remarks about comments that would configure it, which are not heeded.
@@ -85,8 +88,8 @@ def _summary(files: Any) -> dict[str, Any]:
     rules = Counter(str(message["ruleId"] or "syntax") for message in messages)
     return {
         "files": len(files),
-        "errors": sum(1 for message in messages if message["severity"] == _ERROR),
-        "warnings": sum(1 for message in messages if message["severity"] != _ERROR),
+        "errors": sum(1 for message in messages if message["severity"] == _ERROR_SEVERITY),
+        "warnings": sum(1 for message in messages if message["severity"] != _ERROR_SEVERITY),
         "syntax_errors": sum(1 for message in messages if message.get("fatal")),
         "rules": dict(sorted(rules.items(), key=lambda entry: (-entry[1], entry[0]))[:TOP_RULES]),
     }

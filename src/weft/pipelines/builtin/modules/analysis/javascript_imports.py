@@ -25,8 +25,8 @@ BUILT_IN = frozenset(
     "stream string_decoder sys timers tls trace_events tty url util v8 vm wasi worker_threads zlib".split()
 )
 _PACKAGE = re.compile(r"(@[a-z0-9~-][\w.~-]*/[a-z0-9~-][\w.~-]*|[A-Za-z0-9~][\w.~-]*)(?:/.*)?")
-_LOADING = (b"require", b"require.resolve")
-_FROM = {"import_statement", "export_statement", "import_require_clause"}
+_LOADING_FUNCTIONS = (b"require", b"require.resolve")
+_STATEMENTS_WITH_SOURCE = {"import_statement", "export_statement", "import_require_clause"}
 
 
 @dataclass(slots=True)
@@ -41,9 +41,9 @@ class JavascriptImports:
 def read(source: bytes, suffix: str, into: JavascriptImports, max_s: float = MAX_S) -> None:
     """Adds the imports of one file; of one that takes too long, only those at its beginning."""
     source = source[:MAX_BYTES]
-    tree = _parser(_grammar_of(suffix)).parse(_TimedParser(source, max_s).read)
+    tree = _parser_for(_grammar_of(suffix)).parse(_TimedParser(source, max_s).read)
     into.unreadable += bool(tree.root_node.has_error)
-    for text, is_optional in _texts(tree.root_node, source):
+    for text, is_optional in _specifiers_in(tree.root_node, source):
         if (package := package_of(text)) is not None:
             (into.optional if is_optional else into.needed).add(package)
 
@@ -77,32 +77,32 @@ def package_of(specifier: str) -> str | None:
     return None if match is None or match[1] in BUILT_IN else match[1]
 
 
-def _texts(root: Any, source: bytes) -> list[tuple[str, bool]]:
+def _specifiers_in(root: Any, source: bytes) -> list[tuple[str, bool]]:
     """Every import specifier, and whether it is within `try`. A stack, not recursion: code may be nested deeply."""
     texts, stack = [], [(root, False)]
     while stack:
         node, is_optional = stack.pop()
-        if (text := _specifier(node, source)) is not None:
+        if (text := _specifier_of(node, source)) is not None:
             texts.append((text, is_optional))
         inside = is_optional or node.type == "try_statement"
         stack += [(child, inside) for child in node.named_children]
     return texts
 
 
-def _specifier(node: Any, source: bytes) -> str | None:
-    if node.type in _FROM:
+def _specifier_of(node: Any, source: bytes) -> str | None:
+    if node.type in _STATEMENTS_WITH_SOURCE:
         return _plain(node.child_by_field_name("source"), source)
-    if node.type == "call_expression" and _loads(node.child_by_field_name("function"), source):
+    if node.type == "call_expression" and _is_loading_function(node.child_by_field_name("function"), source):
         arguments = node.child_by_field_name("arguments")
         given = [child for child in arguments.named_children if child.type != "comment"] if arguments else []
         return _plain(given[0], source) if given else None
     return None
 
 
-def _loads(function: Any, source: bytes) -> bool:
+def _is_loading_function(function: Any, source: bytes) -> bool:
     if function is None:
         return False
-    return function.type == "import" or source[function.start_byte : function.end_byte] in _LOADING
+    return function.type == "import" or source[function.start_byte : function.end_byte] in _LOADING_FUNCTIONS
 
 
 def _plain(node: Any, source: bytes) -> str | None:
@@ -119,7 +119,7 @@ def _grammar_of(suffix: str) -> str:
 
 
 @cache
-def _parser(grammar: str) -> Any:
+def _parser_for(grammar: str) -> Any:
     import tree_sitter
     import tree_sitter_javascript
     import tree_sitter_typescript

@@ -23,7 +23,7 @@ NONE = "none"
 ORDER = (PUBLIC_DOMAIN, PERMISSIVE, WEAK_COPYLEFT, COPYLEFT, NETWORK_COPYLEFT, NON_COMMERCIAL, PROPRIETARY, UNKNOWN)
 
 _MAX_CHARS = 200  # of an expression: longer ones are texts, not names
-_FAMILIES: tuple[tuple[str, str], ...] = (
+_LICENCE_FAMILIES: tuple[tuple[str, str], ...] = (
     (PUBLIC_DOMAIN, r"0BSD|CC0-1\.0|Unlicense|MIT-0|WTFPL|CC-PDDC|blessing"),
     (NON_COMMERCIAL, r"CC-BY-NC.*|PolyForm-Noncommercial.*|Prosperity.*|CC-BY-ND.*"),
     (NETWORK_COPYLEFT, r"AGPL-.*|SSPL-.*|OSL-.*|EUPL-.*|CPAL-.*|RPL-.*"),
@@ -37,7 +37,7 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
         r"Ruby|TCL|Fair|ECL-2\.0|MS-PL|NTP|EDL-1\.0|FTL|ICU|Beerware",
     ),
 )
-_PATTERNS = tuple((verdict, re.compile(pattern)) for verdict, pattern in _FAMILIES)
+_FAMILY_PATTERNS = tuple((verdict, re.compile(pattern)) for verdict, pattern in _LICENCE_FAMILIES)
 
 # Aliases of an identifier, with everything but letters, digits and + removed.
 _ALIASES = {
@@ -72,10 +72,12 @@ _ALIASES = {
 }
 # SPDX has dropped these: a bare version means "only".
 _DEPRECATED = re.compile(r"\b((?:A|L)?GPL-\d\.\d)(\+)?(?![\w.+-])")
-_OWNED = frozenset({"unlicensed", "proprietary", "commercial", "allrightsreserved", "seelicenseinlicense", "private"})
+_ALL_RIGHTS_RESERVED = frozenset(
+    {"unlicensed", "proprietary", "commercial", "allrightsreserved", "seelicenseinlicense", "private"}
+)
 
 # A licence file is known by phrases that its text has and the texts of its relatives do not; the first that fits.
-_TEXTS: tuple[tuple[str, str], ...] = (
+_LICENCE_PHRASES: tuple[tuple[str, str], ...] = (
     ("AGPL-3.0-only", "gnu affero general public license version 3"),
     ("LGPL-3.0-only", "gnu lesser general public license version 3"),
     ("LGPL-2.1-only", "gnu lesser general public license version 2.1"),
@@ -92,8 +94,8 @@ _TEXTS: tuple[tuple[str, str], ...] = (
     ("MIT", "permission is hereby granted, free of charge, to any person obtaining a copy of this software"),
     ("Zlib", "this software is provided 'as-is', without any express or implied warranty"),
 )
-_BSD = "redistribution and use in source and binary forms, with or without modification, are permitted"
-_BSD_3 = ("neither the name of", "may be used to endorse or promote products")
+_BSD_PHRASE = "redistribution and use in source and binary forms, with or without modification, are permitted"
+_BSD_3_PHRASES = ("neither the name of", "may be used to endorse or promote products")
 _MIT_NOTICE = "the above copyright notice and this permission notice"
 _ISC_NOTICE = "provided that the above copyright notice and this permission notice appear in all copies"
 
@@ -103,9 +105,9 @@ def spdx(said: Any) -> str | None:
     text = stated(said)
     if not text or len(text) > _MAX_CHARS:
         return None
-    if (name := _ALIASES.get(_letters(text))) is not None:
+    if (name := _ALIASES.get(_letters_and_digits(text))) is not None:
         return name
-    return _expression(text)
+    return _find_expression(text)
 
 
 def stated(said: Any) -> str:
@@ -124,12 +126,12 @@ def of_text(text: str) -> str | None:
     words = " ".join(re.sub(r"[*#>=_]+", " ", text[:20_000].lower()).replace(",", ", ").split())
     words = words.replace(" ,", ",").replace("license, version", "license version").replace("and/or", "and")
     head = words[:2_000]
-    for name, phrase in _TEXTS[:12]:
+    for name, phrase in _LICENCE_PHRASES[:12]:
         if phrase in head:
             return name
-    if _BSD in words:
-        return "BSD-3-Clause" if all(phrase in words for phrase in _BSD_3) else "BSD-2-Clause"
-    for name, phrase in _TEXTS[12:]:
+    if _BSD_PHRASE in words:
+        return "BSD-3-Clause" if all(phrase in words for phrase in _BSD_3_PHRASES) else "BSD-2-Clause"
+    for name, phrase in _LICENCE_PHRASES[12:]:
         if phrase in words:
             return _with_or_without_notice(name, words)
     return None
@@ -139,45 +141,45 @@ def judged(expression: str | None) -> str:
     """The kind of licence of an SPDX expression: the strictest of parts joined by AND, the freest of a choice."""
     if not expression:
         return UNKNOWN
-    return _either(re.findall(r"[()]|[^\s()]+", expression))
+    return _parse_or(re.findall(r"[()]|[^\s()]+", expression))
 
 
 def is_owned(said: str) -> bool:
     """Whether a manifest states that all rights are reserved, as npm's UNLICENSED does."""
-    return _letters(said) in _OWNED
+    return _letters_and_digits(said) in _ALL_RIGHTS_RESERVED
 
 
-def _either(tokens: list[str]) -> str:
+def _parse_or(tokens: list[str]) -> str:
     """Parses `A OR B`, and removes what it has read from the tokens. The expression is known to be valid."""
-    verdicts = [_both(tokens)]
+    verdicts = [_parse_and(tokens)]
     while tokens and tokens[0] == "OR":
         tokens.pop(0)
-        verdicts.append(_both(tokens))
+        verdicts.append(_parse_and(tokens))
     return min(verdicts, key=ORDER.index)
 
 
-def _both(tokens: list[str]) -> str:
+def _parse_and(tokens: list[str]) -> str:
     """Parses `A AND B`, which binds more tightly."""
-    verdicts = [_one(tokens)]
+    verdicts = [_parse_term(tokens)]
     while tokens and tokens[0] == "AND":
         tokens.pop(0)
-        verdicts.append(_one(tokens))
+        verdicts.append(_parse_term(tokens))
     return max(verdicts, key=ORDER.index)
 
 
-def _one(tokens: list[str]) -> str:
+def _parse_term(tokens: list[str]) -> str:
     word = tokens.pop(0)
     if word == "(":
-        verdict = _either(tokens)
+        verdict = _parse_or(tokens)
         tokens.pop(0)
         return verdict
     if tokens[:1] == ["WITH"]:  # an exception permits more, never less: the licence is judged without it
         del tokens[:2]
-    return next((verdict for verdict, pattern in _PATTERNS if pattern.fullmatch(word)), UNKNOWN)
+    return next((verdict for verdict, pattern in _FAMILY_PATTERNS if pattern.fullmatch(word)), UNKNOWN)
 
 
 @lru_cache(maxsize=1024)
-def _expression(text: str) -> str | None:
+def _find_expression(text: str) -> str | None:
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     text = text.replace("/", " OR ") if "/" in text and " " not in text else text
@@ -201,7 +203,7 @@ def _with_or_without_notice(name: str, words: str) -> str:
     return name
 
 
-def _letters(text: str) -> str:
+def _letters_and_digits(text: str) -> str:
     return re.sub(r"[^a-z0-9+]", "", text.lower())
 
 

@@ -52,11 +52,11 @@ def of_package_json(text: str) -> ModuleManifest:
         version=_text(data.get("version")),
         description=_text(data.get("description")),
         homepage=_text(data.get("homepage")),
-        author=_person(data.get("author")),
+        author=_person_name(data.get("author")),
         licence=licences.stated(data.get("license") or data.get("licenses"))[:MAX_TEXT],
-        keywords=_tags(data.get("keywords")),
-        scripts=tuple(_text(line) for line in _table(data.get("scripts")).values()),
-        declared={group: ranges for group in groups if (ranges := _ranges(data.get(group)))},
+        keywords=_tags_from_keywords(data.get("keywords")),
+        scripts=tuple(_text(line) for line in _table_or_empty(data.get("scripts")).values()),
+        declared={group: ranges for group in groups if (ranges := _version_ranges(data.get(group)))},
     )
 
 
@@ -66,9 +66,12 @@ def of_pyproject(text: str) -> ModuleManifest:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         return ModuleManifest(file="pyproject.toml", problem=f"pyproject.toml is no TOML: {_first_line(error)}")
-    project, poetry = _table(data.get("project")), _table(_table(data.get("tool")).get("poetry"))
+    project, poetry = (
+        _table_or_empty(data.get("project")),
+        _table_or_empty(_table_or_empty(data.get("tool")).get("poetry")),
+    )
     facts = project or poetry
-    urls = {str(name).lower(): url for name, url in _table(facts.get("urls")).items()}
+    urls = {str(name).lower(): url for name, url in _table_or_empty(facts.get("urls")).items()}
     authors = facts.get("authors")
     return ModuleManifest(
         file="pyproject.toml",
@@ -76,9 +79,9 @@ def of_pyproject(text: str) -> ModuleManifest:
         version=_text(facts.get("version")),
         description=_text(facts.get("description")),
         homepage=_text(urls.get("homepage") or facts.get("homepage")),
-        author=_person(authors[0] if isinstance(authors, list) and authors else None),
-        licence=licences.stated(facts.get("license"))[:MAX_TEXT] or _licence_of(facts.get("classifiers")),
-        keywords=_tags(facts.get("keywords")),
+        author=_person_name(authors[0] if isinstance(authors, list) and authors else None),
+        licence=licences.stated(facts.get("license"))[:MAX_TEXT] or _licence_of_classifiers(facts.get("classifiers")),
+        keywords=_tags_from_keywords(facts.get("keywords")),
         declared=_python_groups(data, project, poetry),
     )
 
@@ -102,53 +105,53 @@ def requirements(lines: Any) -> dict[str, str]:
 
 def _python_groups(data: Any, project: Any, poetry: Any) -> dict[str, dict[str, str]]:
     groups = {"dependencies": requirements(project.get("dependencies"))}
-    for name, lines in _table(project.get("optional-dependencies")).items():
+    for name, lines in _table_or_empty(project.get("optional-dependencies")).items():
         groups[f"optional:{name}"] = requirements(lines)
-    for name, lines in _table(data.get("dependency-groups")).items():
+    for name, lines in _table_or_empty(data.get("dependency-groups")).items():
         groups[f"group:{name}"] = requirements(lines)
-    groups["build-system"] = requirements(_table(data.get("build-system")).get("requires"))
-    groups["dependencies"] |= _of_poetry(poetry.get("dependencies"))
-    groups["group:dev"] = groups.get("group:dev", {}) | _of_poetry(poetry.get("dev-dependencies"))
-    for name, group in _table(poetry.get("group")).items():
-        groups[f"group:{name}"] = _of_poetry(_table(group).get("dependencies"))
+    groups["build-system"] = requirements(_table_or_empty(data.get("build-system")).get("requires"))
+    groups["dependencies"] |= _poetry_dependencies(poetry.get("dependencies"))
+    groups["group:dev"] = groups.get("group:dev", {}) | _poetry_dependencies(poetry.get("dev-dependencies"))
+    for name, group in _table_or_empty(poetry.get("group")).items():
+        groups[f"group:{name}"] = _poetry_dependencies(_table_or_empty(group).get("dependencies"))
     return {name: ranges for name, ranges in groups.items() if ranges}
 
 
-def _of_poetry(table: Any) -> dict[str, str]:
+def _poetry_dependencies(table: Any) -> dict[str, str]:
     from packaging.utils import canonicalize_name
 
     ranges = {}
-    for name, said in _table(table).items():
+    for name, said in _table_or_empty(table).items():
         if name.lower() != "python":
             version = said.get("version") if isinstance(said, dict) else said
             ranges[str(canonicalize_name(name))] = _text(version)
     return ranges
 
 
-def _licence_of(classifiers: Any) -> str:
+def _licence_of_classifiers(classifiers: Any) -> str:
     """The licence among the trove classifiers: `License :: OSI Approved :: MIT License`."""
     names = [str(entry).split(" :: ") for entry in classifiers] if isinstance(classifiers, list) else []
     return next((parts[-1] for parts in names if parts[0] == "License"), "")[:MAX_TEXT]
 
 
-def _ranges(table: Any) -> dict[str, str]:
-    return {_text(name): _text(said) for name, said in _table(table).items() if name}
+def _version_ranges(table: Any) -> dict[str, str]:
+    return {_text(name): _text(said) for name, said in _table_or_empty(table).items() if name}
 
 
-def _tags(said: Any) -> tuple[str, ...]:
+def _tags_from_keywords(said: Any) -> tuple[str, ...]:
     """Keywords as tags: small letters, hyphens for spaces, each once; npm allows a text with commas, too."""
     words = said.split(",") if isinstance(said, str) else said if isinstance(said, list) else []
     tags = (_NOT_IN_TAGS.sub("-", word.strip().lower()).strip("-")[:40] for word in words if isinstance(word, str))
     return tuple(dict.fromkeys(tag for tag in tags if tag))[:MAX_TAGS]
 
 
-def _person(said: Any) -> str:
+def _person_name(said: Any) -> str:
     """An author's name, without the address: `Ada <ada@example.org> (https://…)`, or a table."""
     text = _text(said.get("name")) if isinstance(said, dict) else _text(said)
     return re.split(r"[<(]", text)[0].strip()
 
 
-def _table(said: Any) -> dict[str, Any]:
+def _table_or_empty(said: Any) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 

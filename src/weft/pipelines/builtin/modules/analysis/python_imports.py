@@ -42,7 +42,7 @@ def read(source: bytes, into: PythonImports) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source[:MAX_BYTES])
-        imported = list(_found(tree))
+        imported = list(_find_imports(tree))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         into.unreadable += 1
         return
@@ -50,7 +50,7 @@ def read(source: bytes, into: PythonImports) -> None:
         (into.optional if is_optional else into.needed).add(name)
 
 
-def _found(root: ast.AST) -> Iterator[tuple[str, bool]]:
+def _find_imports(root: ast.AST) -> Iterator[tuple[str, bool]]:
     """Every import, and whether it is optional. A stack, not recursion: a sum of a thousand terms is as deep."""
     stack = [(root, False)]
     while stack:
@@ -61,21 +61,21 @@ def _found(root: ast.AST) -> Iterator[tuple[str, bool]]:
             if node.level == 0 and node.module:
                 # `from google.cloud import storage` imports a module, as far as the text says
                 yield from ((f"{node.module}.{alias.name}".removesuffix(".*"), is_optional) for alias in node.names)
-        elif isinstance(node, ast.Try) and any(_catches_import(handler) for handler in node.handlers):
+        elif isinstance(node, ast.Try) and any(_catches_import_error(handler) for handler in node.handlers):
             stack += [(child, True) for child in ast.iter_child_nodes(node)]
-        elif isinstance(node, ast.If) and _is_for_types(node.test):
+        elif isinstance(node, ast.If) and _is_type_checking(node.test):
             stack += [(child, True) for child in node.body]
             stack += [(child, is_optional) for child in node.orelse]
         else:
             stack += [(child, is_optional) for child in ast.iter_child_nodes(node)]
 
 
-def _catches_import(handler: ast.ExceptHandler) -> bool:
+def _catches_import_error(handler: ast.ExceptHandler) -> bool:
     kinds: Iterable[ast.AST] = ast.walk(handler.type) if handler.type else ()
     names = {node.id for node in kinds if isinstance(node, ast.Name)}
     return handler.type is None or bool(names & {"ImportError", "ModuleNotFoundError", "Exception"})
 
 
-def _is_for_types(test: ast.AST) -> bool:
+def _is_type_checking(test: ast.AST) -> bool:
     name = test.attr if isinstance(test, ast.Attribute) else test.id if isinstance(test, ast.Name) else ""
     return name == "TYPE_CHECKING"

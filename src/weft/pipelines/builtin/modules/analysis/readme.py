@@ -16,12 +16,12 @@ _FENCE = re.compile(r"^\s{0,3}(```|~~~)")
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+(\S.*)")
 _HTML_HEADING = re.compile(r"<h[1-6][^<>]{0,200}>([^<]{1,200})", re.IGNORECASE)
 _UNDERLINE = re.compile(r"^([=\-~^\"'`#*+])\1{2,}\s*$")
-_IMAGE = re.compile(
+_IMAGE_LINK = re.compile(
     r"!\[[^\[\]]{0,200}\]\(<?([^)\s>]+)|<img[^<>]{1,200}?src=[\"']?([^\"'\s>]+)|^\.\. (?:image|figure):: ?(\S+)",
     re.IGNORECASE,
 )
-_BADGE = re.compile(r"shields\.io|badge|\.svg(?:\?|$)|travis-ci|codecov|coveralls", re.IGNORECASE)
-_TOPICS = {
+_BADGE_URL = re.compile(r"shields\.io|badge|\.svg(?:\?|$)|travis-ci|codecov|coveralls", re.IGNORECASE)
+_TOPIC_HEADINGS = {
     "installation": re.compile(r"install|set ?up|getting started|quick ?start|einrichtung", re.IGNORECASE),
     "usage": re.compile(r"usage|using|how to use|example|getting started|quick ?start|tutorial|command", re.IGNORECASE),
     "configuration": re.compile(r"config|option|setting|parameter", re.IGNORECASE),
@@ -51,20 +51,20 @@ class ReadmeChecks:
 def checked(file: str, text: str) -> ReadmeChecks:
     """Checks the text of a README; `file` is its name."""
     prose, fences = _without_code(text)
-    headings = _headings(prose)
-    images = [next(filter(None, match.groups())) for line in prose for match in _IMAGE.finditer(line)]
-    badges = sum(1 for image in images if _BADGE.search(image))
-    has = {topic: any(pattern.search(heading) for heading in headings) for topic, pattern in _TOPICS.items()}
+    headings = _find_headings(prose)
+    images = [next(filter(None, match.groups())) for line in prose for match in _IMAGE_LINK.finditer(line)]
+    badges = sum(1 for image in images if _BADGE_URL.search(image))
+    has = {topic: any(pattern.search(heading) for heading in headings) for topic, pattern in _TOPIC_HEADINGS.items()}
     has["title"] = bool(headings)
     has["image"] = len(images) > badges
     has["code"] = fences > 0 or "\n    " in text
     words = len(re.findall(r"\w+", " ".join(prose)))
-    pictures = tuple(image for image in images if not _BADGE.search(image))[:50]
-    problems = tuple(_problems(words, has))
+    pictures = tuple(image for image in images if not _BADGE_URL.search(image))[:50]
+    problems = tuple(_problems_of(words, has))
     return ReadmeChecks(file, words, len(headings), fences, pictures, badges, has, problems)
 
 
-def _problems(words: int, has: dict[str, bool]) -> list[str]:
+def _problems_of(words: int, has: dict[str, bool]) -> list[str]:
     problems = []
     if words < SHORT_WORDS:
         problems.append(f"it has {words} words" if words else "it is empty")
@@ -93,7 +93,7 @@ def _without_code(text: str) -> tuple[list[str], int]:
     return prose, count
 
 
-def _headings(lines: list[str]) -> list[str]:
+def _find_headings(lines: list[str]) -> list[str]:
     headings = []
     for above, line in zip(["", *lines], lines, strict=False):
         if heading := _HEADING.match(line):

@@ -13,7 +13,7 @@ from weft.pipelines.builtin.modules.repositories.tree import Tree
 
 ACTIVE_DAYS, SLOW_DAYS = 365, 3 * 365
 _MAX_PATH = 300  # longer ones are no one's tests, and patterns would take long over them
-_FILES = {
+_FILE_PATTERNS = {
     "changelog": re.compile(r"(?:changelog|changes|history|news|releases?)(?:\.\w+)?", re.IGNORECASE),
     "contributing": re.compile(r"(?:\.github/|docs/)?contributing(?:\.\w+)?", re.IGNORECASE),
     "code_of_conduct": re.compile(r"(?:\.github/|docs/)?code[-_]of[-_]conduct(?:\.\w+)?", re.IGNORECASE),
@@ -39,7 +39,7 @@ def of_tree(tree: Tree) -> dict[str, Any]:
     paths = [path for path in tree.sizes if len(path) <= _MAX_PATH]
     largest = max(tree.sizes.items(), key=lambda entry: (entry[1], entry[0]), default=None)
     return {
-        **{sign: any(pattern.fullmatch(path) for path in paths) for sign, pattern in _FILES.items()},
+        **{sign: any(pattern.fullmatch(path) for path in paths) for sign, pattern in _FILE_PATTERNS.items()},
         "bytes_by_kind": dict(sorted(kinds.items(), key=lambda entry: (-entry[1], entry[0]))[:10]),
         "largest_file": {"path": largest[0], "bytes": largest[1]} if largest else None,
         "vendored_files": sum(1 for path in tree.sizes if "node_modules/" in path),
@@ -48,9 +48,9 @@ def of_tree(tree: Tree) -> dict[str, Any]:
 
 def of_history(clone: Mapping[str, Any], today: date) -> dict[str, Any]:
     """How old the newest commit is, and how many there were within a year. In whole days: see `collect`."""
-    newest = _day(clone.get("committed_at"))
+    newest = _day_of(clone.get("committed_at"))
     age = None if newest is None else max(0, (today - newest).days)
-    dates = [day for text in clone["history"]["dates"] if (day := _day(text)) is not None]
+    dates = [day for text in clone["history"]["dates"] if (day := _day_of(text)) is not None]
     return {
         "age_days": age,
         "commits_last_year": sum(1 for day in dates if (today - day).days <= ACTIVE_DAYS),
@@ -65,5 +65,5 @@ def judged(age_days: int | None) -> str:
     return "active" if age_days <= ACTIVE_DAYS else "slow" if age_days <= SLOW_DAYS else "dormant"
 
 
-def _day(text: Any) -> date | None:
+def _day_of(text: Any) -> date | None:
     return datetime.fromisoformat(text).date() if isinstance(text, str) else None

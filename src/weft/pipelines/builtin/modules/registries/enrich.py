@@ -13,9 +13,9 @@ from weft.pipelines.builtin.modules.repositories.tree import Tree
 from weft.pipelines.stage import StageContext
 
 DEFAULTS: dict[str, Any] = {"thumbnail_width": 320, "thumbnail_height": 240}
-_README = re.compile(r"readme(?:\.(?:md|markdown|mdown|rst|txt|adoc))?", re.IGNORECASE)
-_LICENCE = re.compile(r"(?:un)?licen[cs]e(?:[-.].*)?|copying(?:[-.].*)?", re.IGNORECASE)
-_SUFFIXES = (".md", ".markdown", ".rst", ".txt", "")  # of two READMEs the first of these is used
+_README_NAME = re.compile(r"readme(?:\.(?:md|markdown|mdown|rst|txt|adoc))?", re.IGNORECASE)
+_LICENCE_NAME = re.compile(r"(?:un)?licen[cs]e(?:[-.].*)?|copying(?:[-.].*)?", re.IGNORECASE)
+_README_SUFFIXES = (".md", ".markdown", ".rst", ".txt", "")  # of two READMEs the first of these is used
 
 
 def enrich(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def enrich(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
     manifest_read = manifest_of(tree)
     if manifest_read.problem:
         context.log.warning("The manifest cannot be read", problem=manifest_read.problem)
-    picture, shot = _picture(tree, settings)
+    picture, shot = _make_thumbnail(tree, settings)
     name = None
     if picture is not None:
         name = context.files.write(f"thumbnails/{context.files.name_for(item['id'], '.webp')}", picture)
@@ -56,7 +56,7 @@ def manifest_of(tree: Tree) -> manifest.ModuleManifest:
 
 def licence_of(said: str, tree: Tree) -> dict[str, Any]:
     """The licence of the manifest, else of the licence file; both if they differ."""
-    files = tree.at_top(lambda name: _LICENCE.fullmatch(name) is not None)
+    files = tree.at_top(lambda name: _LICENCE_NAME.fullmatch(name) is not None)
     by_file = next((name for file in files if (name := licences.of_text(tree.text(file, 40_000)))), None)
     by_manifest = licences.spdx(said)
     expression = by_manifest or (None if licences.is_owned(said) else by_file)
@@ -77,16 +77,16 @@ def licence_of(said: str, tree: Tree) -> dict[str, Any]:
 
 def readme_of(tree: Tree) -> str | None:
     """The README of the top folder."""
-    readme_name = tree.at_top(lambda name: _README.fullmatch(name) is not None)
+    readme_name = tree.at_top(lambda name: _README_NAME.fullmatch(name) is not None)
 
     def order(name: str) -> tuple[int, str]:
         suffix = "." + name.rpartition(".")[2].lower() if "." in name else ""
-        return (_SUFFIXES.index(suffix) if suffix in _SUFFIXES else len(_SUFFIXES), name)
+        return (_README_SUFFIXES.index(suffix) if suffix in _README_SUFFIXES else len(_README_SUFFIXES), name)
 
     return min(readme_name, key=order, default=None)
 
 
-def _picture(tree: Tree, settings: Mapping[str, Any]) -> tuple[bytes | None, str]:
+def _make_thumbnail(tree: Tree, settings: Mapping[str, Any]) -> tuple[bytes | None, str]:
     """The thumbnail of the first picture that gives one, and the path of the picture."""
     file = readme_of(tree)
     mentioned = readme.checked(file, tree.text(file)).images if file else ()

@@ -59,7 +59,7 @@ class Getter:
         until = time.monotonic() + 2 * _TIMEOUT_S  # the client has its own limit; this one is against its mistakes
         while time.monotonic() < until:
             for _, result in self._client.poll(1.0):
-                fields = _fields(result.head)
+                fields = _header_fields(result.head)
                 if result.error:
                     return HttpReply(result.status, b"", fields, f"{result.error}: {result.detail}"[:300])
                 body = first_of(result.body, self._max_bytes)
@@ -73,6 +73,6 @@ class Getter:
         self._client.close()
 
 
-def _fields(head: bytes) -> dict[str, str]:
+def _header_fields(head: bytes) -> dict[str, str]:
     lines = (line.partition(b":") for line in head.splitlines()[1:])
     return {name.decode("latin-1").strip().lower(): value.decode("latin-1").strip() for name, _, value in lines}

@@ -24,7 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "max_packages": 300,
 }
 _LANGUAGES = ((NPM, "javascript"), (PYPI, "python"))
-_ALIAS = re.compile(r"npm:(@?[^@]+)@(.+)")
+_NPM_ALIAS = re.compile(r"npm:(@?[^@]+)@(.+)")
 
 
 def outdated(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
@@ -38,9 +38,11 @@ def outdated(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
         for kind, language in _LANGUAGES:
             base, facts = settings[f"{kind}_registry"], context.results["analyse"][language]
             if base and facts:
-                asked = _declared(facts["declared"])[: int(settings["max_packages"])]
+                asked = _declared_packages(facts["declared"])[: int(settings["max_packages"])]
                 registry = Registry(kind, base, cache, getter)
-                packages[language] = _compared(kind, [(name, said, registry.released(name)) for name, said in asked])
+                packages[language] = _compare_packages(
+                    kind, [(name, said, registry.released(name)) for name, said in asked]
+                )
     context.log.info("Asked the registries", outdated=sum(len(part["outdated"]) for part in packages.values()))
     return packages
 
@@ -51,17 +53,17 @@ def period(item: Mapping[str, Any], settings: Mapping[str, Any]) -> int:  # noqa
     return int(time.time() // 86_400) // days
 
 
-def _declared(groups: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]]:
+def _declared_packages(groups: Mapping[str, Mapping[str, str]]) -> list[tuple[str, str]]:
     """The declared packages, each with its version range."""
     declared_ranges: dict[str, str] = {}
     for ranges in groups.values():
         for name, said in ranges.items():
-            alias = _ALIAS.fullmatch(said)
+            alias = _NPM_ALIAS.fullmatch(said)
             declared_ranges.setdefault(alias[1] if alias else name, alias[2] if alias else said)
     return sorted(declared_ranges.items())
 
 
-def _compared(kind: str, packages: list[tuple[str, str, Released]]) -> dict[str, Any]:
+def _compare_packages(kind: str, packages: list[tuple[str, str, Released]]) -> dict[str, Any]:
     behind, unknown, unjudged = [], [], []
     for name, said, released in packages:
         if released.latest is None:

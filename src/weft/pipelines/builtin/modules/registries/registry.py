@@ -19,7 +19,7 @@ from weft.pipelines.builtin.modules.registries.http import Getter, HttpReply
 from weft.pipelines.pool.worker.item_log import safe_name
 
 NPM, PYPI = "npm", "pypi"
-_PATIENCE = 3
+_FAILURES_UNTIL_SKIPPED = 3
 _NPM_ACCEPT = "application/vnd.npm.install-v1+json, application/json;q=0.8"
 _PYPI_ACCEPT = "application/vnd.pypi.simple.v1+json"
 _failures: dict[str, int] = {}  # by registry, in a row
@@ -56,13 +56,13 @@ class Registry:
             return Released(known["latest"], tuple(known["versions"]))
         except (OSError, ValueError, KeyError, TypeError):
             pass
-        releases = self._ask(package)
-        _write(file, json.dumps({"latest": releases.latest, "versions": releases.versions}))
+        releases = self._request_versions(package)
+        _write_cache(file, json.dumps({"latest": releases.latest, "versions": releases.versions}))
         return releases
 
-    def _ask(self, package: str) -> Released:
-        if _failures.get(self._base, 0) >= _PATIENCE:
-            raise RegistryAway(f"the {self._kind} registry has not answered {_PATIENCE} times in a row")
+    def _request_versions(self, package: str) -> Released:
+        if _failures.get(self._base, 0) >= _FAILURES_UNTIL_SKIPPED:
+            raise RegistryAway(f"the {self._kind} registry has not answered {_FAILURES_UNTIL_SKIPPED} times in a row")
         path, accept = (
             (quote(package, safe="@"), _NPM_ACCEPT) if self._kind == NPM else (f"{quote(package)}/", _PYPI_ACCEPT)
         )
@@ -71,7 +71,7 @@ class Registry:
             _failures[self._base] = 0
             return Released(None)
         try:
-            releases = (_of_npm if self._kind == NPM else _of_pypi)(_object(answer))
+            releases = (_versions_of_npm if self._kind == NPM else _versions_of_pypi)(_decode_object(answer))
         except ValueError as error:
             _failures[self._base] = _failures.get(self._base, 0) + 1
             raise RegistryAway(f"the {self._kind} registry, asked for {package!r}: {error}") from None
@@ -79,7 +79,7 @@ class Registry:
         return releases
 
 
-def _object(answer: HttpReply) -> dict[str, Any]:
+def _decode_object(answer: HttpReply) -> dict[str, Any]:
     if answer.problem or answer.status != 200:
         raise ValueError(answer.problem or f"status {answer.status}")
     document = json.loads(answer.body)
@@ -88,20 +88,24 @@ def _object(answer: HttpReply) -> dict[str, Any]:
     return document
 
 
-def _of_npm(document: dict[str, Any]) -> Released:
+def _versions_of_npm(document: dict[str, Any]) -> Released:
     tags, all_versions = document.get("dist-tags"), document.get("versions")
     names = tuple(str(name) for name in all_versions) if isinstance(all_versions, dict) else ()
     tagged = tags.get("latest") if isinstance(tags, dict) else None
     return Released(tagged if isinstance(tagged, str) else versions.newest(names, versions.version), names)
 
 
-def _of_pypi(document: dict[str, Any]) -> Released:
+def _versions_of_pypi(document: dict[str, Any]) -> Released:
     listed = document.get("versions")
-    names = tuple(str(name) for name in listed) if isinstance(listed, list) else tuple(_of_files(document.get("files")))
+    names = (
+        tuple(str(name) for name in listed)
+        if isinstance(listed, list)
+        else tuple(_versions_of_files(document.get("files")))
+    )
     return Released(versions.newest(names, versions.padded), names)
 
 
-def _of_files(files: Any) -> set[str]:
+def _versions_of_files(files: Any) -> set[str]:
     """The versions in the names of a package's files: registries older than PEP 700 list no versions."""
     from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 
@@ -116,7 +120,7 @@ def _of_files(files: Any) -> set[str]:
     return tags
 
 
-def _write(file: Path, text: str) -> None:
+def _write_cache(file: Path, text: str) -> None:
     """Writes a cache file atomically, since other workers read it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{os.getpid()}")

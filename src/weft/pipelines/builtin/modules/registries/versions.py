@@ -32,25 +32,25 @@ class Version(NamedTuple):
     @property
     def is_final(self) -> bool:
         """Whether it is not a pre-release."""
-        return self.pre == _FINAL
+        return self.pre == _FINAL_PRE_KEY
 
 
-_FINAL = ((2, 0, ""),)
-_BELOW_ALL: tuple[tuple[int, int, str], ...] = ()  # the upper bounds that carets and tildes represent
+_FINAL_PRE_KEY = ((2, 0, ""),)
+_LOWEST_PRE_KEY: tuple[tuple[int, int, str], ...] = ()  # the upper bounds that carets and tildes represent
 Test = Callable[[Version], bool]
 
 
 def version(text: str) -> Version | None:
     """Parses a semantic version; None if it is not one."""
     match = _VERSION.fullmatch(text.strip())
-    return None if match is None else Version(int(match[1]), int(match[2]), int(match[3]), _pre(match[4]))
+    return None if match is None else Version(int(match[1]), int(match[2]), int(match[3]), _pre_release_key(match[4]))
 
 
 def npm_range(text: str) -> Test | None:
     """Parses an npm range into a test of versions; None for what is not a range: a tag, a URL, a path."""
     if len(text) > _MAX_CHARS:
         return None
-    alternatives = [_all_of(part.strip()) for part in text.split("||")]
+    alternatives = [_comparator_set(part.strip()) for part in text.split("||")]
     tests = [test for test in alternatives if test is not None]
     if len(tests) < len(alternatives):
         return None
@@ -94,13 +94,13 @@ def behind(wanted: Version, latest: Version) -> str:
     return MAJOR if latest.major != wanted.major else MINOR if latest.minor != wanted.minor else PATCH
 
 
-def _pre(text: str | None) -> tuple[tuple[int, int, str], ...]:
+def _pre_release_key(text: str | None) -> tuple[tuple[int, int, str], ...]:
     if not text:
-        return _FINAL
+        return _FINAL_PRE_KEY
     return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in text.split("."))
 
 
-def _all_of(text: str) -> Test | None:
+def _comparator_set(text: str) -> Test | None:
     """Parses comparators that must all hold (between two `||`). A pre-release needs a comparator of the
     same version.
     """
@@ -112,19 +112,19 @@ def _all_of(text: str) -> Test | None:
         match = _COMPARATOR.fullmatch(part)
         if match is None or part in ("^", "~", "~>") or _WILD_THEN_NUMBER.search(part):
             return None
-        bounds += _bounds(match[1] or "", list(match.groups()[1:4]), match[5])
+        bounds += _comparator_bounds(match[1] or "", list(match.groups()[1:4]), match[5])
 
     def test(candidate: Version) -> bool:
-        if not all(_holds(candidate, operator, bound) for operator, bound in bounds):
+        if not all(_satisfies(candidate, operator, bound) for operator, bound in bounds):
             return False
         return candidate.is_final or any(
-            bound.pre not in (_FINAL, _BELOW_ALL) and bound[:3] == candidate[:3] for _, bound in bounds
+            bound.pre not in (_FINAL_PRE_KEY, _LOWEST_PRE_KEY) and bound[:3] == candidate[:3] for _, bound in bounds
         )
 
     return test
 
 
-def _bounds(operator: str, parts: list[str | None], pre: str | None) -> list[tuple[str, Version]]:
+def _comparator_bounds(operator: str, parts: list[str | None], pre: str | None) -> list[tuple[str, Version]]:
     """Expands a comparator into plain bounds: `^1.2` is `>=1.2.0 <2.0.0`."""
     known: list[int] = []
     for part in parts:
@@ -132,33 +132,33 @@ def _bounds(operator: str, parts: list[str | None], pre: str | None) -> list[tup
             break
         known.append(int(part))
     if not known:  # `*` admits all, `<*` and `>*` nothing
-        return [("<", Version(0, 0, 0, _BELOW_ALL))] if operator in ("<", ">") else []
+        return [("<", Version(0, 0, 0, _LOWEST_PRE_KEY))] if operator in ("<", ">") else []
     major, minor, patch = [*known, 0, 0][:3]
-    low = Version(major, minor, patch, _pre(pre) if len(known) == 3 else _FINAL)
+    low = Version(major, minor, patch, _pre_release_key(pre) if len(known) == 3 else _FINAL_PRE_KEY)
     if operator == "^":
         place = next((index for index, number in enumerate(known) if number), len(known) - 1)
-        return [(">=", low), ("<", _bumped(low, place))]
+        return [(">=", low), ("<", _upper_bound(low, place))]
     if operator.startswith("~"):
-        return [(">=", low), ("<", _bumped(low, min(1, len(known) - 1)))]
+        return [(">=", low), ("<", _upper_bound(low, min(1, len(known) - 1)))]
     if len(known) == 3:
         return [(operator or "=", low)]
-    after = _bumped(low, len(known) - 1)
+    after = _upper_bound(low, len(known) - 1)
     return {
-        ">": [(">=", after._replace(pre=_FINAL))],
+        ">": [(">=", after._replace(pre=_FINAL_PRE_KEY))],
         "<=": [("<", after)],
         ">=": [(">=", low)],
-        "<": [("<", low._replace(pre=_BELOW_ALL))],
+        "<": [("<", low._replace(pre=_LOWEST_PRE_KEY))],
     }.get(operator, [(">=", low), ("<", after)])
 
 
-def _bumped(low: Version, place: int) -> Version:
+def _upper_bound(low: Version, place: int) -> Version:
     """The upper bound of a range: the first version that differs in a component, below all of its pre-releases."""
     major, minor, patch = low.major, low.minor, low.patch
     numbers = ((major + 1, 0, 0), (major, minor + 1, 0), (major, minor, patch + 1))
-    return Version(*numbers[place], pre=_BELOW_ALL)
+    return Version(*numbers[place], pre=_LOWEST_PRE_KEY)
 
 
-def _holds(candidate: Version, operator: str, bound: Version) -> bool:
+def _satisfies(candidate: Version, operator: str, bound: Version) -> bool:
     if operator == ">=":
         return candidate >= bound
     if operator == "<=":

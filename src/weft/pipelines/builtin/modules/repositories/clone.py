@@ -36,9 +36,9 @@ DEFAULTS: dict[str, Any] = {
     "timeout_s": 300,
     "remote_check": "always",
 }
-_REF = "refs/weft/head"
+_HEAD_REF = "refs/weft/head"
 _COMMITS_READ = 500
-_asked = LastAnswer()
+_last_answer = LastAnswer()
 
 
 def clone(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
@@ -47,19 +47,19 @@ def clone(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
     git = git_for(settings, context.remaining_s())
     place = clone_folder_of(item["id"], context)
     wanted = {"url": item.get("url"), "branch": item.get("branch"), "depth": settings["depth"]}
-    facts = _new_enough(git, place, wanted, _listed_commit(item, settings))
+    facts = _facts_if_new_enough(git, place, wanted, _listed_commit(item, settings))
     if facts is not None:
         context.log.info("The local copy is as new as the catalogue says", commit=facts["commit"])
         _refuse_large(facts["bytes"], facts["files"], settings)
     else:
-        facts = _of_remote(git, place, wanted, item, settings, context)
+        facts = _update_from_remote(git, place, wanted, item, settings, context)
     # The commit may be a newer one than was asked about: what is there counts.
     note = json.dumps({**wanted, "commit": facts["commit"], "head": facts["branch"]})
     context.files.write(f"{folder_of(item['id'], context)}/{NOTE}", note)
     return facts
 
 
-def _of_remote(
+def _update_from_remote(
     git: Git,
     place: CloneFolder,
     wanted: Mapping[str, Any],
@@ -68,22 +68,22 @@ def _of_remote(
     context: StageContext,
 ) -> dict[str, Any]:
     """Asks the remote, updates the copy if the remote is newer, and returns the facts about the copy."""
-    remote, head = _asked.ask(git, item, settings)
-    facts = _known(git, place, {**wanted, "commit": head.commit}, head.branch)
+    remote, head = _last_answer.ask(git, item, settings)
+    facts = _facts_of_copy(git, place, {**wanted, "commit": head.commit}, head.branch)
     if facts is not None:
         context.log.info("The local copy is as new as the remote", commit=head.commit)
         _refuse_large(facts["bytes"], facts["files"], settings)
         return facts
-    _bring_unless_refused(git, remote, head, place, settings, context)
-    return _facts(git, place.tree, head.branch)
+    _fetch_unless_refused(git, remote, head, place, settings, context)
+    return _facts_of_tree(git, place.tree, head.branch)
 
 
-def _new_enough(git: Git, place: CloneFolder, wanted: Mapping[str, Any], listed: str) -> dict[str, Any] | None:
+def _facts_if_new_enough(git: Git, place: CloneFolder, wanted: Mapping[str, Any], listed: str) -> dict[str, Any] | None:
     """The facts about the existing copy, if its commit is no older than the one that the catalogue lists."""
     branch = place.note().get("head")  # a note of an earlier version has none: the remote is asked
     if not listed or not isinstance(branch, str):
         return None
-    facts = _known(git, place, wanted, branch)
+    facts = _facts_of_copy(git, place, wanted, branch)
     return facts if facts is not None and is_as_new(facts["committed_at"], listed) else None
 
 
@@ -115,7 +115,7 @@ def newest_commit(item: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[
     if listed := _listed_commit(item, settings):
         return {"last_commit": listed}
     try:
-        _, head = _asked.ask(git_for(settings, 60.0), item, settings)
+        _, head = _last_answer.ask(git_for(settings, 60.0), item, settings)
     except (RefusedRepository, GitFailed) as error:
         return {"problem": str(error)}
     return {"commit": head.commit, "branch": head.branch}
@@ -129,18 +129,18 @@ def git_for(settings: Mapping[str, Any], remaining_s: float | None) -> Git:
     return Git(timeout_s=timeout_s, max_bytes=int(settings["max_bytes"]))
 
 
-def _known(git: Git, place: CloneFolder, wanted: Mapping[str, Any], branch: str) -> dict[str, Any] | None:
+def _facts_of_copy(git: Git, place: CloneFolder, wanted: Mapping[str, Any], branch: str) -> dict[str, Any] | None:
     """The facts about the existing copy, if it has the wanted commit and git can read it."""
     note = place.note()
     if any(name not in note or note[name] != value for name, value in wanted.items()):
         return None
     try:
-        return _facts(git, place.tree, branch)
+        return _facts_of_tree(git, place.tree, branch)
     except GitFailed:
         return None
 
 
-def _bring_unless_refused(
+def _fetch_unless_refused(
     git: Git, remote: Remote, head: RemoteBranch, place: CloneFolder, settings: Mapping[str, Any], context: StageContext
 ) -> None:
     """Fetches a commit, unless it was refused before under the same limits."""
@@ -150,18 +150,18 @@ def _bring_unless_refused(
     context.log.info("Cloning", url=remote.url, branch=head.branch, has_copy=place.tree.exists())
     place.forget()
     try:
-        _bring(git, remote, head, place, settings, context)
+        _fetch_into_copy(git, remote, head, place, settings, context)
     except RefusedRepository as error:
         place.refuse(verdict, str(error))
         raise
 
 
-def _bring(
+def _fetch_into_copy(
     git: Git, remote: Remote, head: RemoteBranch, place: CloneFolder, settings: Mapping[str, Any], context: StageContext
 ) -> None:
     if place.can_be_updated():
         try:
-            return _fetch(git, remote, head, place.tree, settings)
+            return _fetch_tree(git, remote, head, place.tree, settings)
         except GitFailed as error:
             if error.kind == "timeout":
                 raise
@@ -169,15 +169,15 @@ def _bring(
     new = place.folder / f"new-{os.getpid()}"
     try:
         git.init(new)
-        _fetch(git, remote, head, new, settings)
+        _fetch_tree(git, remote, head, new, settings)
         place.replace(new)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _fetch(git: Git, remote: Remote, head: RemoteBranch, tree: Path, settings: Mapping[str, Any]) -> None:
+def _fetch_tree(git: Git, remote: Remote, head: RemoteBranch, tree: Path, settings: Mapping[str, Any]) -> None:
     """Updates a tree to the remote's newest commit; checks it before and after its files are written."""
-    refspec = f"+{head.ref}:{_REF}"
+    refspec = f"+{head.ref}:{_HEAD_REF}"
     always = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--force")
     depths = [[f"--depth={settings['depth']}"], []]
     for depth in depths:
@@ -189,17 +189,17 @@ def _fetch(git: Git, remote: Remote, head: RemoteBranch, tree: Path, settings: M
                 raise RefusedRepository(str(error)) from None
             if not depth or "dumb http" not in str(error):  # a server of plain files cannot cut the history
                 raise
-    entries = _entries(git, tree)
+    entries = _files_of_commit(git, tree)
     _refuse_large(sum(size for _, size, _ in entries), len(entries), settings)
-    git.in_repository(tree, "checkout", "--quiet", "--force", "--detach", _REF)
+    git.in_repository(tree, "checkout", "--quiet", "--force", "--detach", _HEAD_REF)
     git.in_repository(tree, "clean", "-ffdxq")
     refuse_links_out(tree)
 
 
-def _entries(git: Git, tree: Path) -> list[tuple[str, int, str]]:
+def _files_of_commit(git: Git, tree: Path) -> list[tuple[str, int, str]]:
     """The files of the fetched commit (mode, size, path), read before any is written."""
     entries = []
-    for line in git.in_repository(tree, "ls-tree", "-r", "-l", "-z", "--full-tree", _REF).split(b"\0"):
+    for line in git.in_repository(tree, "ls-tree", "-r", "-l", "-z", "--full-tree", _HEAD_REF).split(b"\0"):
         if line:
             facts, _, path = line.partition(b"\t")
             mode, _, _, size = facts.split()
@@ -215,15 +215,15 @@ def _refuse_large(total_bytes: int, files: int, settings: Mapping[str, Any]) -> 
         raise RefusedRepository(f"it has {files:,} files, more than the limit (`clone.max_files`)")
 
 
-def _facts(git: Git, tree: Path, branch: str) -> dict[str, Any]:
-    entries = _entries(git, tree)
-    output = git.in_repository(tree, "log", "-z", f"--max-count={_COMMITS_READ}", "--format=%H %ct %ae", _REF)
+def _facts_of_tree(git: Git, tree: Path, branch: str) -> dict[str, Any]:
+    entries = _files_of_commit(git, tree)
+    output = git.in_repository(tree, "log", "-z", f"--max-count={_COMMITS_READ}", "--format=%H %ct %ae", _HEAD_REF)
     commits = [line.split(" ", 2) for line in output.decode(errors="replace").split("\0") if line]
     is_cut = (tree / ".git" / "shallow").exists() or len(commits) == _COMMITS_READ
     return {
         "commit": commits[0][0],
         "branch": branch,
-        "committed_at": _iso(commits[0][1]),
+        "committed_at": _commit_time_text(commits[0][1]),
         "files": len(entries),
         "bytes": sum(size for _, size, _ in entries),
         "submodules": [path for mode, _, path in entries if mode == "160000"],
@@ -231,13 +231,13 @@ def _facts(git: Git, tree: Path, branch: str) -> dict[str, Any]:
             "commits": len(commits),
             "authors": len({author for _, _, author in commits}),
             "is_cut": is_cut,
-            "since": _iso(commits[-1][1]),
-            "dates": [_iso(when) for _, when, _ in commits[:50]],
+            "since": _commit_time_text(commits[-1][1]),
+            "dates": [_commit_time_text(when) for _, when, _ in commits[:50]],
         },
     }
 
 
-def _iso(seconds: str) -> str | None:
+def _commit_time_text(seconds: str) -> str | None:
     """The time of a commit as text; None for an impossible one, since its author may write any number."""
     try:
         return datetime.fromtimestamp(int(seconds), UTC).isoformat()

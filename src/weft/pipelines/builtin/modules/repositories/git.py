@@ -19,10 +19,10 @@ from weft.pipelines.builtin.modules.repositories.process import FinishedProgram,
 from weft.pipelines.builtin.modules.repositories.remotes import Remote
 
 OLDEST = (2, 37)  # the first with http.curloptResolve: an older one would ignore the addresses it is tied to
-_PASSED_ON = ("PATH", "TMPDIR", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR")
-_NOTHING = "/dev/null"
+_PASSED_VARIABLES = ("PATH", "TMPDIR", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_DEV_NULL = "/dev/null"
 _CONFIG = (
-    f"core.hooksPath={_NOTHING}",
+    f"core.hooksPath={_DEV_NULL}",
     "core.fsmonitor=false",
     "core.symlinks=true",
     "core.autocrlf=false",
@@ -55,7 +55,7 @@ _CONFIG = (
     "protocol.version=2",
 )
 # What git says (in English, by LC_ALL), as a word and what it means for a reader of the report.
-_KINDS: tuple[tuple[str, str, str], ...] = (
+_FAILURE_KINDS: tuple[tuple[str, str, str], ...] = (
     (
         "login",
         r"could not read Username|Authentication failed|prompts disabled|Permission denied \(|HTTP 401|error: 40[13]\b",
@@ -85,7 +85,7 @@ _KINDS: tuple[tuple[str, str, str], ...] = (
         "its server cannot be reached",
     ),
 )
-_PATTERNS = tuple((kind, re.compile(pattern), meaning) for kind, pattern, meaning in _KINDS)
+_FAILURE_PATTERNS = tuple((kind, re.compile(pattern), meaning) for kind, pattern, meaning in _FAILURE_KINDS)
 
 
 class Git:
@@ -132,12 +132,12 @@ class Git:
 def environment(remote: Remote | None = None) -> dict[str, str]:
     """The environment variables for git. HOME is empty: libcurl would read logins from a .netrc there."""
     return {
-        **{name: value for name in _PASSED_ON if (value := os.environ.get(name))},
+        **{name: value for name in _PASSED_VARIABLES if (value := os.environ.get(name))},
         "LC_ALL": "C",
         "HOME": "/nonexistent",
         "XDG_CONFIG_HOME": "/nonexistent",
         "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": _NOTHING,
+        "GIT_CONFIG_GLOBAL": _DEV_NULL,
         "GIT_ATTR_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ASKPASS": "false",
@@ -153,7 +153,7 @@ def environment(remote: Remote | None = None) -> dict[str, str]:
 def failure(verb: str, done: FinishedProgram) -> GitFailed:
     """The error for a failed git command, with a message of one line."""
     lines = [line for line in done.error.splitlines() if line.strip()]
-    for kind, pattern, meaning in _PATTERNS:
+    for kind, pattern, meaning in _FAILURE_PATTERNS:
         if line := next((line for line in lines if pattern.search(line)), None):
             return GitFailed(kind, f"{meaning}: git {verb}: {_plain(line)}")
     last = next((line for line in reversed(lines) if line.startswith("fatal: ")), (lines or [""])[-1])

@@ -15,7 +15,7 @@ from weft.pipelines.builtin.modules.repositories.remotes import Remote, branch_o
 
 MAX_MOVES = 5
 FRESH_S = 5.0
-_MATTER = ("transports", "allow_private", "timeout_s")
+_SETTINGS_THAT_MATTER = ("transports", "allow_private", "timeout_s")
 _SERVICE = "/info/refs?service=git-upload-pack"
 
 
@@ -44,7 +44,7 @@ class LastAnswer:
 
     def ask(self, git: Git, item: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[Remote, RemoteBranch]:
         """Like the function `ask_remote`, but answers from the cache if the same was asked a moment ago."""
-        question = (item.get("url"), item.get("branch"), *(str(settings.get(name)) for name in _MATTER))
+        question = (item.get("url"), item.get("branch"), *(str(settings.get(name)) for name in _SETTINGS_THAT_MATTER))
         if self._answer is None or question != self._question or time.monotonic() > self._at + FRESH_S:
             try:
                 self._answer = ask(git, item, settings)
@@ -97,14 +97,14 @@ def _chosen(listed: str, branch: str) -> RemoteBranch:
         raise RefusedRepository("the repository is empty: it has no commits")
     if branch:
         if (commit := commits.get(f"refs/heads/{branch}")) is None:
-            raise RefusedRepository(f"there is no branch {branch!r}; {_branches(commits)}")
+            raise RefusedRepository(f"there is no branch {branch!r}; {_list_branches(commits)}")
         return RemoteBranch(commit, branch)
     if "HEAD" not in commits:
-        raise RefusedRepository(f"there is no default branch: name one as `branch`; {_branches(commits)}")
+        raise RefusedRepository(f"there is no default branch: name one as `branch`; {_list_branches(commits)}")
     return RemoteBranch(commits["HEAD"], default if f"refs/heads/{default}" in commits else "")
 
 
-def _branches(commits: Mapping[str, str]) -> str:
+def _list_branches(commits: Mapping[str, str]) -> str:
     names = [name.removeprefix("refs/heads/") for name in commits if name.startswith("refs/heads/")]
     if not names:
         return "it has no branches"

@@ -64,7 +64,9 @@ def run(
             code = process.wait()
         if output.seek(0, os.SEEK_END) > max_output_bytes:
             raise TooMuchOutput(f"{Path(command[0]).name} printed more than {max_output_bytes:,} bytes")
-        return FinishedProgram(code, _all(output), _all(error)[:_ERROR_CHARS].decode(errors="replace"), is_late)
+        return FinishedProgram(
+            code, _read_output(output), _read_output(error)[:_ERROR_CHARS].decode(errors="replace"), is_late
+        )
 
 
 @contextmanager
@@ -93,6 +95,6 @@ def _has_ended(pid: int, timeout_s: float) -> bool:
         os.close(handle)
 
 
-def _all(file: BinaryIO) -> bytes:
+def _read_output(file: BinaryIO) -> bytes:
     file.seek(0)
     return file.read()

@@ -24,7 +24,7 @@ TRANSPORTS = ("https", "ssh", "file", "http")
 DEFAULT_TRANSPORTS = ("https", "ssh", "file")
 _PORTS = {"https": 443, "http": 80, "ssh": 22}
 _MAX_CHARS = 2_000
-_HELPER = re.compile(r"[A-Za-z0-9+.-]*::")
+_REMOTE_HELPER = re.compile(r"[A-Za-z0-9+.-]*::")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SCP = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9._-]*)@)?([A-Za-z0-9][A-Za-z0-9.-]*):(?!//)([^-:].*)")
 _SSH = re.compile(
@@ -98,7 +98,7 @@ def judged(text: object, settings: Mapping[str, object]) -> Remote:
     shown = repr(text if len(text) < 120 else text[:100] + "…")
     if text.startswith("-"):
         raise RefusedRepository(f"{shown}: an address that begins with `-` would be an option of git")
-    if _HELPER.match(text):
+    if _REMOTE_HELPER.match(text):
         raise RefusedRepository(f"{shown}: transport helpers (`ext::` and the like) run commands and are never used")
     if len(text) > _MAX_CHARS or _UNPRINTABLE.search(text):
         raise RefusedRepository(
@@ -113,7 +113,7 @@ def judged(text: object, settings: Mapping[str, object]) -> Remote:
     allowed = settings.get("transports", DEFAULT_TRANSPORTS)
     if transport not in TRANSPORTS or not isinstance(allowed, list | tuple) or transport not in allowed:
         raise RefusedRepository(f"{shown}: the transport {transport!r} is not allowed (`clone.transports`)")
-    return {"ssh": _ssh, "file": _file}.get(transport, _http)(text, shown)
+    return {"ssh": _parse_ssh, "file": _parse_file}.get(transport, _parse_http)(text, shown)
 
 
 def branch_of(text: object) -> str:
@@ -125,7 +125,7 @@ def branch_of(text: object) -> str:
     return text
 
 
-def _http(text: str, shown: str) -> Remote:
+def _parse_http(text: str, shown: str) -> Remote:
     try:
         url = parse(text)  # as browsers read it: `0x7f.1` and `①②⑦.0.0.1` come out as the addresses they are
     except (BadUrl, ValueError):
@@ -141,7 +141,7 @@ def _http(text: str, shown: str) -> Remote:
     return Remote(f"{url.protocol}//{url.host}{url.pathname}{url.search}", scheme, url.hostname, port)
 
 
-def _ssh(text: str, shown: str) -> Remote:
+def _parse_ssh(text: str, shown: str) -> Remote:
     if text[:6].lower() == "ssh://":
         match = _SSH.fullmatch("ssh://" + text[6:])
         if not match:
@@ -152,7 +152,7 @@ def _ssh(text: str, shown: str) -> Remote:
     return Remote(text, "ssh", scp[2], _PORTS["ssh"])
 
 
-def _file(text: str, shown: str) -> Remote:
+def _parse_file(text: str, shown: str) -> Remote:
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query or parts.fragment:
         raise RefusedRepository(f"{shown}: a repository on this machine is written file:///path")

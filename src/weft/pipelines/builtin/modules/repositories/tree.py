@@ -20,7 +20,7 @@ class Tree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.sizes = dict(sorted(_files(root)))
+        self.sizes = dict(sorted(_files_with_sizes(root)))
 
     def read(self, path: str, limit: int = 1_000_000) -> bytes:
         """Reads at most `limit` bytes of a file."""
@@ -48,7 +48,7 @@ def refuse_links_out(root: Path) -> None:
     The kernel's view is asked, not the texts of the links: `a/b/../../x` leads elsewhere if `a/b` is a link, too.
     """
     inside, repository = root.resolve(), (root / ".git").resolve()
-    for path in _paths(root):
+    for path in _all_paths(root):
         if path.is_symlink():
             target = Path(os.path.realpath(path))  # a loop of links ends there, and in `resolve` with an error
             if not target.is_relative_to(inside) or target.is_relative_to(repository):
@@ -58,7 +58,7 @@ def refuse_links_out(root: Path) -> None:
                 )
 
 
-def _paths(root: Path) -> Iterator[Path]:
+def _all_paths(root: Path) -> Iterator[Path]:
     """All paths in a tree, without following links, and without `.git`."""
     for folder, folders, files in os.walk(root):
         here = Path(folder)
@@ -67,8 +67,8 @@ def _paths(root: Path) -> Iterator[Path]:
         yield from (here / name for name in (*folders, *files))
 
 
-def _files(root: Path) -> Iterator[tuple[str, int]]:
-    for path in _paths(root):
+def _files_with_sizes(root: Path) -> Iterator[tuple[str, int]]:
+    for path in _all_paths(root):
         try:
             name = str(path.relative_to(root))
             name.encode()  # one that is no text cannot be in a catalogue
