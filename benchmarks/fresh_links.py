@@ -148,8 +148,8 @@ class Crawl:
             book.rules_of_origin(origin(host))
         self.frontier.queue.admit(number, [Found(origin(host) + "/", 0) for host in range(HOSTS)])
         self.spent = Counter[str]()
-        watched(self._parsing, "_follow", self.spent, "follow")
-        watched(self._round, "_admit", self.spent, "admit")
+        watched(self._parsing, "_follow_links", self.spent, "follow")
+        watched(self._round, "_admit_urls", self.spent, "admit")
         watched(self.frontier.durability, "commit", self.spent, "commit")
 
     def read(self, count: int, size: int, *, again: bool = False) -> Counter[str]:
