@@ -25,6 +25,7 @@ from pathlib import Path
 import msgspec
 
 from weft.errors import BadInput
+from weft.files import altered_layout
 from weft.jobs.errors import QueueFull, StoreDamaged, TaskUnknown
 from weft.jobs.layout import ENGINE, crawls_in
 from weft.jobs.model import NEXT, STARTED, Lane, Task
@@ -376,9 +377,13 @@ def opened(path: Path) -> sqlite3.Connection:
             db.execute(statement)
         db.execute("INSERT OR IGNORE INTO meta VALUES ('layout', ?)", (LAYOUT,))
         (layout,) = db.execute("SELECT value FROM meta WHERE name = 'layout'").fetchone()
-        db.execute("COMMIT")
+        altered = altered_layout(db, _TABLES) if layout == LAYOUT else ""
+        db.execute("ROLLBACK" if altered else "COMMIT")
     except sqlite3.Error as error:
         raise store_error(error, path) from error
+    if altered:
+        db.close()
+        raise StoreDamaged(path, f"is damaged (its table or index {altered!r} is not what was made)")
     if layout != LAYOUT:
         db.close()
         raise BadInput(f"{path}: has layout {layout}, this Weft reads {LAYOUT}; use the Weft that made it")
