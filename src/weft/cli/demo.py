@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from weft.cli.crawls.suggestions import Typed
+from weft.cli.crawls.commands_to_copy import Typed
 from weft.cli.terminal.output import output_flags
 from weft.cli.terminal.settings import several
 

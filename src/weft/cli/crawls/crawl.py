@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weft.cli.crawls.commands_to_copy import Typed, resume
 from weft.cli.crawls.own_items import check_flags, item_flags, output_of
-from weft.cli.crawls.suggestions import Typed, resume
 from weft.cli.terminal.messages import as_flags
 from weft.cli.terminal.output import output_flags, print_document, printable
 from weft.cli.terminal.settings import SettingsCommand, config_flags, given, help_all

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.cli.crawls.suggestions import Typed, resume
+from weft.cli.crawls.commands_to_copy import Typed, resume
 from weft.cli.terminal.messages import as_flags
 from weft.config import keys, own_names
 
