@@ -67,7 +67,7 @@ def status(data_dir: Path) -> tuple[SystemState | None, bool]:
         return None, False
     rows = []
     for row in recorded_state.services:
-        one = recorded_state.processes.get(row.name)
+        one = recorded_state.process_by_service.get(row.name)
         if one is not None and _is_alive(recorded_state, one):
             rows.append(msgspec.structs.replace(row, state=word, healthy=False, last_error=why, last_error_at=None))
         else:
@@ -87,7 +87,7 @@ def _stopped_row(row: ServiceRow) -> ServiceRow:
 
 def _death_text(state: SystemState) -> str:
     """The message about a dead supervisor; empty if it has ended gracefully: it stops its services."""
-    if state.supervisor is None or not (state.processes or state.is_up):
+    if state.supervisor is None or not (state.process_by_service or state.is_up):
         return ""
     pid = state.supervisor.pid
     return f"the supervisor (process {pid}) has died: `weft up` starts everything again, `weft down` ends what is left"
@@ -198,6 +198,6 @@ def _stop_supervisor(data_dir: Path) -> list[str]:
         held.close()
 
 
-def _is_alive(state: SystemState, one: kept.ProcessView) -> bool:
+def _is_alive(state: SystemState, one: kept.RecordedProcess) -> bool:
     """By its birth: some programs change their command line after they were written down."""
     return state.boot == boot_id() and birth(one.pid) == one.birth and not has_ended(one.pid)

@@ -17,7 +17,7 @@ from weft.supervise.graph import Graph, Kept, state_of
 from weft.supervise.held import ProcessIdentity
 from weft.supervise.service import ServiceHealth
 from weft.system import state as kept
-from weft.system.state import ProcessView, ProxyRow, ServiceRow, SystemState
+from weft.system.state import ProxyRow, RecordedProcess, ServiceRow, SystemState
 from weft.telemetry import Log
 
 RECORD_S = 1.0  # a program may change its command line while it starts
@@ -52,13 +52,15 @@ class Recorder:
         rows += [ServiceRow(name=name, state="stopped") for name in idle]
         return SystemState(
             boot=process.boot_id(),
-            supervisor=ProcessView.of(ProcessIdentity.of(os.getpid())),
+            supervisor=RecordedProcess.of(ProcessIdentity.of(os.getpid())),
             in_background=self._in_background,
             is_up=is_up,
             settings=self._settings,
             urls=urls,
             services=tuple(rows),
-            processes={one.name: viewed for one in graph if (viewed := ProcessView.of(one.identity)) is not None},
+            process_by_service={
+                one.name: written for one in graph if (written := RecordedProcess.of(one.identity)) is not None
+            },
             proxies=proxies and msgspec.structs.replace(proxies, since=self._began_at(proxies)),
         )
 

@@ -36,21 +36,21 @@ _ID_BYTES = 16
 log = Log("weft.system.state")
 
 
-class ProcessView(msgspec.Struct, frozen=True):
-    """A process, as it was seen."""
+class RecordedProcess(msgspec.Struct, frozen=True):
+    """A process's identity, as it is written down, so that a later supervisor recognises the process."""
 
     pid: int
     birth: int
     argv: tuple[str, ...]
 
     @classmethod
-    def of(cls, identity: ProcessIdentity | None) -> ProcessView | None:
-        """To be written down."""
+    def of(cls, identity: ProcessIdentity | None) -> RecordedProcess | None:
+        """The identity in the form in which it is written down."""
         return None if identity is None else cls(identity.pid, identity.birth, identity.argv)
 
     @property
     def identity(self) -> ProcessIdentity:
-        """To be compared."""
+        """The identity as it is compared with a live process."""
         return ProcessIdentity(self.pid, self.birth, self.argv)
 
 
@@ -103,13 +103,13 @@ class SystemState(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int = 1
     boot: str
-    supervisor: ProcessView | None
+    supervisor: RecordedProcess | None
     in_background: bool = False
     is_up: bool = False  # all services have been healthy at the same time
     settings: str = ""  # distinguishes settings
     urls: dict[str, str] = {}
     services: tuple[ServiceRow, ...] = ()
-    processes: dict[str, ProcessView] = {}  # by service
+    process_by_service: dict[str, RecordedProcess] = msgspec.field(default_factory=dict, name="processes")
     proxies: ProxyRow | None = None  # none are set
     supervisor_error: str = ""  # seen from outside: it has died, or does not answer
 
@@ -205,4 +205,4 @@ def recorded(state: SystemState | None) -> list[ProcessIdentity]:
     """The processes of services that a record names, if it is of this run of the machine."""
     if state is None or state.boot != process.boot_id():
         return []
-    return [viewed.identity for viewed in state.processes.values()]
+    return [recorded_process.identity for recorded_process in state.process_by_service.values()]

@@ -91,7 +91,7 @@ class BatchTask(msgspec.Struct, frozen=True):
 
 
 class StrikeReport(msgspec.Struct, frozen=True):
-    """A worker died with this item."""
+    """A worker process died while it ran this item; the brain decides whether the item is to blame."""
 
     item_id: str | int
     outside: bool

@@ -36,7 +36,9 @@ class Word(enum.StrEnum):
 
 
 class HandBoard(RunBoard):
-    """One task on one process of a hand."""
+    """A hand's side of a run's board for one task: claims the task for this process, renews its lease, and pushes its
+    reports.
+    """
 
     def __init__(self, side: HandSide, task: BatchTask) -> None:
         super().__init__(side.broker, task.run)
