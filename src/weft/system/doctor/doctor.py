@@ -24,9 +24,10 @@ from weft.fetch.browser.chromium import find_chromium, sandbox_trouble
 from weft.frontier.clock import FOLDER_VARIABLE, MachineClock, UnusableClock, default_clock_path
 from weft.frontier.redis.connection import RedisSettings, Unreachable, connect, inspect_server
 from weft.supervise.redis_server import find_program
-from weft.system import control, doctor_cluster, doctor_machine
+from weft.system import control
 from weft.system import extras as optional
-from weft.system.finding import CheckState, Finding
+from weft.system.doctor import cluster_checks, machine_checks
+from weft.system.doctor.finding import CheckState, Finding
 from weft.system.redis import startable
 from weft.system.services import wanted
 
@@ -45,14 +46,14 @@ def examine(config: ServiceConfig) -> Iterator[Finding]:
     yield kernel()
     yield from extras(config)
     yield redis(config)
-    yield from doctor_cluster.broker(config)
-    yield from doctor_machine.overcommit(_has_redis_here(config))
+    yield from cluster_checks.broker(config)
+    yield from machine_checks.overcommit(_has_redis_here(config))
     yield api_port(config)
-    yield from doctor_machine.api_keys(config)
+    yield from machine_checks.api_keys(config)
     yield open_files()
-    yield doctor_machine.memory()
+    yield machine_checks.memory()
     yield disk(Path(config.server.data_dir))
-    yield from doctor_machine.folders(config)
+    yield from machine_checks.folders(config)
     yield stored_data(Path(config.server.data_dir))
     yield time_of_day()
     yield politeness_clock()

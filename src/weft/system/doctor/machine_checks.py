@@ -12,7 +12,7 @@ from pathlib import Path
 from weft.config import ServiceConfig
 from weft.errors import WeftError
 from weft.supervise.memory import limit_bytes
-from weft.system.finding import CheckState, Finding
+from weft.system.doctor.finding import CheckState, Finding
 
 # Measured: the processes of an idle service have about 200 MB together, and more with every task.
 LEAST_MEMORY, GOOD_MEMORY = 256 << 20, 1 << 30

@@ -9,7 +9,7 @@ from weft.cluster.broker import Broker, is_private
 from weft.cluster.key import configured_key
 from weft.config import ServiceConfig
 from weft.errors import ServerAway, WeftError
-from weft.system.finding import CheckState, Finding
+from weft.system.doctor.finding import CheckState, Finding
 from weft.system.redis import startable
 
 ANSWER_S = 2.0
