@@ -154,7 +154,7 @@ def down(data_dir: Path) -> list[str]:
             with suppress(OSError):  # a full disk: the file names processes that have ended
                 proxies = state.proxies and unattended(state.proxies)
                 ended_state = msgspec.structs.replace(
-                    state, supervisor=None, is_up=False, services=rows, processes={}, proxies=proxies
+                    state, supervisor=None, is_up=False, services=rows, process_by_service={}, proxies=proxies
                 )
                 kept.write(data_dir, ended_state)
     finally:

@@ -134,6 +134,7 @@ def test_a_supervisor_that_has_died_is_said_and_no_service_has_an_old_cause(tmp_
     assert "`weft up`" in state.supervisor_error
     assert [(one.state, one.last_error) for one in state.rows] == [("stopped", None), ("stopped", "exited with code 1")]
 
-    kept.write(tmp_path, msgspec.structs.replace(died, process_by_service={}, is_up=False))  # as it is after a clean stop
+    # as it is after a clean stop
+    kept.write(tmp_path, msgspec.structs.replace(died, process_by_service={}, is_up=False))
     stopped, _ = control.status(tmp_path)
     assert stopped is not None and not stopped.supervisor_error
