@@ -32,7 +32,7 @@ def digest(config: ServiceConfig) -> str:
 
 
 class Recorder:
-    """Metrics of one supervisor's services."""
+    """Collects the state of one supervisor's services, and writes it down."""
 
     def __init__(self, data_dir: Path, config: ServiceConfig, *, in_background: bool) -> None:
         self._data_dir = data_dir
@@ -47,7 +47,7 @@ class Recorder:
     def state(
         self, graph: Graph, urls: dict[str, str], idle: Iterable[str], proxies: ProxyRow | None, *, is_up: bool
     ) -> SystemState:
-        """How all are. `idle`: services that are not running, and were not asked for."""
+        """The state of all services. `idle`: services that do not run, and were not requested."""
         rows = [self._row_of_service(service) for service in graph]
         rows += [ServiceRow(name=name, state="stopped") for name in idle]
         return SystemState(
@@ -96,7 +96,7 @@ class Recorder:
         return msgspec.structs.replace(row, since=self._began_at(row))
 
     def _began_at(self, row: ServiceRow) -> str:
-        """When its state began."""
+        """The time at which a service's current state began."""
         before, since = self._since.get(row.name, ("", ""))
         if row.state != before:
             since = _written(time.time())

@@ -16,7 +16,7 @@ ANSWER_S = 2.0
 
 
 def broker(config: ServiceConfig) -> Iterator[Finding]:
-    """The server that `broker` names, with the settings that matter; nothing where none is named."""
+    """Checks the server that the setting `broker` names; yields nothing if none is named."""
     section = config.cluster
     if section.broker is None:
         return
@@ -38,7 +38,7 @@ def broker(config: ServiceConfig) -> Iterator[Finding]:
 
 
 def _check_broker_settings(server: Broker) -> Finding:
-    """Reached, and no server that evicts; the rest is advice."""
+    """Advice about the settings of a broker that has passed its check: persistence, TLS."""
     with server.asking():
         info: Any = server.client.info("all")
     advice = []
