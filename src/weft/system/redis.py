@@ -34,10 +34,10 @@ POLICY = RestartPolicy(
     first_delay_s=0.5, factor=1.0, max_delay_s=0.5, jitter=0.0, max_failures=10, health_forgives=True, stop_grace_s=10.0
 )
 _LOOPBACK = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1", "::1": "::1"}
-Found = tuple[Kept, str, Callable[[], None]]  # the service, its URL, and what cleans up after it
+UsableRedis = tuple[Kept, str, Callable[[], None]]  # the service, its URL, and what cleans up after it
 
 
-def redis_of(section: ServicesSection, folder: Path, log_file: Path, environment: Mapping[str, str]) -> Found:
+def redis_of(section: ServicesSection, folder: Path, log_file: Path, environment: Mapping[str, str]) -> UsableRedis:
     """The Redis that the settings select; raises the reason if it cannot be used."""
     url = section.redis_url
     if url is None:
@@ -60,7 +60,7 @@ def _start_own(
     password: str | None,
     settings: Mapping[str, str] | None = None,
     url: str = "",
-) -> Found:
+) -> UsableRedis:
     log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         server = RedisServer(
@@ -74,7 +74,7 @@ def _start_own(
     return server.service, address_without_password(url) if url else server.url, server.clean_up
 
 
-def _use_external(url: str, password: str | None) -> Found:
+def _use_external(url: str, password: str | None) -> UsableRedis:
     """Makes a service of a server that is not ours; raises its error, except while it loads its data."""
     client = connect(url, RedisSettings(password=password, socket_timeout_s=LIMIT_S, connect_timeout_s=LIMIT_S))
     try:
