@@ -169,7 +169,9 @@ class SqliteJobStore:
 
         return self._file.do(step)
 
-    def give_up(self, task_id: str, gave_up_at: float, message: str, *, at: float, version: int, fence: int) -> None:
+    def record_self_pause(
+        self, task_id: str, self_paused_at: float, message: str, *, at: float, version: int, fence: int
+    ) -> None:
         """Marks a RUNNING task as PAUSED, because its crawl has paused itself at that time; not if the task has changed
         since this version."""
 
@@ -178,7 +180,7 @@ class SqliteJobStore:
             task = steps.get(db, task_id)
             if task is None or task.version != version or task.state is not TaskState.RUNNING:
                 return None
-            return steps.gave_up(db, task, at, gave_up_at, message)
+            return steps.pause_as_crawl_did(db, task, at, self_paused_at, message)
 
         self._file.do(step)
 

@@ -63,7 +63,7 @@ class FileState:
     name: str
     length: int
     last: int
-    crawl: int = 0  # whose rows it holds
+    crawl: int = 0  # the crawl whose records the file holds
 
 
 @dataclass(frozen=True, slots=True)
