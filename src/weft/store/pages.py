@@ -342,6 +342,7 @@ class PageStore:
                 self.sync(last=True)
                 for shard in self._shards:
                     shard.index.note_durable(self.durable)
+                    shard.index.seal()
         finally:
             self.abandon()
 
