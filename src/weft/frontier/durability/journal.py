@@ -155,12 +155,17 @@ class FrontierJournal:
     def _check_layout(self) -> None:
         """Refuses a file of another layout; a new one, or one whose creator died early, has none."""
         has_meta = self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone() is not None
-        version = self.meta("schema_version") if has_meta else None
+        altered, version = altered_layout(self._db, _CREATE_TABLES), None
+        try:
+            version = self.meta("schema_version") if has_meta else None
+        except sqlite3.OperationalError:  # a column of another name
+            if not altered:
+                raise
         if version not in (None, SCHEMA_VERSION):
             raise BadInput(
                 f"{self.path}: has layout {version}, this Weft reads {SCHEMA_VERSION}; use the Weft that made it"
             )
-        if altered := altered_layout(self._db, _CREATE_TABLES):
+        if altered:
             raise Damaged(self.path, f"is damaged (its table or index {altered!r} is not what was made)", REMEDY)
 
     @property

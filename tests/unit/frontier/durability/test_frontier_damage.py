@@ -364,7 +364,9 @@ def test_a_journal_may_be_used_by_another_thread_than_the_one_that_opened_it(tmp
     journal.close()
 
 
-@pytest.mark.parametrize("text", [b"TABLE retries", b"(item INTEGER", b"TABLE refusals", b"INDEX refusals_by_url"])
+@pytest.mark.parametrize(
+    "text", [b"TABLE retries", b"(item INTEGER", b"meta (name", b"TABLE refusals", b"INDEX refusals_by_url"]
+)
 def test_a_table_of_another_name_is_damage_and_not_made_again_empty(tmp_path: Path, text: bytes) -> None:
     work(tmp_path / "frontier")
     path = tmp_path / "frontier" / "frontier.db"
