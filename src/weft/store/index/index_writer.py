@@ -543,8 +543,11 @@ def lost_rows(records: Iterable[bytes], path: Path) -> list[Row]:
 
 
 def _open_connection(path: Path, timeout: float) -> sqlite3.Connection:
-    # SQLite would create it readable for all users; its log inherits the file's mode.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    # SQLite would create it readable for all users; its log inherits the file's mode. A file that exists is not opened
+    # here: closing it would drop the locks of this process's other connections, and a stranger who opens the database
+    # then deletes the log under its writer.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     db.create_function("host_of", 1, urls.host_of, deterministic=True)
     return db
