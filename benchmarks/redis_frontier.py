@@ -266,7 +266,7 @@ def hot(run: Run, urls: int) -> None:
         run.frontier.queue.admit(
             run.crawl, [Found(f"https://hot.com/page-{at}", 1) for at in range(start, start + 2000)]
         )
-        run.frontier.lead.move_segments()
+        run.frontier.spiller.move_segments()
         if start % 100_000 == 0:
             seen = sum(run.client.memory_usage(key) for key in run.client.scan_iter("e:*", count=1000))
             most = max(most, run.memory() - empty - seen)

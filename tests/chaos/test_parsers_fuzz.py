@@ -83,7 +83,9 @@ def _beside(node: LexborNode | None, depth: int) -> Iterator[tuple[int, str, dic
     while node is not None:
         if node.is_element_node and node.tag != "template":
             yield depth, node.tag or "", {name: value or "" for name, value in node.attributes.items()}
-            yield from _beside(node.first_child, depth + 1)
+            # lexbor reopens links inside a textarea, where HTML has text alone (13.2.6.4.8), and Chromium reads text.
+            if node.tag != "textarea":
+                yield from _beside(node.first_child, depth + 1)
         node = node.next
 
 

@@ -34,13 +34,19 @@ POISON = {"poison-kill": "kill", "poison-segfault": "segfault", "poison-exit": "
 class Assassin(threading.Thread):
     """Sends signals to random workers, found through /proc and not through the pool, until it has sent them all."""
 
-    def __init__(self, signals: list[signal.Signals], pause_s: float, seed: int, *, keeper_too: bool = False) -> None:
+    def __init__(
+        self, signals: list[signal.Signals], pause_s: float, seed: int, *, server_after: Path | None = None
+    ) -> None:
+        """`server_after`: the fork server dies, too, once this trace of items has grown since the last time: a pool
+        gives up when it dies again and again before any item is begun.
+        """
         super().__init__(daemon=True)
         self._random = random.Random(seed)
         self._random.shuffle(signals)
         self._signals = signals
         self._pause_s = pause_s
-        self._keeper_too = keeper_too
+        self._trace = server_after
+        self._traced = 0
         self.sent: Counter[int] = Counter()
         self.over = threading.Event()
 
@@ -61,9 +67,15 @@ class Assassin(threading.Thread):
             for pid in process.children(engine_process)
             if process.state(pid) in ("R", "S", "D")
         ]
-        if self._keeper_too and self._random.random() < 0.1:
+        if self._random.random() < 0.1 and self._has_grown():
             workers = keepers
         return bool(workers) and process.kill(self._random.choice(workers), number)
+
+    def _has_grown(self) -> bool:
+        """Whether items have ended since the last time that it was so."""
+        size = self._trace.stat().st_size if self._trace is not None and self._trace.exists() else 0
+        has_grown, self._traced = size > self._traced, max(size, self._traced)
+        return has_grown
 
 
 def _name(pid: int) -> str:
@@ -158,7 +170,7 @@ def test_storms_with_the_keeper_in_them(tmp_path: Path) -> None:
         place = tmp_path / str(seed)
         place.mkdir()
         work = items(600, 0.02, place / "trace")
-        assassin = Assassin([signal.SIGKILL] * 50 + [signal.SIGSTOP] * 5, 0.08, seed, keeper_too=True)
+        assassin = Assassin([signal.SIGKILL] * 50 + [signal.SIGSTOP] * 5, 0.08, seed, server_after=place / "trace")
         results = run_with_chaos(place, work, assassin, batch_size=random.Random(seed).choice([1, 7, 50]))
         print(f"seed {seed}: {len(results)} results, signals {dict(assassin.sent)}")
         check(results, work, place)

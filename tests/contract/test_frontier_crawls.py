@@ -180,7 +180,7 @@ def test_an_end_that_was_not_confirmed_is_undone_by_a_kill_and_a_confirmed_one_i
     assert frontier.crawls.kept_crawls() == [harness.crawl, other, again]
     assert (frontier.status.crawl_counts(other).queued, frontier.status.crawl_counts(again).queued) == (5, 2)
     frontier.crawls.close_crawl(other)
-    frontier.crawls.closed(other)
+    frontier.crawls.forget_closed_crawl(other)
     frontier.durability.commit()
     frontier = brought_back(harness)
     assert frontier.crawls.kept_crawls() == [harness.crawl, again] and frontier.status.crawl_counts(again).queued == 2

@@ -9,8 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster_crawls import cluster_at
@@ -21,8 +23,9 @@ from pace import patience
 from weft.cluster.broker import Broker
 from weft.cluster.key import ClusterKey
 from weft.cluster.pages.fetch_task import run
+from weft.cluster.running import HandSettings, TaskRunner
 from weft.cluster.signing import Signer
-from weft.cluster.tasks import HandSide, hand_clock
+from weft.cluster.tasks import KINDS, HandSide, hand_clock
 from weft.supervise.redis_server import RedisServer
 
 StartServer = Callable[..., RedisServer]
@@ -69,10 +72,35 @@ def site() -> Iterator[HangingSite]:
 
 
 def side_at(server: RedisServer, folder: Path, within_s: float, *, timeout_s: float = 5.0) -> HandSide:
-    broker, signer = Broker(server.url, KEY.cluster_id, timeout_s=timeout_s), Signer(KEY)
+    return side_of(Broker(server.url, KEY.cluster_id, timeout_s=timeout_s), folder, within_s)
+
+
+def side_of(broker: Broker, folder: Path, within_s: float) -> HandSide:
+    signer = Signer(KEY)
     now_ms = broker.now_ms()
     message = signer.verify(signer.sign("fetch", {}, made_ms=now_ms, until_ms=now_ms + int(1000 * within_s)), "fetch")
     return HandSide(broker, signer, "hand", folder, False, message, (True, True), hand_clock() + within_s)
+
+
+def task_of(timeout_s: float = 2.0, **urls: str) -> dict[str, Any]:
+    """A task of requests by their ids."""
+    return {
+        "slot": "s", "epoch": 1, "claims": [*urls], "section": {"total_timeout": timeout_s, "allow_private": True},
+        "requests": [{"id": id_, "url": url} for id_, url in urls.items()],
+        "run_s": patience(60), "most_bytes": 1 << 20, "is_shared": False,
+    }  # fmt: skip
+
+
+def begin(task: dict[str, Any], side: HandSide) -> None:
+    """Runs a task whose requests were all granted."""
+    run(task, replace(side, granted=(True,) * len(task["requests"])))
+
+
+def results_of(side: HandSide) -> list[tuple[str, str | None]]:
+    """The results so far, with their errors."""
+    texts: list[bytes] = side.broker.client.lrange(side.broker.key("results:s"), 0, -1)  # type: ignore[assignment]
+    results = [side.signer.verify(one.decode(), "fetch-result").body for one in texts]
+    return [(one["id"], one.get("error")) for one in results]
 
 
 def test_a_silent_broker_holds_up_no_transfer(tmp_path: Path, start_server: StartServer, site: HangingSite) -> None:
@@ -82,21 +110,48 @@ def test_a_silent_broker_holds_up_no_transfer(tmp_path: Path, start_server: Star
     assert server.pid is not None
     os.kill(server.pid, signal.SIGSTOP)
     try:
-        body = {
-            "slot": "s", "epoch": 1, "claims": ["a", "b"], "section": {"total_timeout": 2, "allow_private": True},
-            "requests": [{"id": "a", "url": f"{site.url}/one"}, {"id": "b", "url": f"{site.url}/never"}],
-            "run_s": patience(60), "most_bytes": 1 << 20, "is_shared": False,
-        }  # fmt: skip
-        task = threading.Thread(target=run, args=(body, side))
-        task.start()
+        begin(task_of(a=f"{site.url}/one", b=f"{site.url}/never"), side)
         assert site.answered.wait(patience(30))
         assert site.left.wait(patience(30)), "it went on while a result waited for the broker"
     finally:
         os.kill(server.pid, signal.SIGCONT)
-    task.join()
-    texts: list[bytes] = side.broker.client.lrange(side.broker.key("results:s"), 0, -1)  # type: ignore[assignment]
-    results = [side.signer.verify(one.decode(), "fetch-result").body for one in texts]
-    assert sorted((one["id"], one.get("error")) for one in results) == [("a", None), ("b", "timeout")]
+    wait_until(lambda: len(results_of(side)) == 2, "the results did not come", 60)
+    assert results_of(side) == [("a", None), ("b", "timeout")]
+
+
+def test_a_page_that_hangs_holds_up_no_other_task(tmp_path: Path, start_server: StartServer, site: HangingSite) -> None:
+    """A process of a hand has as many transfers as it has room for, of whatever tasks."""
+    side = side_at(start_server(), tmp_path, patience(60))
+    long_s = patience(20)
+    for number in range(3):
+        begin(task_of(long_s, **{f"hangs{number}": f"{site.url}/never"}), side)
+    begin(task_of(long_s, a=f"{site.url}/one"), side)
+    wait_until(lambda: results_of(side), "it waited for the pages that hang", 20)
+    assert results_of(side)[0] == ("a", None)
+    wait_until(lambda: len(results_of(side)) == 4, "those that hang did not end", 40)
+
+
+def test_a_task_that_is_late_says_that_nothing_was_sent(
+    tmp_path: Path, start_server: StartServer, site: HangingSite
+) -> None:
+    """Its requests are claimed all the same: another delivery of it must not make them."""
+    broker = Broker(start_server().url, KEY.cluster_id)
+    late = broker.claim(["a"], until_ms=broker.now_ms())
+    assert (late.word, late.granted) == ("late", (True,))
+    assert broker.claim(["a"], until_ms=broker.now_ms() + 60_000).granted == (False,)
+    now_ms = broker.now_ms()
+    signer = Signer(KEY)
+    text = signer.sign("fetch", task_of(a=f"{site.url}/one"), made_ms=now_ms - 2000, until_ms=now_ms - 1000)
+    broker.client.delete(broker.key("claim:a"))
+    broker.client.set(broker.key("epoch:s"), 1)
+    runner = TaskRunner(HandSettings(broker.url, KEY, "hand", tmp_path))
+    assert runner.run(KINDS["fetch"], [text]) is None
+    side = side_of(broker, tmp_path, 60.0)
+    assert results_of(side) == [("a", "late")]
+    assert runner.run(KINDS["fetch"], [text]) is None
+    assert results_of(side) == [("a", "late")], "one result for a request"
+    assert broker.counts()["fetch:refused:late"] == 2
+    assert not site.answered.is_set()
 
 
 def test_a_task_of_the_future_is_refused_since_the_brokers_clock_was_set_back(start_server: StartServer) -> None:

@@ -295,7 +295,7 @@ def test_laptop() -> None:
 
 def check_configuration(name: str) -> None:
     done = weft("config", "check", EXAMPLES / name)
-    assert (done.returncode, done.stderr) == (0, f"{EXAMPLES / name}: valid\n")
+    assert (done.returncode, done.stderr) == (0, f"{EXAMPLES / name}: valid for `weft crawl`\n")
     text = (EXAMPLES / name).read_text()
     assert text.startswith("# yaml-language-server: $schema=weft.schema.json\n")
     known = json.loads(weft("config", "schema").stdout)["properties"]

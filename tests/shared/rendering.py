@@ -51,10 +51,11 @@ class BrowserProcess:
         **more: Any,
     ) -> None:
         """Has a page rendered; `more`: of its order. A part that is neither refused nor permitted (None) waits on."""
-        left_s = left_s or patience(10)
+        left_s = left_s or patience(20)
         order = RenderOrder(
             0, url, 200, [("Content-Type", "text/html; charset=utf-8")], html.encode(), "Tester/1.0", left_s,
-            options or RenderOptions(longest_settle_s=3.0), **{"allow_private": True, "loopback_only": True} | more,
+            options or RenderOptions(longest_settle_s=patience(3)),
+            **{"allow_private": True, "loopback_only": True} | more,
         )  # fmt: skip
 
         def judge(question: PartQuestion) -> None:
@@ -72,7 +73,7 @@ class BrowserProcess:
         return came[0]
 
     def until(self, is_so: Callable[[], bool]) -> None:
-        end = time.monotonic() + patience(30)
+        end = time.monotonic() + patience(60)
         while not is_so():
             assert time.monotonic() < end, "it takes too long"
             self.link.poll()

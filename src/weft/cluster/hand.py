@@ -31,6 +31,7 @@ from weft.cluster.broker import Broker
 from weft.cluster.hand_end import announce_end
 from weft.cluster.hand_reports import LOST_S, REPORT_S
 from weft.cluster.key import ClusterKey
+from weft.cluster.pages.transfer_loop import TransferLoop
 from weft.cluster.running import HandSettings, TaskRunner
 from weft.cluster.signing import SCHEMA, Signer, new_id
 from weft.cluster.tasks import CHOSEN, KINDS, TaskKind, available, profiles_of
@@ -168,6 +169,7 @@ class Hand:
         leaving = self._leaving()
         signals.worker_shutting_down.connect(leaving)
         signals.worker_process_init.connect(born)
+        signals.worker_process_shutdown.connect(_ended)
         names = [queue_name(self._key.cluster_id, one, self._hand_of(one)) for one in self._queues]
         worker: Any = Worker(
             app=app, hostname=f"weft@{self.name}", pool_cls="prefork", concurrency=self._concurrency, queues=names,
@@ -305,6 +307,11 @@ def _born(main: int) -> Callable[..., None]:
         set_name("weft-hand")
 
     return born
+
+
+def _ended(**_: Any) -> None:
+    """A process ends when its transfers have ended: its tasks are over before."""
+    TransferLoop.drain()
 
 
 def _log_to_stderr(**_: Any) -> None:

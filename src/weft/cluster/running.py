@@ -81,15 +81,20 @@ class TaskRunner:
         began = hand_clock()
         claim = self._claimed(kind, message)
         deadline = began + claim.left_s
+        if claim.word == "late" and kind.hears_late:
+            self._called(kind, self._side(message, claim, deadline))
         if claim.word != "ok":
             raise RefusedMessage(claim.word, CLAIM_REFUSALS.get(claim.word, "it is of a brain that is gone"))
         if kind.once and not any(claim.granted):
             raise RefusedMessage("replayed", "it was begun before")
         earlier = self._earlier(kind, arguments[0]) if len(arguments) > 1 else ()
+        return self._side(message, claim, deadline, earlier)
+
+    def _side(self, message: Message, claim: Claim, deadline: float, earlier: tuple[Message, ...] = ()) -> HandSide:
         settings = self._settings
         return HandSide(
             self._broker, self._signer, settings.hand, self._folder, settings.accept_code, message, claim.granted,
-            deadline, settings.browser_sandbox, settings.shared_dir, earlier,
+            deadline, settings.browser_sandbox, settings.shared_dir, earlier, claim.word == "late",
         )  # fmt: skip
 
     def _claimed(self, kind: TaskKind, message: Message) -> Claim:

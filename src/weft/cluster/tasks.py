@@ -31,6 +31,7 @@ class TaskKind:
     limit_s: float  # of one run; the process is killed a little later
     own_queue: bool = False  # one queue for each hand
     tries: int = 1
+    hears_late: bool = False  # its function is called for a task that came too late, to report that nothing was done
     after: tuple[str, ...] = ()  # besides its own kind: whose results a chain or chord may hand to it
 
     @property
@@ -42,7 +43,7 @@ class TaskKind:
 KINDS = {
     kind.name: kind
     for kind in (
-        TaskKind("fetch", "weft.cluster.pages.fetch_task:run", 330.0, own_queue=True),
+        TaskKind("fetch", "weft.cluster.pages.fetch_task:run", 330.0, own_queue=True, hears_late=True),
         TaskKind("render", "weft.cluster.pages.render_task:run", 180.0, own_queue=True),
         TaskKind("batches", "weft.cluster.batch_task:run", 3000.0, tries=3),
         TaskKind("proxies", "weft.cluster.refresh.proxy_task:run", 120.0, tries=3),
@@ -68,6 +69,7 @@ class HandSide:
     browser_sandbox: bool = True
     shared_dir: Path | None = None  # where large results go, if the brain reads it, too
     earlier: tuple[Message, ...] = field(default=())  # results of the tasks before it in a chain or chord
+    is_late: bool = False  # nothing may be begun any more
 
 
 def hand_clock() -> float:

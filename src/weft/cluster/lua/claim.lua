@@ -2,7 +2,7 @@
 -- ARGV: the epoch that the sender had (empty: tasks without one), until when the task counts (ms of this clock),
 -- how often each id may be claimed, how long a claim is remembered (ms), when the task was made (ms of this clock).
 -- Reply: now (ms), a word for the whole (ok, late, clock, no_epoch, epoch), then for each id 1 (claimed) or 0 (was
--- claimed).
+-- claimed). The ids of a task that is late are claimed as well, so that no other delivery of it is begun.
 local function now_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
@@ -13,10 +13,11 @@ if ARGV[1] ~= '' then
   if not epoch then return {now, 'no_epoch'} end
   if epoch ~= ARGV[1] then return {now, 'epoch'} end
 end
-if now >= tonumber(ARGV[2]) then return {now, 'late'} end
+local word = now >= tonumber(ARGV[2]) and 'late' or 'ok'
 -- This clock was set back since: the task would seem to have more time than its sender waits.
 if now + 1000 < tonumber(ARGV[5]) then return {now, 'clock'} end
-local reply, most = {now, 'ok'}, tonumber(ARGV[3])
+local reply, most = {now, word}, tonumber(ARGV[3])
+if word == 'late' and most ~= 1 then return reply end
 for at = 2, #KEYS do
   local count
   if most == 1 then

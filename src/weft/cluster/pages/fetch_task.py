@@ -1,28 +1,24 @@
-"""The task of a `fetch` queue: makes the requests of one task with the plain client, and sends each result as it ends.
+"""The task of a `fetch` queue: passes its requests to this process's transfers, and sends each result as it ends.
 
-The address guard, the limits of size and time and the types of content hold here as they do in the brain; redirects are
-results like any other. Clients are kept between tasks, for their connections. What the broker has no room for waits
-here, on disk, until the task's deadline.
+A task is over when its transfers have begun (`transfer_loop`): a page that hangs holds up no other task. The address
+guard, the limits of size and time and the types of content hold here as they do in the brain; redirects are results
+like any other. What the broker has no room for waits here, on disk, until the task's deadline.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from weft.bodies import Spool, chunks_of
+from weft.bodies import chunks_of
 from weft.cluster.pages.kept_bodies import BodyStore
-from weft.cluster.pages.result_sender import ResultSender
+from weft.cluster.pages.transfer_loop import TransferLoop
 from weft.cluster.tasks import HandSide, hand_clock
-from weft.config import FetchSection
-from weft.engine.transports.transports import address_refusal
-from weft.errors import BadInput, ServerAway, ServerFull
-from weft.fetch.curl.client import Client
+from weft.errors import BadInput, ServerAway, ServerFull, WeftError
 from weft.fetch.remote.messages import (
+    LATE,
     FetchTask,
     LargeBody,
     RemoteRequest,
@@ -32,77 +28,70 @@ from weft.fetch.remote.messages import (
 from weft.records import FetchResult
 from weft.telemetry import Log
 
-HANDLES = 64
-CLIENTS = 4
-POLL_S = 0.25
 RESULTS_KEPT_S = 600
-Ended = tuple[RemoteRequest, FetchResult]
-_clients: OrderedDict[bytes, Client] = OrderedDict()  # of this process, the one used last at the end
 log = Log("weft.cluster.pages.fetch_task")
 
 
 def run(body: dict[str, Any], side: HandSide) -> Mapping[str, Any]:
-    """Counts of what was done: the results go their own way."""
+    """Counts of what was begun: the results go their own way."""
     try:
         task = msgspec.convert(body, FetchTask)
         section = section_of(task.section)
     except msgspec.ValidationError as error:
         raise BadInput(f"a task of requests is not as it should be: {error}") from None
-    client = _client_of(section, side.folder)
     requests = [one for one, granted in zip(task.requests, side.granted, strict=True) if granted]
-    FetchRun(task, side, client).run(requests)
-    return {"made": len(requests), "dropped": len(task.requests) - len(requests)}
-
-
-def _client_of(section: FetchSection, folder: Path) -> Client:
-    key = msgspec.msgpack.encode(section, order="deterministic")
-    client = _clients.pop(key, None)
-    if client is None:
-        spool = Spool(section.body_memory_bytes, folder)
-        client = Client(section, refusal=address_refusal(section), handles=HANDLES, clock=hand_clock, spool=spool)
-    _clients[key] = client
-    if len(_clients) > CLIENTS:
-        _clients.popitem(last=False)[1].close()
-    return client
+    fetches = FetchRun(task, side, len(requests))
+    if side.is_late:
+        fetches.decline(requests)
+        return {"begun": 0, "dropped": len(task.requests)}
+    TransferLoop.of_process(side.folder).begin(fetches, section, requests)
+    return {"begun": len(requests), "dropped": len(task.requests) - len(requests)}
 
 
 class FetchRun:
-    """The requests of one task. Results are sent by a thread: a broker that is silent holds up no transfer, so each is
-    ended at its time.
-    """
+    """The requests of one task: until when they may be made, and how a result is sent."""
 
-    def __init__(self, task: FetchTask, side: HandSide, client: Client) -> None:
+    def __init__(self, task: FetchTask, side: HandSide, requests: int) -> None:
         self._task = task
         self._side = side
-        self._client = client
+        self._left = requests
+        self._began = hand_clock()
         self._deadline = side.deadline + task.run_s
         self._bodies = BodyStore(side, task.most_bytes, is_shared=task.is_shared)
 
-    def run(self, requests: list[RemoteRequest]) -> None:
-        """Makes them, and sends what comes."""
-        sender = ResultSender(self._is_sent, self._deadline)
-        try:
-            self._make(requests, sender)
-        finally:
-            sender.finish()
+    @property
+    def until(self) -> float:
+        """When its last transfer must have ended."""
+        return self._deadline - self._task.margin_s
 
-    def _make(self, requests: list[RemoteRequest], sender: ResultSender[Ended]) -> None:
-        until = self._deadline - self._task.margin_s
+    def decline(self, requests: list[RemoteRequest]) -> None:
+        """Reports that requests were not made, so that the brain need not wait for their deadline."""
+        now = hand_clock()
         for request in requests:
-            self._client.submit(
-                request.url, request.headers, request, keep_bytes=request.keep_bytes, until=until,
-                filtered=request.filtered, is_first=request.is_first, body=request.body, method=request.method,
-                timeout_s=request.timeout_s,
+            late = FetchResult(
+                request.url, 0, b"", b"", LATE, "it came too late", now, now, "", b"", was_sent=False
             )  # fmt: skip
-        left = len(requests)
-        while left:
-            for tag, result in self._client.poll(POLL_S):
-                left -= 1
-                if isinstance(tag, RemoteRequest):
-                    sender.put((tag, result))
+            self._is_sent(request, late)
 
-    def _is_sent(self, ended: Ended) -> bool:
-        request, result = ended
+    def settle(self, request: RemoteRequest, result: FetchResult) -> bool:
+        """Sends a result; True when nothing is left to do for it: it was sent, or its time is over."""
+        if not self._is_sent(request, result):
+            if hand_clock() < self._deadline:
+                return False
+            log.warning("a result could not be sent until its deadline", id=request.id)
+        self._left -= 1
+        if not self._left:
+            self._count_time()
+        return True
+
+    def _count_time(self) -> None:
+        """Adds the time of its transfers to the hand's counts."""
+        try:
+            self._side.broker.count_for(self._side.hand, {"fetch:ms": int(1000 * (hand_clock() - self._began))})
+        except WeftError as error:
+            log.warning("a count was lost", queue="fetch", word="ms", why=str(error))
+
+    def _is_sent(self, request: RemoteRequest, result: FetchResult) -> bool:
         try:
             if (kept := self._bodies.keep(request.id, b"".join(chunks_of(result.body)))) is None:
                 return False

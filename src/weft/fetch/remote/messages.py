@@ -17,6 +17,7 @@ from weft.records import FetchResult
 
 INLINE_BYTES = 256 * 1024
 BATCH = 20  # requests in one task
+LATE = "late"  # the error of a request whose task came too late to be begun
 # Settings of a crawl that a hand does not get: secrets, which are sent with the requests that need them, and tasks of
 # the brain.
 _KEPT_HERE = ("auth", "proxies", "proxy_sticky", "proxy_apart", "direct_fallback", "hands", "workers")

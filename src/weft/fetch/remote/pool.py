@@ -8,6 +8,7 @@ one without a result is taken to have been sent, and ends at its deadline, not b
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -19,13 +20,16 @@ from weft.config import ClusterSection, FetchSection
 from weft.credentials import HARMLESS
 from weft.fetch.contract import Done
 from weft.fetch.remote.contract import HandDispatcher, RemoteArrival
-from weft.fetch.remote.messages import BATCH, FetchTask, RemoteRequest, fetch_result
+from weft.fetch.remote.messages import BATCH, LATE, FetchTask, RemoteRequest, fetch_result
 from weft.fetch.remote.routing import FAILURES, HAND_ERRORS, OUT_S, Routing
 from weft.records import FetchResult, HandRoute, Lease
 from weft.telemetry import Log
 
 GRACE_S = 5.0  # after a deadline, for a result that is on its way; a part of the slack, at most
 LOST_S = 15.0  # a lease lasts this much longer than its task
+# A request without a result is no attempt at its site; but one that was lost so often may be what its workers die of.
+LOSSES = 5
+ITEMS_KEPT = 10_000
 CHECK_S = 1.0
 MARGIN = 3  # this part of a task's slack is left when its last transfer must have ended
 log = Log("weft.fetch.remote.pool")
@@ -75,6 +79,7 @@ class HandPool:
         self._routes: dict[int, tuple[str, float]] = {}  # by item: the hand, and when it was claimed
         self._pending: dict[str, list[RemoteFlight]] = {}  # by hand
         self._out: dict[str, RemoteFlight] = {}
+        self._losses: OrderedDict[object, int] = OrderedDict()  # of the items that were lost lately
         self._next_check = 0.0
 
     @property
@@ -230,7 +235,10 @@ class HandPool:
             self._lost(flight, now, "its body was lost")
             return
         answer = fetch_result(result, flight.request.url, body, arrival.at, flight.sent)
-        if result.status:
+        if result.error == LATE:
+            self._routing.lost(hand, LATE, now)
+            answer = flight.failed("unasked", f"worker {hand} had no time for it", now, was_sent=False)
+        elif result.status:
             self._routing.reached(hand, flight.host, now)
         elif result.error in HAND_ERRORS and not self._routing.is_sites_fault(hand, flight.host, now):
             self._routing.failed(hand, result.error or "", now)
@@ -239,9 +247,18 @@ class HandPool:
         self._end(flight, answer)
 
     def _lost(self, flight: RemoteFlight, now: float, why: str = "no result until its deadline") -> None:
-        self._routing.failed(flight.hand, "lost", now)
+        self._routing.lost(flight.hand, "lost", now)
         log.warning("a worker has lost a request", hand=flight.hand, url=flight.request.url, why=why)
-        self._end(flight, flight.failed("hand", f"worker {flight.hand}: {why}", flight.deadline, was_sent=True))
+        error = "lost" if self._count_loss(flight.tag) <= LOSSES else "hand"
+        self._end(flight, flight.failed(error, f"worker {flight.hand}: {why}", flight.deadline, was_sent=True))
+
+    def _count_loss(self, tag: object) -> int:
+        """How often the request of a lease was lost, with this time."""
+        item = tag.item if isinstance(tag, Lease) else tag
+        self._losses[item] = losses = self._losses.pop(item, 0) + 1
+        if len(self._losses) > ITEMS_KEPT:
+            self._losses.popitem(last=False)
+        return losses
 
     def _end(self, flight: RemoteFlight, result: FetchResult) -> None:
         self._routing.out[flight.hand] -= 1

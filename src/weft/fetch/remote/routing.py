@@ -13,16 +13,18 @@ from hashlib import blake2b
 FAILURES = 3
 OUT_S = 60.0
 REACHED_S = 30.0
+TOGETHER_S = 1.0
 HOSTS_KEPT = 100_000
 # A hand without a network fails with these errors, whatever the site.
 HAND_ERRORS = frozenset({"dns", "connect", "tls"})
 
 
 class _Record:
-    __slots__ = ("failures", "out_until", "reached")
+    __slots__ = ("failures", "lost_at", "out_until", "reached")
 
     def __init__(self) -> None:
         self.failures = 0
+        self.lost_at = float("-inf")
         self.out_until = 0.0
         self.reached: OrderedDict[str, float] = OrderedDict()  # the two hosts that it reached last, and when
 
@@ -72,9 +74,20 @@ class Routing:
         return any(other != host and now - at <= REACHED_S for other, at in self._record(hand).reached.items())
 
     def failed(self, hand: str, kind: str, now: float) -> None:
-        """Records a failure of a hand: it did not reach a site, or a request had no result."""
+        """Records a failure of a hand: it did not reach a site."""
+        self.failures[hand, kind] += 1
+        self._fail(self._record(hand), now)
+
+    def lost(self, hand: str, kind: str, now: float) -> None:
+        """Records that a request had no result. Those that are lost together count once: they were of one task, or of
+        one process."""
         self.failures[hand, kind] += 1
         record = self._record(hand)
+        if now - record.lost_at > TOGETHER_S:
+            record.lost_at = now
+            self._fail(record, now)
+
+    def _fail(self, record: _Record, now: float) -> None:
         record.failures += 1
         if record.failures >= FAILURES:
             record.failures, record.out_until = 0, now + OUT_S

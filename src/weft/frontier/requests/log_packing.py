@@ -399,7 +399,7 @@ class LogPacker:
         for bucket in {*self._blocks_of_origin.get(origin, ()), *_usual_blocks(origin.decode())}:
             block = self._blocks[bucket]
             for number in numbers[block.robots_seen.get(origin, 0) :]:
-                block.note(ROBOTS, number)
+                block.add_line_kind(ROBOTS, number)
             block.robots_seen[origin] = len(numbers)
         self._robots.append(line)
 

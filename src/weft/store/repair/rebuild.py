@@ -31,7 +31,7 @@ from weft.records import POD_SHIFT, Row, RowOutput
 from weft.store.contract import StoredPage
 from weft.store.errors import StoreError, convert_write_errors
 from weft.store.index import schema
-from weft.store.index.index_writer import CrawlChange, FileState, SlotIndex
+from weft.store.index.index_writer import FOLD_ROWS, CrawlChange, FileState, SlotIndex
 from weft.store.index.query import IndexReader
 from weft.store.index.schema import values_of
 from weft.store.shard import TEXT_WITHOUT_RECORD, lock_slot
@@ -127,6 +127,7 @@ class Rebuild:
         self._batch = after_batch
         self._bytes = 0
         self._outputs: dict[int, RowOutput] = {}  # of the records just read, whose pages follow
+        self._unsynced = 0  # rows since the last sync
         self._begun_bytes = 0
         self._begun: deque[tuple[TextFiles, Row, Callable[[], str | None]]] = deque()
         self._all_bytes = sum(path.stat().st_size for folder in self._dirs for path in (folder / "warc").rglob("*.gz"))
@@ -178,6 +179,7 @@ class Rebuild:
         if (notes := place.old_notes()) is not None:
             index.copy_notes(notes)
         index.note_durable(self._batch)
+        index.seal()
         self.report.lost += len(lost)
         self.report.lost_urls += [row.url for row in lost[: MOST_URLS_REPORTED - len(self.report.lost_urls)]]
 
@@ -286,6 +288,10 @@ class Rebuild:
         index.commit(self._batch, self._batch, made, [file] if file else [], outputs=self._outputs)
         for row, _ in rows:
             self._outputs.pop(row.item, None)
+        self._unsynced += len(rows)
+        if self._unsynced >= FOLD_ROWS:  # each row is looked up among those without keys, so these must stay few
+            index.sync()
+            self._unsynced = 0
         self.report.rows += len(rows)
         self.report.pages += sum(200 <= row.status < 300 and number is not None for row, number in rows)
 

@@ -14,8 +14,8 @@ from weft.config import ClusterSection, FetchSection
 from weft.fetch.contract import Done
 from weft.fetch.dns.resolver import NameCounts
 from weft.fetch.remote.contract import HandFacts, RemoteArrival
-from weft.fetch.remote.messages import FetchTask, RemoteResult, section_of, settings_for_hands
-from weft.fetch.remote.pool import HandPool
+from weft.fetch.remote.messages import LATE, FetchTask, RemoteResult, section_of, settings_for_hands
+from weft.fetch.remote.pool import LOSSES, HandPool
 from weft.fetch.remote.remote_client import RemoteTransport
 from weft.fetch.remote.routing import FAILURES, OUT_S, Routing
 from weft.records import FetchResult, Lease, Purpose
@@ -113,6 +113,11 @@ class Bench:
         lease = Lease(
             self._item, 1, f"http://{host}/{self._item}", host, 0, 0, 0, Purpose.PAGE, "", 0, 0, "me", 1, 0.0, 1.0
         )
+        return self.ask_again(lease, headers=headers, secret=secret, method=method)
+
+    def ask_again(
+        self, lease: Lease, *, headers: tuple[tuple[str, str], ...] = (), secret: bool = False, method: str = ""
+    ) -> Lease:
         self.pool.route(lease, self.fetch, self.now, has_secrets=secret)
         body = b"x" if method else None
         self.transport.submit(lease.url, headers, lease, method=method, body=body)
@@ -121,8 +126,16 @@ class Bench:
     def answer(self, number: int = 0, **changes: object) -> None:
         """The next result of the first request of a task."""
         hand, task = self.dispatcher.tasks[number]
-        facts = {"status": 200, "head": b"", "error": None, "detail": "", "age_s": 0.5, "took_s": 0.25} | changes
-        result = RemoteResult(task.requests[0].id, "slot", 1, hand, ip="", request_head=b"", **facts)  # type: ignore[arg-type]
+        facts = {
+            "id": task.requests[0].id,
+            "status": 200,
+            "head": b"",
+            "error": None,
+            "detail": "",
+            "age_s": 0.5,
+            "took_s": 0.25,
+        } | changes
+        result = RemoteResult(slot="slot", epoch=1, hand=hand, ip="", request_head=b"", **facts)  # type: ignore[arg-type]
         self.dispatcher.come.append(RemoteArrival(result, b"body", self.now))
 
     def results(self) -> list[FetchResult]:
@@ -177,8 +190,33 @@ def test_a_lost_result_ends_at_its_deadline_and_not_before(bench: Bench) -> None
     assert bench.results() == []
     bench.now = begin + 71.0
     (result,) = bench.results()
-    assert (result.error, result.was_sent, result.status) == ("hand", True, 0)
+    assert (result.error, result.was_sent, result.status) == ("lost", True, 0)
     assert result.ended == pytest.approx(begin + 65.0)
+
+
+def test_losses_are_no_attempts_at_the_site_but_not_for_ever(bench: Bench) -> None:
+    errors = []
+    lease = bench.ask("a.example")
+    for _ in range(LOSSES + 1):
+        bench.results()
+        bench.now += 71.0
+        errors += [result.error for result in bench.results()]
+        bench.ask_again(lease)
+    assert errors == ["lost"] * LOSSES + ["hand"]
+
+
+def test_a_hand_that_had_no_time_is_at_fault_and_nothing_was_sent(bench: Bench) -> None:
+    bench.dispatcher.known.pop("b")
+    for number in range(FAILURES):
+        bench.ask(f"h{number}.example")
+    bench.results()
+    ((_, task),) = bench.dispatcher.tasks
+    for request in task.requests:
+        bench.answer(status=0, error=LATE, id=request.id)
+    results = bench.results()
+    assert [(result.error, result.was_sent) for result in results] == [("unasked", False)] * FAILURES
+    assert bench.pool.failures() == {("a", LATE): FAILURES}
+    assert bench.pool.has_hands, "those of one task are one failure"
 
 
 def test_an_aborted_request_may_be_sent_until_its_deadline(bench: Bench) -> None:

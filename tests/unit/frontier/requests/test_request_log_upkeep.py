@@ -58,7 +58,7 @@ def plain_log(folder: Path) -> int:
     """Closed files that no thread has packed; the number of the one that is open."""
 
     class Idle(LogUpkeep):
-        def begin(self, serial: int) -> None:
+        def note_closed_before(self, serial: int) -> None:
             self._serial = serial
 
     with pytest.MonkeyPatch.context() as patch:
@@ -274,7 +274,7 @@ def test_a_power_cut_at_any_step_takes_only_what_was_not_synced(
         log.close()
 
     class Idle(LogUpkeep):
-        def begin(self, serial: int) -> None:
+        def note_closed_before(self, serial: int) -> None:
             self._serial = serial
 
     folder.mkdir()

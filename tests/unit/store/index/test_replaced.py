@@ -15,10 +15,12 @@ from counting import check_counts, counted
 
 from weft.store.corpus import Corpus
 from weft.store.index import index_writer as index_module
-from weft.store.index import runs, schema
+from weft.store.index import replaced, runs, schema
 from weft.store.index.index_writer import FileState, SlotIndex
+from weft.store.index.keys import LAST_KEYED
 from weft.store.index.query import IndexReader
 from weft.store.index.replaced import count_by_late_rows
+from weft.store.repair import rebuild as rebuild_module
 from weft.store.repair.rebuild import Rebuild
 
 FACTS = {"crawl_id": "c", "data_dirs": 1, "data_dir": 0}
@@ -215,3 +217,23 @@ def test_a_rebuilt_index_counts_again_and_knows_what_was_noted(tmp_path: Path) -
     with closing(SlotIndex(schema.index_path(tmp_path, "pod0-fetcher0"), FACTS)) as index:
         commit(index, 10_000, [values(last + n, n, 1, seed=8) for n in range(1, 30)])
         check_counts([tmp_path])
+
+
+def test_rows_get_their_keys_while_an_index_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row is looked up among those that have no keys yet: if none had any before the end, the cost would grow with
+    the square of the rows."""
+    monkeypatch.setattr(rebuild_module, "BATCH_ROWS", 10)
+    monkeypatch.setattr(rebuild_module, "FOLD_ROWS", 20)
+    with closing(made(tmp_path)) as index:
+        first_visits(index, 600)
+        index.sync(last=True)
+    without_keys, read_new = list[int](), replaced.read_new_rows
+
+    def counting(db: sqlite3.Connection, path: Path) -> Any:
+        without_keys.append(db.execute(f"SELECT count(*) FROM pages WHERE seq > {LAST_KEYED}").fetchone()[0])
+        return read_new(db, path)
+
+    monkeypatch.setattr(replaced, "read_new_rows", counting)
+    Rebuild([tmp_path], "c", missing=lambda known: []).run()
+    assert sum(without_keys) > 100 and max(without_keys) <= 30
+    check_counts([tmp_path])

@@ -8,6 +8,7 @@ from weft.records import RETRYABLE, FetchResult, Reason
 
 # What ends before the site was asked: a kept connection had ended, a proxy does not work, no worker could be asked.
 UNREQUESTED_ERRORS = frozenset({"stale", "bad_proxy", "unasked"})
+LOST = "lost"  # a worker has lost the request: whether the site was asked is not known, but it is not at fault
 # What says something about the site, not about one page of it.
 SITE_FAILURES = frozenset({"timeout", "connect", "dns", "reset", "tls"})
 _REASONS = frozenset(Reason)
@@ -22,14 +23,14 @@ class VerdictKind(StrEnum):
     REDIRECT = "redirect"
     SLOW_DOWN = "slow-down"  # 429, 503: the site wants fewer requests; tried again
     RETRY = "retry"
-    AGAIN = "again"  # the site was not asked, and is not at fault: tried again after the delay
+    AGAIN = "again"  # the site was not asked, or nobody knows, and is not at fault: tried again after the delay
     ANSWER = "answer"  # a response that is not a page: 404 and the like
     FAILED = "failed"  # no usable response
 
 
 def kind_of(result: FetchResult) -> VerdictKind:
     """The kind of a result."""
-    if result.error in UNREQUESTED_ERRORS:
+    if result.error in UNREQUESTED_ERRORS or result.error == LOST:
         return VerdictKind.AGAIN
     if result.error:
         return VerdictKind.RETRY if result.error in RETRYABLE else VerdictKind.FAILED
