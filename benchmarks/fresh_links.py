@@ -148,8 +148,8 @@ class Crawl:
             book.rules_of_origin(origin(host))
         self.frontier.queue.admit(number, [Found(origin(host) + "/", 0) for host in range(HOSTS)])
         self.spent = Counter[str]()
-        watched(self._parsing, "_follow", self.spent, "follow")
-        watched(self._round, "_admit", self.spent, "admit")
+        watched(self._parsing, "_follow_links", self.spent, "follow")
+        watched(self._round, "_admit_urls", self.spent, "admit")
         watched(self.frontier.durability, "commit", self.spent, "commit")
 
     def read(self, count: int, size: int, *, again: bool = False) -> Counter[str]:
@@ -164,7 +164,7 @@ class Crawl:
             answers = [self._answer(lease, self._hrefs(lease, size, again)) for lease in leases]
             began = time.thread_time()
             for at in range(0, len(answers), MOST_PAGES_TOGETHER):
-                self._parsing.take(answers[at : at + MOST_PAGES_TOGETHER])
+                self._parsing.handle(answers[at : at + MOST_PAGES_TOGETHER])
                 self._round.flush()
             self._committer.commit()
             self.spent["page"] += time.thread_time() - began
@@ -226,9 +226,9 @@ def profile(folder: Path, size: int, links: int) -> None:
     crawl = Crawl(folder)
     crawl.read(HOSTS, size)
     profiler = cProfile.Profile(time.thread_time)
-    take, flush, commit = crawl._parsing.take, crawl._round.flush, crawl._committer.commit
+    take, flush, commit = crawl._parsing.handle, crawl._round.flush, crawl._committer.commit
     for part, name, method in (
-        (crawl._parsing, "take", take),
+        (crawl._parsing, "handle", take),
         (crawl._round, "flush", flush),
         (crawl._committer, "commit", commit),
     ):

@@ -70,7 +70,7 @@ def measure(resolver: Resolver, names: list[str], flying: int) -> tuple[float, f
             resolver.ask(names[asked])
             asked += 1
         select.select([resolver.fileno()], [], [], max(0.0, min(1.0, resolver.due - time.monotonic())))
-        for _, answer in resolver.take():
+        for _, answer in resolver.completed():
             ended += 1
             found += bool(answer.addresses)
     spent_s, cpu_s = time.monotonic() - began, time.process_time() - cpu

@@ -105,13 +105,13 @@ def _write(folder: Path, shape: Shape, clock: _Clock) -> None:
         clock.now += _BATCH / RATE
         while running and running[0][0] <= clock.now:
             at, item = running.popleft()
-            log.end(item, at, "200")
+            log.log_end(item, at, "200")
         for number in range(first, min(first + _BATCH, shape.pages)):
             url, host = shape.page(number), shape.host(number)
             if host not in known:
                 known.add(host)
-                log.robots(clock.now, shape.origin(number), record)
-            log.start(number + 1, clock.now, host, DELAY_S, 1, url, 1)
+                log.log_robots(clock.now, shape.origin(number), record)
+            log.log_start(number + 1, clock.now, host, DELAY_S, 1, url, 1)
             running.append((clock.now + 0.02 + rng.random() * 0.2, number + 1))
         log.flush()
     log.close()

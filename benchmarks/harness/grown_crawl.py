@@ -27,7 +27,7 @@ from weft.crawl.folder import CrawlFolder
 from weft.engine.folder import CRAWL_SUFFIX
 from weft.frontier.contract import CrawlLimits, End, EndedLease, PageLinks, RobotsRecord, TransferEnd
 from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
-from weft.frontier.requests.segments import Segment, name_of, replace_by_packed, segments_of
+from weft.frontier.requests.segments import Segment, replace_by_packed, segment_name, segments_of
 from weft.records import FetchResult, Found, Lease, Purpose, Row
 from weft.store.pages import PageStore
 
@@ -291,7 +291,7 @@ def pack_closed(log: Path) -> None:
     for segment in closed:
         if segment.plain is not None and not replace_by_packed(segment, before, silent):
             raise RuntimeError(f"{segment.plain} is damaged")
-        before = Segment(segment.serial, None, log / name_of(segment.serial, ".packed"))
+        before = Segment(segment.serial, None, log / segment_name(segment.serial, ".packed"))
 
 
 def size_of(folder: Path) -> int:

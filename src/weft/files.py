@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from weft.errors import writing
@@ -151,6 +151,17 @@ def is_at(fd: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
         return False
+
+
+def altered_layout(db: sqlite3.Connection, create: str) -> str:
+    """The name of a table or index of an SQLite file that these statements do not create as it is; empty if there is
+    none. SQLite keeps no checksums: a flipped bit in a name would be a table that is missing, and is made again, empty.
+    """
+    select = "SELECT CAST(name AS BLOB), CAST(sql AS BLOB) FROM sqlite_master WHERE sql IS NOT NULL"
+    with closing(sqlite3.connect(":memory:")) as new:
+        new.executescript(create)
+        altered = {*db.execute(select)} - {*new.execute(select)}
+    return min((name.decode(errors="replace") for name, _ in altered), default="")
 
 
 def use_write_ahead_log(db: sqlite3.Connection, wait_s: float = _LOG_WAIT_S) -> None:

@@ -380,7 +380,7 @@ def test_a_too_long_retry_after_rejects_what_waits(make: Callable[..., Harness])
     cool(harness, lease, slow_down=True, retry_after_s=3600.0)
     rejected = frontier.rejected.rejections()
     assert [(r.item.url, r.reason) for r in rejected] == [("http://a/2", Reason.RETRY_AFTER)]
-    frontier.rejected.ended([r.item.item for r in rejected])
+    frontier.rejected.end_stored([r.item.item for r in rejected])
     frontier.durability.commit()
     assert harness.crash().status.stats().queued == 1, "the one whose answer it was has its own outcome"
 
@@ -394,7 +394,7 @@ def test_a_long_queue_is_rejected_to_its_end(make: Callable[..., Harness]) -> No
     urls = []
     while rejected := frontier.rejected.rejections():
         urls += [one.item.url for one in rejected]
-        frontier.rejected.ended([one.item.item for one in rejected])
+        frontier.rejected.end_stored([one.item.item for one in rejected])
     assert len(urls) == len(set(urls)) == 1299 and frontier.status.stats().queued == 0
 
 

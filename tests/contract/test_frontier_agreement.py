@@ -197,7 +197,7 @@ class Life:
         rejected = [harness.frontier.rejected.rejections() for harness in self.both]
         self.same(*(sorted((one.item.url, one.item.depth, one.reason) for one in some) for some in rejected))
         for harness, some in zip(self.both, rejected, strict=True):
-            harness.frontier.rejected.ended([one.item.item for one in some])
+            harness.frontier.rejected.end_stored([one.item.item for one in some])
         if rejected[0]:
             assert {one.reason for one in rejected[0]} <= {Reason.BREAKER, Reason.RETRY_AFTER}
 

@@ -105,7 +105,7 @@ def test_what_may_have_been_sent_is_rejected_after_a_kill(make_embedded: Callabl
     assert harness.frontier.leases.claim("me", 5) == []
     rejected = harness.frontier.rejected.rejections()
     assert [(one.item.url, one.reason) for one in rejected] == [(URL, Reason.UNKNOWN_OUTCOME)]
-    harness.frontier.rejected.ended([one.item.item for one in rejected])
+    harness.frontier.rejected.end_stored([one.item.item for one in rejected])
     harness.frontier.durability.commit()
     assert harness.frontier.status.crawl_counts(harness.crawl).queued == 0
 

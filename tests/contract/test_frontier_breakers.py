@@ -240,7 +240,7 @@ def test_a_long_queue_of_a_host_that_is_given_up_is_rejected_whole_and_nothing_e
             asked.append(lease.url)
             (fail if lease.url.startswith(DEAD) else done)(harness, lease)
         while some := frontier.rejected.rejections():
-            frontier.rejected.ended([one.item.item for one in some])
+            frontier.rejected.end_stored([one.item.item for one in some])
             rejected += [one.item.url for one in some]
         harness.advance(301.0 if len(asked) == 1 else 1.0)
     assert sorted(asked) == sorted([*dead[:1], f"{WELL}/1", *(set(dead[1:]) - set(rejected))])

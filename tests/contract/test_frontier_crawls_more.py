@@ -311,7 +311,7 @@ def test_a_page_that_was_found_nearer_is_rejected_once(make: Make) -> None:
     cool(harness, first, slow_down=True, retry_after_s=3600.0)
     (rejected,) = frontier.rejected.rejections()
     assert (rejected.item.url, rejected.item.depth) == ("http://a/1", 2)
-    frontier.rejected.ended([rejected.item.item])
+    frontier.rejected.end_stored([rejected.item.item])
     frontier.leases.finish([EndedLease(first, End.OTHER)])
     assert frontier.status.stats().finished == 2
     frontier.queue.admit(harness.crawl, [page("http://a/1", 1)])
@@ -338,7 +338,7 @@ def test_a_page_that_was_found_nearer_while_it_was_not_in_its_queue_is_rejected_
     cool(harness, first, slow_down=True, retry_after_s=3600.0)
     (rejected,) = frontier.rejected.rejections()
     assert (rejected.item.url, rejected.item.depth) == ("http://a/1", 2)
-    frontier.rejected.ended([rejected.item.item])
+    frontier.rejected.end_stored([rejected.item.item])
     assert (frontier.status.stats().queued, frontier.status.stats().finished) == (0, 1)
 
 

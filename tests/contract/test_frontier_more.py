@@ -369,7 +369,7 @@ def test_a_site_that_was_given_up_is_asked_again_when_its_time_has_come(make: Ca
     assert sorted((one.item.url, one.reason) for one in late) == [
         ("http://a/late", Reason.BREAKER), ("http://a/later", Reason.BREAKER),
     ]  # fmt: skip
-    frontier.rejected.ended([one.item.item for one in late])
+    frontier.rejected.end_stored([one.item.item for one in late])
     assert frontier.status.stats().queued == 0
     frontier.durability.commit()
     frontier = harness.crash((probe.item, *(one.item.item for one in late)))
@@ -573,7 +573,7 @@ def test_rejected_items_are_reported_as_they_were_found(make: Callable[..., Harn
     rejected = sorted(frontier.rejected.rejections(), key=lambda one: one.item.url)
     assert [as_found(one.item) for one in rejected] == [Found("https://a.test/0", 1), *found]
     assert {(one.crawl, one.reason) for one in rejected} == {(harness.crawl, Reason.RETRY_AFTER)}
-    frontier.rejected.ended([one.item.item for one in rejected])
+    frontier.rejected.end_stored([one.item.item for one in rejected])
     frontier.leases.finish([EndedLease(robots, End.OTHER)])
     frontier.durability.commit()
     assert harness.crash().status.stats().queued == 0

@@ -194,7 +194,7 @@ def test_what_is_found_later_at_a_site_that_was_given_up_is_asked_for_in_its_tim
     frontier.queue.admit(harness.crawl, pages("a", 2))
     lease = claim_one(harness)
     cool(harness, lease, slow_down=True, retry_after_s=9_999_999_999.0)
-    frontier.rejected.ended([one.item.item for one in frontier.rejected.rejections()])
+    frontier.rejected.end_stored([one.item.item for one in frontier.rejected.rejections()])
     frontier.leases.finish([EndedLease(lease, End.OTHER)])
     frontier.queue.admit(harness.crawl, [page("http://a/new")])
     harness.advance(599)

@@ -627,3 +627,16 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").write_bytes(b"this is no database" * 400)
     with pytest.raises(StoreDamaged, match=r"jobs\.db: is damaged"):
         SqliteJobStore(tmp_path / "jobs.db")
+
+
+@pytest.mark.parametrize("text", [b"TABLE tasks", b"TABLE words", b"INDEX hooks_by_due", b"(lane TEXT"])
+def test_a_table_of_another_name_is_damage_and_not_made_again_empty(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "jobs.db"
+    SqliteJobStore(path).close()
+    whole = path.read_bytes()
+    at = whole.index(text) + len(text) - 1
+    damaged = whole[:at] + bytes([whole[at] ^ 2]) + whole[at + 1 :]
+    path.write_bytes(damaged)
+    with pytest.raises(StoreDamaged, match=r"jobs\.db: is damaged.*weft rebuild"):
+        SqliteJobStore(path)
+    assert path.read_bytes() == damaged

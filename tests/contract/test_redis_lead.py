@@ -60,7 +60,7 @@ def test_segments_of_what_was_rejected_are_brought_and_counted(pod: Pod) -> None
     rejected: list[str] = []
     while some := frontier.rejected.rejections():
         rejected += [one.item.url for one in some]
-        frontier.rejected.ended([one.item.item for one in some])
+        frontier.rejected.end_stored([one.item.item for one in some])
     assert sorted(rejected) == sorted(f"https://hot/{number}" for number in range(1, 100))
     assert frontier.status.stats().queued == 0
     assert frontier.status.stats_and_waits()[1]["rejects"] == 0, "nobody waits for more"

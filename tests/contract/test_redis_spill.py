@@ -258,7 +258,7 @@ def test_what_is_on_disk_is_rejected_with_the_rest(pod: Pod) -> None:
         rejected += frontier.rejected.rejections()
         frontier.spiller.move_segments()
     assert sorted(rejection.item.url for rejection in rejected) == sorted(names(1, 1000))
-    frontier.rejected.ended([rejection.item.item for rejection in rejected])
+    frontier.rejected.end_stored([rejection.item.item for rejection in rejected])
     assert frontier.status.stats().finished == 999
 
 

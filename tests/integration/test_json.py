@@ -99,5 +99,5 @@ def test_a_document_is_versioned_and_every_field_of_it_documented(
 
 
 def test_every_command_is_in_the_document() -> None:
-    without = {"completion", "serve", "worker"}
+    without = {"completion", "shell", "worker"}
     assert {name for name in COMMANDS if f"weft {name}" not in DOCUMENT} == without

@@ -106,7 +106,9 @@ def test_what_a_killed_supervisor_leaves_is_found_and_no_stranger_is(
     assert whose is not None
     before = kept.read(system.folder)
     assert before is not None
-    before.processes["redis"] = kept.ProcessView(whose.pid, whose.birth - 1, before.processes["redis"].argv)
+    before.process_by_service["redis"] = kept.RecordedProcess(
+        whose.pid, whose.birth - 1, before.process_by_service["redis"].argv
+    )
     kept.write(system.folder, before)
 
     system.up()

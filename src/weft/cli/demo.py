@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from weft.cli.crawls.suggestions import Typed
+from weft.cli.crawls.commands_to_copy import CrawlArguments
 from weft.cli.terminal.output import output_flags
 from weft.cli.terminal.settings import several
 
@@ -62,7 +62,7 @@ def demo(hosts: int, pages: int, seed: int, data_dir: str, no_progress: bool, as
         )
     with synthetic_web(hosts=hosts, pages=pages, seed=seed, profile="messy") as web:
         prepared = prepare(web.seeds, flags, environment={})
-        code = run(prepared, Typed(web.seeds, flags), no_progress=no_progress, as_json=as_json, quiet=quiet)
+        code = run(prepared, CrawlArguments(web.seeds, flags), no_progress=no_progress, as_json=as_json, quiet=quiet)
         first = web.seeds[0]
         if code == 0 and not quiet and not as_json:
             more = "".join(f" --data-dir {other}" for other in folders[1:])

@@ -33,8 +33,8 @@ def doctor(config_file: str | None, as_json: bool, quiet: bool, **values: Any) -
     0.
     """
     from weft.config import load_service
-    from weft.system.doctor import examine
-    from weft.system.finding import CheckState
+    from weft.system.doctor.doctor import examine
+    from weft.system.doctor.finding import CheckState
 
     findings = list(examine(load_service(config_file, flags=given(values, "service"))))
     is_well = all(one.verdict is not CheckState.PROBLEM for one in findings)

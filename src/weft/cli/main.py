@@ -48,6 +48,7 @@ COMMANDS = {
     "run": ("weft.cli.run", "Run a spider of your own, and write its items."),
     "serve": ("weft.cli.service.serve", "Run the scrape service: tasks over HTTP, in the background."),
     "sites": ("weft.cli.service.sites", "Run many sites on their schedules, and see what changed on them."),
+    "shell": ("weft.cli.shell.shell", "Open a prompt with a page, to try selectors and callbacks."),
     "stats": ("weft.cli.reports.stats", "Show what a crawl has stored: pages, statuses, errors, hosts, rate."),
     "doctor": ("weft.cli.doctor", "Check what Weft needs on this machine, and say how to fix problems."),
     "down": ("weft.cli.service.system", "Stop everything that `weft up` has started."),

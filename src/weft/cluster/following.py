@@ -40,12 +40,12 @@ DISPLAY_S = 0.5
 GRACE_S = 1.0  # a lesser signal waits this long for a better one, which may be on its way
 LAST_STAGE_S = 3.0
 LATE_S = 1.0  # a thread that is still busy after this is left behind
-SLICE_S = 0.5  # of a wait for a result, so that it can end
+SLICE_S = 0.5  # the longest uninterrupted wait for a result, so that `close` is prompt
 log = Log("weft.cluster.following")
 
 
 class FollowSignal(enum.StrEnum):
-    """What shows how a job ended."""
+    """The signals that can show how a job ended."""
 
     CHAIN = "chain"
     CHORD = "chord"
@@ -54,7 +54,7 @@ class FollowSignal(enum.StrEnum):
 
 
 class JobEnding(enum.StrEnum):
-    """How it ended."""
+    """How a job ended."""
 
     DONE = "done"
     TOO_FEW = "too few"
@@ -70,11 +70,11 @@ class DispatchedJob:
     job_id: str
     chain_id: str
     result_file: Path | None = None
-    file_was: tuple[int, int] | None = None  # `file_mark` before it began
+    file_was: tuple[int, int] | None = None  # `file_mark` before the job began
 
     @classmethod
     def of(cls, kind: str, job_id: str, chain_id: str, result_file: Path) -> DispatchedJob:
-        """To be made before the job is dispatched: the file is as it is now."""
+        """A job that is about to be dispatched; notes the present version of its result file."""
         return cls(kind, job_id, chain_id, result_file, file_mark(result_file))
 
 
@@ -82,9 +82,9 @@ class FollowedJob(Struct, frozen=True, kw_only=True):
     """How a job has ended, and which signal has shown it."""
 
     ending: JobEnding
-    signal: FollowSignal | None = None  # none: the time was over
+    signal: FollowSignal | None = None  # None: the time was over
     result: dict[str, Any] = {}  # the chord's, if it came
-    progress: ChunkProgress | None = None  # as it was read last
+    progress: ChunkProgress | None = None  # as last read
     error: str = ""
 
 
@@ -99,13 +99,13 @@ class _Result:
         self._thread.start()
 
     def close(self) -> None:
-        """Waits no more."""
+        """Stops waiting for the result."""
         self._over.set()
         self._thread.join(LATE_S)
 
     @property
     def error(self) -> str:
-        """What it says is wrong."""
+        """The error in the result; empty if there is none."""
         return error_of(self.body or {})
 
     def _wait(self) -> None:
@@ -117,7 +117,7 @@ class _Result:
             detach(result)
 
     def _came_in(self, result: AsyncResult) -> bool:
-        """Waits a little; whether there is nothing more to wait for."""
+        """Waits for at most SLICE_S; True if the result has come or was refused."""
         try:
             text = result.get(timeout=SLICE_S, propagate=False)
             self.body = self._cluster.opened(text, SYSTEM, self._id).body
@@ -132,7 +132,7 @@ class _Result:
 
 
 def error_of(body: Mapping[str, Any]) -> str:
-    """What a task's result says is wrong; empty where nothing is."""
+    """The error in a task's result; empty if there is none."""
     error = body.get("error", "")
     return str(error.get("message", "") if isinstance(error, Mapping) else error)
 
@@ -149,8 +149,8 @@ class _State:
     chunks: int = 0
     progress: ChunkProgress | None = None
     lesser_s: float | None = None  # when a lesser signal was first seen
-    moved: tuple[object, ...] = ()  # how far it was
-    moved_s: float = 0.0  # and since when
+    moved: tuple[object, ...] = ()  # the job's progress when it last changed
+    moved_s: float = 0.0  # when the progress last changed
 
 
 class JobFollower:

@@ -36,7 +36,7 @@ class RefusedMessage(WeftError):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What is signed."""
+    """The content of a signed message."""
 
     schema: int
     kind: str  # a queue's name, or the same with `-result`, or `report`
@@ -47,7 +47,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """What is read of a message of any schema."""
+    """The part of a message that is read whatever its schema."""
 
     schema: int
 

@@ -55,7 +55,9 @@ def keywords_module() -> str:
     lines = [_KEYWORDS.format(name="Settings")]
     for item in keys().values():
         names = dict.fromkeys((item.name, item.flag.removeprefix("--").replace("-", "_")))
-        lines += [f"    {name}: {_type(item)}" for name in names if name not in ("data_dir", "spider", "on_page")]
+        lines += [
+            f"    {name}: {_annotation_of(item)}" for name in names if name not in ("data_dir", "spider", "on_page")
+        ]
     return "\n".join([*lines, ""])
 
 
@@ -77,22 +79,24 @@ def _line(item: Key) -> str:
     return f"| `{item.name}` | `{mark}`{' ' + stars if stars else ''} | {default_text} | {accepts} | {meaning} |"
 
 
-def _type(item: Key) -> str:
-    """The Python type of a setting for editors; further limits are checked by the configuration."""
-    if item.name == "pods":
+def _annotation_of(key: Key) -> str:
+    """The Python annotation of a setting, as source code, for editors; further limits are checked by the
+    configuration.
+    """
+    if key.name == "pods":
         return "str | Sequence[str | Mapping[str, object]]"
-    if item.name == "only_pods":
+    if key.name == "only_pods":
         return "str | int | Sequence[str | int] | None"
-    if item.name == "login":
+    if key.name == "login":
         return "Mapping[str, object] | FormLogin | Path"
-    if item.name in _PATHS:
-        return "Path | None" if "anyOf" in item.schema else "Path"
-    return _type_of(item.schema, "Path" if item.name == "data_dirs" else "str")
+    if key.name in _PATHS:
+        return "Path | None" if "anyOf" in key.schema else "Path"
+    return _annotation_of_schema(key.schema, "Path" if key.name == "data_dirs" else "str")
 
 
-def _type_of(schema: dict[str, Any], text: str) -> str:
+def _annotation_of_schema(schema: dict[str, Any], text: str) -> str:
     if "anyOf" in schema:
-        return " | ".join(dict.fromkeys(_type_of(one, text) for one in schema["anyOf"]))
+        return " | ".join(dict.fromkeys(_annotation_of_schema(one, text) for one in schema["anyOf"]))
     if "enum" in schema:
         return f"Literal[{', '.join(repr(one) for one in schema['enum'])}]".replace("'", '"')
     if schema["type"] == "array":

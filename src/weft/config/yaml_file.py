@@ -153,13 +153,13 @@ def _fill_in(node: yaml.Node, path: Path, environment: Mapping[str, str], proble
             )
         return text or ""
 
-    for scalar in _scalars(node, set()):
+    for scalar in _string_values(node, set()):
         scalar.value = _VARIABLE.sub(put, scalar.value)
     return None if missing else filled
 
 
-def _scalars(node: yaml.Node, met: set[int]) -> Iterator[yaml.ScalarNode]:
-    """The scalars of a value, each once, even if aliases place it in several locations."""
+def _string_values(node: yaml.Node, met: set[int]) -> Iterator[yaml.ScalarNode]:
+    """The strings in a value, without keys; each once, even if aliases place it in several locations."""
     if id(node) in met:
         return
     met.add(id(node))
@@ -168,10 +168,10 @@ def _scalars(node: yaml.Node, met: set[int]) -> Iterator[yaml.ScalarNode]:
             yield node
     elif isinstance(node, yaml.MappingNode):
         for _, value in node.value:
-            yield from _scalars(value, met)
+            yield from _string_values(value, met)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            yield from _scalars(value, met)
+            yield from _string_values(value, met)
 
 
 def _first_line(error: Exception) -> str:

@@ -20,7 +20,7 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.own_code import SETTINGS_ORIGIN, check_resumed, describe_code, settings_in
 from weft.crawl.pods.distribution import announce_pods
 from weft.crawl.pods.nodes import SharedSettings, check_nodes, is_part_of_crawl, join_crawl
-from weft.crawl.pods.process_slots import check_cores
+from weft.crawl.pods.process_slots import require_cores_for_affinity
 from weft.crawl.pods.servers import forget_pods
 from weft.crawl.processes.frontier_settings import redis_settings_of
 from weft.crawl.processes.logs import open_log, orchestrator_slot, report_changes
@@ -176,7 +176,7 @@ def _prepare_locked(
     if config.scope.exclude_file:
         read_domains(config.scope.exclude_file)
     check_nodes(loaded)
-    check_cores(config.pods)
+    require_cores_for_affinity(config.pods)
     _check_installed(config)
     if not config.pods.on_redis:
         check_clock(config.politeness, complain)

@@ -326,7 +326,7 @@ class Core:
     def _note_given_up(self, tenant: Tenant) -> None:
         """Records that a crawl has paused itself: it stays paused until it is resumed."""
         tenant.clock_stops()
-        tenant.record.pause_reason, tenant.record.gave_up_at = tenant.pause_reason, tenant.gave_up_at
+        tenant.record.pause_reason, tenant.record.self_paused_at = tenant.pause_reason, tenant.self_paused_at
         self._change_state(tenant, CrawlState.PAUSED)
 
     def _end_crawl(self, tenant: Tenant, reason: EndReason) -> None:

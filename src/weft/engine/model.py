@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from weft.errors import BadInput
 from weft.records import Reason
@@ -81,7 +81,7 @@ class CrawlSnapshot(Struct, frozen=True, kw_only=True):
     waiting_until: float | None = None  # wall clock: when it expects to request again, if known
     is_held: bool = False  # nothing is requested until `resume`, although its state is that of a running crawl
     pause_reason: str = ""  # why it has paused itself: a failed login
-    gave_up_at: float = 0.0  # when it has paused itself
+    self_paused_at: float = field(default=0.0, name="gave_up_at")  # when it has paused itself
     note: str = ""  # why the whole engine is blocked: a full disk, ...
 
 

@@ -23,8 +23,8 @@ MAX_FACT_CHARS = 200  # of a name or a date in the markup
 # Each copies what it refers to, and many may refer to the same.
 MAX_ITEMREFS = 20
 
-# Sources of each field, best first: names and properties of meta tags, then keys of JSON-LD.
-_META = {
+# Names of the meta tags that have each field, best first. `_JSON_LD` is read before them, `_JSON_LD_LAST` after.
+_META_TAGS = {
     "description": ("description", "og:description", "twitter:description", "dc.description"),
     "author": ("author", "article:author", "dc.creator", "parsely-author", "sailthru.author", "twitter:creator"),
     "published": (
@@ -64,13 +64,13 @@ def meta(document: Document, linked_data: list[Json]) -> Meta:
     """The metadata of a page: its JSON-LD and microdata first, then meta tags, then its markup."""
     tags = _tags(document)
     items = [item for item in _items(linked_data) if _is_of_the_page(item)]
-    facts: dict[str, str | None] = dict.fromkeys(_META)
+    facts: dict[str, str | None] = dict.fromkeys(_META_TAGS)
     for item in items:
         for fact, key in _JSON_LD.items():
             facts[fact] = facts[fact] or _name(item.get(key))
     for fact, key in _JSON_LD.items():
         facts[fact] = facts[fact] or _of_itemprop(document, key)
-    facts |= {fact: facts[fact] or _first(tags, names) for fact, names in _META.items()}
+    facts |= {fact: facts[fact] or _first(tags, names) for fact, names in _META_TAGS.items()}
     for item in items:
         for fact, key in _JSON_LD_LAST.items():
             facts[fact] = facts[fact] or _name(item.get(key))

@@ -322,11 +322,13 @@ class RejectedPart(Protocol):
 
     def rejections(self) -> list[Rejection]:
         """Items removed from the queues, or not admitted, since the last call: the caller stores their rows, then calls
-        `ended`.
+        `end_stored`.
         """
 
-    def ended(self, items: Iterable[int], batch: int = 0) -> None:
-        """Ends rejected items whose rows are stored."""
+    def end_stored(self, items: Iterable[int], commit_batch: int = 0) -> None:
+        """Ends the leases of rejected items whose rows are stored. `commit_batch`: the store's batch with those rows,
+        whose `acknowledge` makes the end final; 0: at once.
+        """
 
 
 class CrawlsPart(Protocol):

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from weft.engine.model import CAUSED
 from weft.patterns import has_control, is_url_pattern
@@ -236,7 +236,8 @@ class Task(Struct, frozen=True, kw_only=True):
     # and until when. Empty: the task holds a slot.
     waiting_for: str = ""
     waiting_until: float | None = None
-    gave_up_at: float = 0.0  # the last time its crawl paused itself, as far as the task's state reflects it
+    # the last time its crawl paused itself, as far as the task's state reflects it
+    self_paused_at: float = field(default=0.0, name="gave_up_at")
     version: int = 1  # incremented by every step
 
     @property

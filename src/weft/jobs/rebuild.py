@@ -37,7 +37,7 @@ from weft.jobs.store.contract import TaskFinish
 from weft.jobs.store.sqlite import check_tasks, opened
 from weft.records import Row
 from weft.scraping import FinishReason, TaskState
-from weft.store.index import schema
+from weft.store.index import intact, schema
 from weft.store.repair.rebuild import RebuildReport
 
 FORMATS = ("markdown", "metadata")
@@ -117,6 +117,7 @@ def _name_crawls(path: Path, engine: Path) -> None:
             if task is not None:
                 tasks.remove(task)
                 db.execute("UPDATE crawls SET name = ? WHERE number = ?", (task.id, number))
+        intact.seal(db)
 
 
 def _is_seed(row: Row, task: Task) -> bool:

@@ -41,7 +41,7 @@ from weft.scraping import FinishReason, TaskState
 from weft.telemetry import Log
 
 LEASE_S = 3.0
-RENEW_S = 1.0
+RENEW_LEASE_S = 1.0  # interval of renewing the lease of being the runner
 TRY_S = 0.5  # interval between attempts to get the lease: it changes hands within LEASE_S + TRY_S
 POLL_S = 0.05  # interval between checks for newly submitted tasks
 SNAPSHOTS_S = 0.2  # interval between checks of running tasks
@@ -143,7 +143,7 @@ class JobRunner:
                 self._next = dict.fromkeys(self._next, 0.0)
                 self._store_marker = None
             self._epoch = None if lease is None else lease.epoch
-            await asyncio.sleep(TRY_S if lease is None else RENEW_S)
+            await asyncio.sleep(TRY_S if lease is None else RENEW_LEASE_S)
 
     async def _pause_between_turns(self) -> None:
         try:
@@ -228,7 +228,7 @@ class JobRunner:
                 in_flight=task.spec.max_concurrent_articles, memory_bytes=task.spec.max_memory_bytes, visits=visits,
             )  # fmt: skip
         except EngineGone:
-            log.info("the engine does not answer", task=task.id)
+            log.info("a task is not started yet: the engine does not answer", task=task.id)
         except BadInput as error:
             if task.deadline_at is not None and task.deadline_at <= self._clock():  # it has passed in the meantime
                 await self._end(task, *finish_without(task, FinishReason.DEADLINE))
@@ -285,7 +285,7 @@ class JobRunner:
 
     async def _settle_running(self, task: Task, snapshot: CrawlSnapshot) -> None:
         is_stopped = snapshot.state is CrawlState.PAUSED or snapshot.is_held
-        if snapshot.pause_reason and snapshot.gave_up_at != task.gave_up_at:
+        if snapshot.pause_reason and snapshot.self_paused_at != task.self_paused_at:
             await self._record_given_up(task, snapshot)
             return
         if task.waiting_for and not is_stopped:
@@ -306,7 +306,7 @@ class JobRunner:
         """Pauses a task whose crawl has paused itself; it stays paused until a caller resumes it."""
         log.warning("task paused", task=task.id, why=snapshot.pause_reason)
         await asyncio.to_thread(
-            self._store.give_up, task.id, snapshot.gave_up_at, snapshot.pause_reason, at=self._clock(),
+            self._store.record_self_pause, task.id, snapshot.self_paused_at, snapshot.pause_reason, at=self._clock(),
             version=task.version, fence=self._lease_epoch(),
         )  # fmt: skip
 

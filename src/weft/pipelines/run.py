@@ -33,7 +33,7 @@ from weft.pipelines.pool.failure import describe
 from weft.pipelines.pool.record import Result, Status
 from weft.pipelines.pool.settings import LOCAL
 from weft.pipelines.pool.target import CallableTarget
-from weft.pipelines.pool.view import NoView, View
+from weft.pipelines.pool.view import NoView, RunDisplay
 from weft.pipelines.run_facts import RunFacts
 from weft.pipelines.sources import open_source
 from weft.pipelines.spec.definition import Pipeline, is_callable
@@ -254,7 +254,7 @@ class PipelineRun:
             engine_options=options.engine_options, **settings,
         )  # fmt: skip
 
-    def run(self, make_view: Callable[[], View] = NoView) -> RunSummary:
+    def run(self, make_display: Callable[[], RunDisplay] = NoView) -> RunSummary:
         """Runs to the end; after KeyboardInterrupt a resume can continue. The display is created when items begin, and
         always closed.
         """
@@ -264,7 +264,7 @@ class PipelineRun:
             self._writer.open()
             with writing(self.directory.path):
                 if not self._writer.complete:
-                    self._run_items(make_view)
+                    self._run_items(make_display)
                 self._step("items-done")
                 rows = self._finish_run()
             return self._make_summary(rows)
@@ -286,18 +286,18 @@ class PipelineRun:
         finally:
             self._sink.close()
 
-    def _run_items(self, make_view: Callable[[], View]) -> None:
+    def _run_items(self, make_display: Callable[[], RunDisplay]) -> None:
         spec, known = self._pipeline.spec, EarlierItems(self._writer.next, ids_of(self.directory.path))
         source = open_source(spec.items)
         only = set(self.facts.only) if self.facts.only else None
         feed = ItemFeed(source.items, spec.items.keep, known, self._writer, only=only, resumed=self._resumed)
         total = len(only) if only is not None else source.total
         with self._pool.stream(feed, total=total) as stream:
-            view = make_view()
+            display = make_display()
             try:
-                self._process_results(stream, feed, known, view)
+                self._process_results(stream, feed, known, display)
             finally:
-                view.close(stream)
+                display.show_end(stream)
                 self._save_counts()
         if only:
             raise BadInput(f"the source has no item {', '.join(map(repr, sorted(only)))}")
@@ -308,27 +308,27 @@ class PipelineRun:
             )
         self._writer.finish(feed.position)
 
-    def _process_results(self, stream: Stream, feed: ItemFeed, known: EarlierItems, view: View) -> None:
+    def _process_results(self, stream: Stream, feed: ItemFeed, known: EarlierItems, display: RunDisplay) -> None:
         """Passes every result to the writer, and updates the display."""
         updated_s = 0.0
         while not stream.finished:
             result = stream.poll(_UPDATE_EVERY_S)
             if result is not None:
-                self._handle_result(result, feed, known, view)
+                self._handle_result(result, feed, known, display)
                 for more in stream.waiting():
-                    self._handle_result(more, feed, known, view)
+                    self._handle_result(more, feed, known, display)
             if result is None or time.monotonic() - updated_s > _UPDATE_EVERY_S:
                 updated_s = time.monotonic()
-                view.update(stream)
+                display.update(stream)
 
-    def _handle_result(self, result: Result, feed: ItemFeed, known: EarlierItems, view: View) -> None:
+    def _handle_result(self, result: Result, feed: ItemFeed, known: EarlierItems, display: RunDisplay) -> None:
         pending = feed.pending.pop(str(result.item_id), None)
         if pending is None:
             return self._handle_earlier(result, known)
         if result.failure_phase == "input":  # it went to the pool under another name
             result = msgspec.structs.replace(result, item_id=pending.item_id)
         if result.status is not Status.OK and not result.good:
-            view.failed(result)
+            display.failed(result)
         return self._writer.add(pending, result)
 
     def _handle_earlier(self, result: Result, known: EarlierItems) -> None:

@@ -34,7 +34,7 @@ from weft.errors import BadInput
 from weft.extract.page import ParsedPage
 from weft.fetch.headers import Head
 from weft.logins import FormLogin, absolute
-from weft.spiders.loading import check_selectors, check_start, digest_of, find
+from weft.spiders.loading import check_selectors, digest_of, find, made_spider
 from weft.spiders.running_code import run_code
 from weft.spiders.spider import RequestFailure, Spider
 
@@ -44,9 +44,7 @@ def make(code: Code) -> SpiderRunner:
     found = find(code)
     check_selectors(found)
     if isinstance(found, type):
-        spider = found()
-        check_start(spider)
-        return SpiderRunner(spider, code)
+        return SpiderRunner(made_spider(found), code)
     return SpiderRunner(_spider_of_function(found), code)
 
 
@@ -252,7 +250,7 @@ def _page_of(call: Call, parsed: ParsedPage | None, body: bytes) -> Page:
     page = Page(
         call.url, call.original if call.is_rendered else body,
         status=call.status, headers=tuple(Head(call.head).items()), requested_url=call.requested_url, depth=call.depth,
-        parent=call.spec.parent or None, meta=_meta_of(call.spec),
+        parent=call.spec.parent or None, meta=meta_of(call.spec),
         fetched_at=datetime.fromtimestamp(call.fetched_at, UTC), rendered=body if call.is_rendered else b"",
         screenshot=call.screenshot,
     )  # fmt: skip
@@ -266,7 +264,8 @@ def _failure_of(call: Call, page: Page) -> RequestFailure:
     return RequestFailure(call.url, call.error, call.detail, answer, callback, page.meta)
 
 
-def _meta_of(spec: RequestSpec) -> dict[str, Any]:
+def meta_of(spec: RequestSpec) -> dict[str, Any]:
+    """The `meta` of a request."""
     return msgspec.msgpack.decode(spec.meta) if spec.meta else {}
 
 

@@ -62,6 +62,27 @@ def find(code: Code) -> type[Spider] | FunctionType:
     return spiders[0]
 
 
+def load_spider(code: Code) -> Spider:
+    """The spider's object, for a program in which the user's own code may run; BadInput if there is none."""
+    kind = find(code)
+    if not isinstance(kind, type):
+        raise BadInput(f"{code.source}: {code.name} is no spider: derive it from weft.Spider")
+    check_selectors(kind)
+    try:
+        return made_spider(kind)
+    except BadInput:
+        raise
+    except Exception as error:  # the constructor of a user's class may raise anything
+        raise BadInput(f"{code.source}: {type(error).__name__}: {error}{_line_of_error(error, code.source)}") from error
+
+
+def made_spider(kind: type[Spider]) -> Spider:
+    """An object of a spider, whose `start` can be called."""
+    spider = kind()
+    check_start(spider)
+    return spider
+
+
 def digest_of(code: Code) -> str:
     """Of the source file; empty where there is none."""
     file = code.source if code.source.endswith(".py") else getattr(sys.modules.get(code.source), "__file__", None)

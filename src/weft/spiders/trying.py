@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from weft import urls
+from weft.engine.user_code.calls import DEFAULT_CALLBACK
 from weft.engine.user_code.page import Page
 from weft.engine.user_code.request import Request
 from weft.errors import BadInput, BadUrl
@@ -59,11 +60,23 @@ def try_spider(spider: type[Spider] | Spider, pages: Mapping[str, str | bytes | 
             continue
         page = _make_page(given[url], url, depth, parent, request)
         tried.visited.append(url)
-        for made in _collect_yielded(one, page, request.callback or "parse"):
+        for made in _collect_yielded(one, page, request.callback or DEFAULT_CALLBACK):
             if isinstance(made, Request):
                 queue.append((made, depth + 1, url))
             else:
                 tried.items.append(made)
+    return tried
+
+
+def try_callback(spider: Spider, page: Page, callback: str = "") -> Tried:
+    """Calls one callback with a page; empty: `parse`. Exceptions of the callback are raised."""
+    tried = Tried()
+    tried.visited.append(page.url)
+    for made in _collect_yielded(spider, page, callback or DEFAULT_CALLBACK):
+        if isinstance(made, Request):
+            tried.requests.append(made)
+        else:
+            tried.items.append(made)
     return tried
 
 

@@ -342,6 +342,7 @@ class PageStore:
                 self.sync(last=True)
                 for shard in self._shards:
                     shard.index.note_durable(self.durable)
+                    shard.index.seal()
         finally:
             self.abandon()
 
@@ -354,7 +355,9 @@ class PageStore:
             self._shards = []
 
     def latest_page(self, url: str, crawl: int = 0) -> StoredPage | None:
-        """The latest stored page of a URL, or its latest row where no response was ever stored."""
+        """The latest complete page of a URL; else its latest page, response or row. A later visit that failed or found
+        no change hides no earlier copy.
+        """
         return self._corpus.latest_page(url, crawl)
 
     def row_of(self, url: str, crawl: int = 0) -> Row | None:

@@ -47,7 +47,7 @@ def up(config: ServiceConfig, watch: Callable[[SystemState], None]) -> tuple[Sys
     Where a supervisor is at work already nothing is started: its services are waited for.
     """
     data_dir = Path(config.server.data_dir)
-    extras.check(config, wanted(config))  # before there is a folder
+    extras.check(config, wanted(config))  # before the folder is created
     while True:
         try:
             lock = kept.acquire_lock(data_dir)
@@ -70,7 +70,7 @@ def up(config: ServiceConfig, watch: Callable[[SystemState], None]) -> tuple[Sys
 
 
 class _BackgroundProcess:
-    """The process, as the one who starts it sees it."""
+    """The started supervisor, from the side of the process that has started it."""
 
     def __init__(self, config: ServiceConfig, lock: int) -> None:
         """The lock is handed over: it is held without a gap, so that `weft down` sees a start from its beginning."""
@@ -78,7 +78,8 @@ class _BackgroundProcess:
             self._popen = subprocess.Popen(  # noqa: S603 (a module of ours)
                 [sys.executable, "-m", "weft.system.background", config.server.data_dir, str(lock)], pass_fds=(lock,),
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-                env={name: value for name, value in os.environ.items() if name != MARK},  # another supervisor's, if any
+                # not the mark of another supervisor, in which this may run
+                env={name: value for name, value in os.environ.items() if name != MARK},
             )  # fmt: skip
         finally:
             os.close(lock)
@@ -90,7 +91,7 @@ class _BackgroundProcess:
             pass  # it has ended, and its message is on standard error
 
     def listens(self, data_dir: Path) -> bool:
-        """Waits until it can be asked; False if it has ended."""
+        """Waits until the supervisor accepts requests; False if it has ended instead."""
         while self._popen.poll() is None:
             try:
                 connection = Connection(socket_path(data_dir, kept.SOCKET))
@@ -105,7 +106,7 @@ class _BackgroundProcess:
         return False
 
     def failure(self) -> WeftError:
-        """Why it has ended."""
+        """The message about why the supervisor has ended."""
         assert self._popen.stderr is not None
         said = self._popen.stderr.read().decode("utf-8", "replace").strip().splitlines()
         self._popen.wait()
@@ -119,7 +120,7 @@ class _BackgroundProcess:
         )
 
     def let_go(self) -> None:
-        """It continues without us."""
+        """Detaches from the supervisor, which continues to run."""
         if self._popen.stderr is not None:
             self._popen.stderr.close()
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 KEY = "cluster.key"
 HEARTBEAT_FILE = "celery_beat.heartbeat"
-HEARTBEAT_S = 10  # between two of the scheduler's
+HEARTBEAT_S = 10  # interval of the scheduler's heartbeats
 ASK_S, AGAIN_S = 2.0, 0.5
 STUCK_S = 15.0  # a worker that was well, and has not answered for this long, is replaced
 LATE_S, SCHEDULER_STUCK_S, START_S = 5.0, 20.0, 60.0
@@ -86,7 +86,7 @@ def with_cluster(config: ServiceConfig, *, may_make: bool = True) -> ServiceConf
 
 
 def _broker(config: ServiceConfig, folder: Path) -> str:
-    """Where Redis answers, with its password."""
+    """The address of the broker, with its password."""
     url = config.cluster.broker or config.services.redis_url or f"unix://{socket_path(folder)}"
     check_address(url)
     parts, password = urlsplit(url), config.services.redis_password
@@ -96,10 +96,10 @@ def _broker(config: ServiceConfig, folder: Path) -> str:
 
 
 class CeleryServices:
-    """The two processes, and the thread that asks the worker."""
+    """The processes of worker and scheduler, and the thread that checks the worker."""
 
     def __init__(self, config: ServiceConfig, redis: Need, environment: Mapping[str, str]) -> None:
-        """`config`: as `with_cluster` gives it."""
+        """`config`: the result of `with_cluster`."""
         assert config.cluster.broker is not None
         self._config, self._redis = config, redis
         self._broker, self._key = config.cluster.broker, configured_key(config.cluster)
@@ -123,18 +123,18 @@ class CeleryServices:
         )  # fmt: skip
 
     def close(self) -> None:
-        """After the processes have ended."""
+        """Closes connections; to be called after the processes have ended."""
         self._probe.close()
         self._sites.close()
         self._health.close()
 
     @property
     def metrics(self) -> ClusterFigures | None:
-        """Of the cluster; None before they were read."""
+        """The metrics of the cluster; None before they were first read."""
         return self._health.metrics
 
     def wants_refresh(self) -> bool:
-        """Whether a tick of the scheduler's wants the proxies refreshed; once for each."""
+        """Whether a tick of the scheduler has requested a refresh of the proxies; each request is reported once."""
         return self._wants.claim(KIND)
 
     def refresh_work(self, refresh: Refresh, over: threading.Event) -> Work | None:
@@ -178,7 +178,7 @@ def can_refresh(config: ServiceConfig) -> bool:
 def cluster_work(
     config: ServiceConfig, refresh: Refresh, over: threading.Event | None = None
 ) -> tuple[Work | None, str]:
-    """The work of a refresh over the workers; or none, and why they cannot do it."""
+    """Work that tests proxies on the workers; or None, with the reason why they cannot."""
     from weft.cluster.dispatch import Cluster
     from weft.cluster.refresh.refreshing import ClusterRefresh
 
@@ -216,14 +216,14 @@ class _WorkerProbe:
         self._pid = 0
         self._health: HandHealth | None = None
         self._next_metrics_s = 0.0
-        self.metrics: ClusterFigures | None = None  # of the cluster, a few seconds old
+        self.metrics: ClusterFigures | None = None  # the cluster's metrics, a few seconds old
 
     def begin(self, pid: int) -> None:
-        """A process was started."""
+        """Notes that a worker process was started: the probe is about this one from now on."""
         self._pid = pid
 
     def ask(self) -> HealthReport:
-        """By ping and heartbeat."""
+        """Checks the worker by a ping and its last heartbeat."""
         from weft.cluster.supervised.hand_health import HandHealth, NotWell
 
         if not (pid := self._pid):
@@ -240,7 +240,7 @@ class _WorkerProbe:
         return HEALTHY
 
     def close(self) -> None:
-        """It is asked no more."""
+        """Stops checking the worker."""
         if self._health is not None:
             self._health.close()
 

@@ -34,7 +34,7 @@ LEFTOVERS_S = 5.0
 
 
 class Silent(WeftError):
-    """There is a supervisor, and it does not answer."""
+    """A supervisor runs, but does not answer."""
 
     def __init__(self, pid: int, timeout_s: float) -> None:
         self.pid = pid
@@ -54,7 +54,7 @@ def ask(data_dir: Path, verb: str, timeout_s: float = ANSWER_S, **arguments: obj
 
 
 def status(data_dir: Path) -> tuple[SystemState | None, bool]:
-    """How the services of a folder are, and whether a supervisor monitors them; None: nothing is known of any."""
+    """The state of a folder's services, and whether a supervisor monitors them; None if no services are recorded."""
     try:
         return msgspec.convert(ask(data_dir, "status"), SystemState), True
     except EngineGone:
@@ -67,7 +67,7 @@ def status(data_dir: Path) -> tuple[SystemState | None, bool]:
         return None, False
     rows = []
     for row in recorded_state.services:
-        one = recorded_state.processes.get(row.name)
+        one = recorded_state.process_by_service.get(row.name)
         if one is not None and _is_alive(recorded_state, one):
             rows.append(msgspec.structs.replace(row, state=word, healthy=False, last_error=why, last_error_at=None))
         else:
@@ -78,7 +78,7 @@ def status(data_dir: Path) -> tuple[SystemState | None, bool]:
 
 
 def _stopped_row(row: ServiceRow) -> ServiceRow:
-    """A service without its supervisor; earlier failures that it survived are not why it is stopped."""
+    """The row of a service without its supervisor; without failures that it survived, which did not stop it."""
     kept_error = row.last_error if row.state == "failed" else None
     return msgspec.structs.replace(
         row, state="stopped", healthy=False, pid=None, since=None, last_error=kept_error, last_error_at=None
@@ -87,7 +87,7 @@ def _stopped_row(row: ServiceRow) -> ServiceRow:
 
 def _death_text(state: SystemState) -> str:
     """The message about a dead supervisor; empty if it has ended gracefully: it stops its services."""
-    if state.supervisor is None or not (state.processes or state.is_up):
+    if state.supervisor is None or not (state.process_by_service or state.is_up):
         return ""
     pid = state.supervisor.pid
     return f"the supervisor (process {pid}) has died: `weft up` starts everything again, `weft down` ends what is left"
@@ -154,7 +154,7 @@ def down(data_dir: Path) -> list[str]:
             with suppress(OSError):  # a full disk: the file names processes that have ended
                 proxies = state.proxies and unattended(state.proxies)
                 ended_state = msgspec.structs.replace(
-                    state, supervisor=None, is_up=False, services=rows, processes={}, proxies=proxies
+                    state, supervisor=None, is_up=False, services=rows, process_by_service={}, proxies=proxies
                 )
                 kept.write(data_dir, ended_state)
     finally:
@@ -163,7 +163,7 @@ def down(data_dir: Path) -> list[str]:
 
 
 def _stop_supervisor(data_dir: Path) -> list[str]:
-    """Asks it to stop, and waits for its end; one that does not answer gets a signal, then killed."""
+    """Asks the supervisor to stop, and waits for its end; one that does not answer gets SIGTERM, and then SIGKILL."""
     try:
         connection = Connection(socket_path(data_dir, kept.SOCKET))
     except EngineGone:
@@ -198,6 +198,6 @@ def _stop_supervisor(data_dir: Path) -> list[str]:
         held.close()
 
 
-def _is_alive(state: SystemState, one: kept.ProcessView) -> bool:
-    """By its birth: some programs change their command line after they were written down."""
+def _is_alive(state: SystemState, one: kept.RecordedProcess) -> bool:
+    """Whether a recorded process still runs. Compares its birth: some programs change their command line."""
     return state.boot == boot_id() and birth(one.pid) == one.birth and not has_ended(one.pid)

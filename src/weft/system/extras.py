@@ -18,7 +18,7 @@ _NO_EXTRA = (
 
 
 def packages() -> dict[str, list[str]]:
-    """Extra -> the packages it brings; nothing is known where Weft runs from its source without being installed."""
+    """The packages of each extra; empty if Weft runs from its source without being installed."""
     packages_by_extra: dict[str, list[str]] = {}
     try:
         requirements = metadata.requires("weft") or ()
@@ -32,7 +32,7 @@ def packages() -> dict[str, list[str]]:
 
 
 def missing(names: Collection[str]) -> list[str]:
-    """Those of these packages that are not installed."""
+    """The packages of `names` that are not installed."""
     return [name for name in names if not _is_installed(name)]
 
 
@@ -40,14 +40,14 @@ def needed(config: ServiceConfig, services: Collection[str]) -> set[str]:
     """The extras without which these services cannot run."""
     extras = {"serve"} if "api" in services else set()
     if "celery" in services:
-        extras.add("cluster")  # a server and a client are in it
+        extras.add("cluster")  # it includes a Redis server and client
     elif "redis" in services and (config.services.redis_url or not _has_redis_server()):
         extras.add("redis")
     return extras
 
 
 def check(config: ServiceConfig, services: Collection[str]) -> None:
-    """Missing names every extra that these services need and that is not installed."""
+    """Raises Missing, which names every extra that these services need and that is not installed."""
     brings = packages()
     wanted = [name for name in sorted(needed(config, services)) if missing(brings.get(name, ()))]
     if not wanted:

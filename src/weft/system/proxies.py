@@ -31,12 +31,12 @@ log = Log("weft.system.proxies")
 
 
 class _FileCounts(msgspec.Struct, frozen=True):
-    """The content of a file of proxies."""
+    """The counts in a file of proxies, or why it cannot be read."""
 
     listed: int = 0
     usable: int = 0
-    tested_at: str | None = None  # None: they were not tested
-    problem: str = ""  # why it cannot be read
+    tested_at: str | None = None  # None: never tested
+    problem: str = ""  # why the file cannot be read
 
 
 class ProxyKeeping:
@@ -85,15 +85,15 @@ class ProxyKeeping:
         return self._progress.get(KIND, job_id) if job_id else {}
 
     def count(self) -> int:
-        """How many were tested the last time."""
+        """The number of proxies that were tested the last time."""
         return self._read_counts(self._refresh.live).listed
 
     def usable(self) -> int:
-        """How many have passed."""
+        """The number of proxies that have passed their last test."""
         return self._read_counts(self._refresh.live).usable
 
     def job(self) -> RefreshJob | None:
-        """The last refresh, by whomever."""
+        """The last refresh, whichever process has done it."""
         return last_job(self._refresh.live)
 
     def wait(self, timeout_s: float | None) -> bool | None:
@@ -113,7 +113,7 @@ class ProxyKeeping:
         return True
 
     def close(self) -> None:
-        """Waits for no workers any more."""
+        """Ends the wait for workers."""
         self._is_closing.set()
 
     def turn(self) -> None:
@@ -142,7 +142,7 @@ class ProxyKeeping:
         return celery.wants_refresh() and age_s >= self._section.pause_s
 
     def counts(self) -> ProxyCounts | None:
-        """For metrics; None: the service has none."""
+        """The counts of proxies for metrics; None if the service has no proxies."""
         if self._live_file is None:
             return None
         counted, counts = self._read_counts(self._live_file), self._refresh.counts
@@ -166,7 +166,7 @@ class ProxyKeeping:
         )  # fmt: skip
 
     def _problem_text(self, counted: _FileCounts, least: int, job: RefreshJob | None) -> str:
-        """The problem, and its remedy."""
+        """The message about too few proxies, with the remedy."""
         what = counted.problem or f"{counted.usable:,} of {counted.listed:,} usable, {least:,} needed"
         if self._is_tested_now(counted, job):
             return f"{what}; they are being tested"
@@ -177,13 +177,13 @@ class ProxyKeeping:
         return f"{what}: add to `proxies`, or lower `min_proxies`; they are tested again by themselves"
 
     def _is_tested_now(self, counted: _FileCounts, job: RefreshJob | None) -> bool:
-        """Where no one has ever tested them, the first `turn` does."""
+        """Whether a first test runs or is about to: proxies that were never tested are tested at the first `turn`."""
         if job is None:
             return self._can_test and counted.tested_at is None and not counted.problem
         return job.status in UNDER_WAY
 
     def _read_counts(self, path: Path) -> _FileCounts:
-        """Read again when it has changed: a row is asked for every second, and a list may be long."""
+        """The counts of the file, cached until it changes: a row is requested every second, and a list may be long."""
         written = written_at(path)
         if written is None:
             return _FileCounts()
@@ -225,7 +225,7 @@ class ProxyKeeping:
 
 
 def unattended(row: ProxyRow) -> ProxyRow:
-    """The row where no supervisor answers: as it was seen last."""
+    """The row of the proxies while no supervisor answers: their last known state."""
     refresh = row.refresh and cut_off(row.refresh)
     why = "no supervisor monitors them: start one with `weft up`"
     return msgspec.structs.replace(row, state="stopped", healthy=False, last_error=why, refresh=refresh)

@@ -17,7 +17,7 @@ from weft.supervise.graph import Graph, Kept, state_of
 from weft.supervise.held import ProcessIdentity
 from weft.supervise.service import ServiceHealth
 from weft.system import state as kept
-from weft.system.state import ProcessView, ProxyRow, ServiceRow, SystemState
+from weft.system.state import ProxyRow, RecordedProcess, ServiceRow, SystemState
 from weft.telemetry import Log
 
 RECORD_S = 1.0  # a program may change its command line while it starts
@@ -32,7 +32,7 @@ def digest(config: ServiceConfig) -> str:
 
 
 class Recorder:
-    """Metrics of one supervisor's services."""
+    """Collects the state of one supervisor's services, and writes it down."""
 
     def __init__(self, data_dir: Path, config: ServiceConfig, *, in_background: bool) -> None:
         self._data_dir = data_dir
@@ -47,18 +47,20 @@ class Recorder:
     def state(
         self, graph: Graph, urls: dict[str, str], idle: Iterable[str], proxies: ProxyRow | None, *, is_up: bool
     ) -> SystemState:
-        """How all are. `idle`: services that are not running, and were not asked for."""
+        """The state of all services. `idle`: services that do not run, and were not requested."""
         rows = [self._row_of_service(service) for service in graph]
         rows += [ServiceRow(name=name, state="stopped") for name in idle]
         return SystemState(
             boot=process.boot_id(),
-            supervisor=ProcessView.of(ProcessIdentity.of(os.getpid())),
+            supervisor=RecordedProcess.of(ProcessIdentity.of(os.getpid())),
             in_background=self._in_background,
             is_up=is_up,
             settings=self._settings,
             urls=urls,
             services=tuple(rows),
-            processes={one.name: viewed for one in graph if (viewed := ProcessView.of(one.identity)) is not None},
+            process_by_service={
+                one.name: written for one in graph if (written := RecordedProcess.of(one.identity)) is not None
+            },
             proxies=proxies and msgspec.structs.replace(proxies, since=self._began_at(proxies)),
         )
 
@@ -94,7 +96,7 @@ class Recorder:
         return msgspec.structs.replace(row, since=self._began_at(row))
 
     def _began_at(self, row: ServiceRow) -> str:
-        """When its state began."""
+        """The time at which a service's current state began."""
         before, since = self._since.get(row.name, ("", ""))
         if row.state != before:
             since = _written(time.time())

@@ -34,11 +34,11 @@ POLICY = RestartPolicy(
     first_delay_s=0.5, factor=1.0, max_delay_s=0.5, jitter=0.0, max_failures=10, health_forgives=True, stop_grace_s=10.0
 )
 _LOOPBACK = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1", "::1": "::1"}
-Found = tuple[Kept, str, Callable[[], None]]  # the service, its URL, and how it is put away
+UsableRedis = tuple[Kept, str, Callable[[], None]]  # the service, its URL, and what cleans up after it
 
 
-def redis_of(section: ServicesSection, folder: Path, log_file: Path, environment: Mapping[str, str]) -> Found:
-    """The Redis that the settings mean; raises why it cannot be used."""
+def redis_of(section: ServicesSection, folder: Path, log_file: Path, environment: Mapping[str, str]) -> UsableRedis:
+    """The Redis that the settings select; raises the reason if it cannot be used."""
     url = section.redis_url
     if url is None:
         return _start_own(folder, log_file, environment, section.redis_password)
@@ -60,7 +60,7 @@ def _start_own(
     password: str | None,
     settings: Mapping[str, str] | None = None,
     url: str = "",
-) -> Found:
+) -> UsableRedis:
     log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         server = RedisServer(
@@ -74,8 +74,8 @@ def _start_own(
     return server.service, address_without_password(url) if url else server.url, server.clean_up
 
 
-def _use_external(url: str, password: str | None) -> Found:
-    """A server of another owner; raises its error, and waits as long as it loads."""
+def _use_external(url: str, password: str | None) -> UsableRedis:
+    """Makes a service of a server that is not ours; raises its error, except while it loads its data."""
     client = connect(url, RedisSettings(password=password, socket_timeout_s=LIMIT_S, connect_timeout_s=LIMIT_S))
     try:
         inspect_server(url, client, wait_s=0.0)

@@ -35,7 +35,7 @@ CLUSTER_PANELS = ("weft.cluster.supervised.cluster_panel:ClusterPanel",)  # with
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A service that was made: its processes, where it answers, and how it is put away after their end."""
+    """A service that was made: its processes, its URLs, and what cleans up after their end."""
 
     services: Sequence[Kept]
     url: str = ""
@@ -96,7 +96,7 @@ def wanted(config: ServiceConfig) -> list[str]:
 
 
 def has_cluster(config: ServiceConfig) -> bool:
-    """Whether a broker and its services must run."""
+    """Whether the configuration includes a cluster: a broker, worker and scheduler."""
     return config.services.with_cluster or "celery" in config.services.services
 
 

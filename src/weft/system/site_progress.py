@@ -21,7 +21,7 @@ log = Log("weft.system.site_progress")
 
 
 class SiteProgressKeys:
-    """Of one data dir, until it is closed."""
+    """Writes the progress of the sites of one data dir, until it is closed."""
 
     def __init__(
         self, data_dir: Path, broker_url: str, cluster_id: str, ttl_s: float, every_s: float = EVERY_S
@@ -36,7 +36,7 @@ class SiteProgressKeys:
         self._thread.start()
 
     def close(self) -> None:
-        """Writes no more."""
+        """Stops the thread that writes."""
         self._is_closing.set()
         self._thread.join(10.0)
 

@@ -40,7 +40,7 @@ class SiteScrapers:
         return self._sites.wait_stopped(stopped, STOP_S)
 
     def sites(self) -> list[SiteStatus]:
-        """How all sites are."""
+        """The status of all sites."""
         return self._sites.status()
 
     def site_progress(self, name: str) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class SiteScrapers:
         return self._sites.progress(name)
 
     def health(self, site: str) -> SiteHealth:
-        """How a site is: pages, success rate, errors by class, last success, breaker."""
+        """The health of a site: pages, success rate, errors by class, last success, breaker."""
         return self._sites.health(site)
 
     def _close_sites(self) -> None:

@@ -36,26 +36,26 @@ _ID_BYTES = 16
 log = Log("weft.system.state")
 
 
-class ProcessView(msgspec.Struct, frozen=True):
-    """A process, as it was seen."""
+class RecordedProcess(msgspec.Struct, frozen=True):
+    """A process's identity, as it is written down, so that a later supervisor recognises the process."""
 
     pid: int
     birth: int
     argv: tuple[str, ...]
 
     @classmethod
-    def of(cls, identity: ProcessIdentity | None) -> ProcessView | None:
-        """To be written down."""
+    def of(cls, identity: ProcessIdentity | None) -> RecordedProcess | None:
+        """The identity in the form in which it is written down."""
         return None if identity is None else cls(identity.pid, identity.birth, identity.argv)
 
     @property
     def identity(self) -> ProcessIdentity:
-        """To be compared."""
+        """The identity as it is compared with a live process."""
         return ProcessIdentity(self.pid, self.birth, self.argv)
 
 
 class ServiceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How a service is: a row of `weft status --json`."""
+    """The status of a service: a row of `weft status --json`."""
 
     name: str
     state: str
@@ -68,7 +68,7 @@ class ServiceRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def note(self) -> str:
-        """What a person should know besides: what is wrong with it, or was."""
+        """The note for people: what is wrong with the service, or was."""
         if not self.healthy or self.last_error is None or self.last_error_at is None:
             return "" if self.healthy else self.last_error or ""
         return f"last error, {_time_ago(self.last_error_at)}: {self.last_error}"
@@ -81,17 +81,17 @@ def _time_ago(moment: str) -> str:
 
 
 class ProxyRow(ServiceRow, frozen=True, kw_only=True):
-    """How the proxies are: no process, and a row among the services all the same."""
+    """The status of the proxies, displayed as a row among the services although they are no process."""
 
     usable: int  # have passed their last test; of a list that is not tested, all
     min_proxies: int
     listed: int  # how many there were at the last test
     tested_at: str | None = None
-    refresh: RefreshJob | None = None  # the one that runs, or the last
+    refresh: RefreshJob | None = None  # the running refresh, or the last one
 
     @property
     def note(self) -> str:
-        """How many there are, too."""
+        """The note, with the number of proxies."""
         if not self.healthy:
             return super().note
         when = f"tested {_time_ago(self.tested_at)}" if self.tested_at else "not tested"
@@ -99,19 +99,19 @@ class ProxyRow(ServiceRow, frozen=True, kw_only=True):
 
 
 class SystemState(msgspec.Struct, frozen=True, kw_only=True):
-    """What `services.json` holds."""
+    """The content of `services.json`."""
 
     schema: int = 1
     boot: str
-    supervisor: ProcessView | None
+    supervisor: RecordedProcess | None
     in_background: bool = False
     is_up: bool = False  # all services have been healthy at the same time
-    settings: str = ""  # distinguishes settings
+    settings: str = ""  # digest of the settings (`recorder.digest`)
     urls: dict[str, str] = {}
     services: tuple[ServiceRow, ...] = ()
-    processes: dict[str, ProcessView] = {}  # by service
-    proxies: ProxyRow | None = None  # none are set
-    supervisor_error: str = ""  # seen from outside: it has died, or does not answer
+    process_by_service: dict[str, RecordedProcess] = msgspec.field(default_factory=dict, name="processes")
+    proxies: ProxyRow | None = None  # None: no proxies are configured
+    supervisor_error: str = ""  # set by `weft status`: the supervisor has died, or does not answer
 
     @property
     def rows(self) -> tuple[ServiceRow, ...]:
@@ -120,7 +120,7 @@ class SystemState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_lock(data_dir: Path) -> int:
-    """The lock's file, opened in the folder, which is made if need be; says why it cannot be."""
+    """Opens the lock file; creates the folder if needed, and raises BadInput with the reason if it cannot."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -147,7 +147,7 @@ def acquire_lock(data_dir: Path) -> int:
 
 
 def has_supervisor(data_dir: Path) -> bool:
-    """Whether one listens: the kernel refuses for one that has died."""
+    """Whether a supervisor listens on the folder's socket: the kernel refuses connections to one that has died."""
     try:
         Connection(socket_path(data_dir, SOCKET)).close()
     except EngineGone:
@@ -185,7 +185,7 @@ def mark_of(lock: int) -> str:
 
 
 def read(data_dir: Path) -> SystemState | None:
-    """What was written last; None if there is nothing, or nothing that can be read."""
+    """The last written state; None if there is none, or it cannot be read."""
     path = data_dir / FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=SystemState)
@@ -197,7 +197,7 @@ def read(data_dir: Path) -> SystemState | None:
 
 
 def write(data_dir: Path, state: SystemState) -> None:
-    """Replaces what was written, as a whole."""
+    """Replaces the recorded state atomically."""
     replace_file(data_dir / FILE, msgspec.json.encode(state), durable=False)
 
 
@@ -205,4 +205,4 @@ def recorded(state: SystemState | None) -> list[ProcessIdentity]:
     """The processes of services that a record names, if it is of this run of the machine."""
     if state is None or state.boot != process.boot_id():
         return []
-    return [viewed.identity for viewed in state.processes.values()]
+    return [recorded_process.identity for recorded_process in state.process_by_service.values()]

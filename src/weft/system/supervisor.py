@@ -45,7 +45,7 @@ from weft.system.supervisor_metrics import Figures
 from weft.telemetry import Log
 
 POLL_S = 0.05
-LEFTOVERS_S = 5.0  # for those that a killed supervisor has left, before they are killed
+LEFTOVERS_S = 5.0  # grace for processes that a killed supervisor has left, before SIGKILL
 STRAYS_S = 1.0  # the same after a stop, when what has started them has ended
 VERBS = ("status", "restart", "stop")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -53,7 +53,7 @@ log = Log("weft.system.supervisor")
 
 
 class Stopping(WeftError):
-    """It was asked to end while something was waited for."""
+    """The supervisor was asked to end while a caller waited for services."""
 
 
 class GivenUp(WeftError):
@@ -82,7 +82,7 @@ class Supervisor(SiteScrapers):
         )
         self._graph, self._made = Graph(), dict[str, Made]()
         self._mutex = threading.RLock()
-        self._asked = threading.Event()  # somebody wants it to end
+        self._asked = threading.Event()  # set when the end was requested
         self._over = threading.Event()
         self._is_closing = self._hurry = self._is_waiting = self._is_up = False
         self._handlers: dict[int, Any] = {}
@@ -107,7 +107,7 @@ class Supervisor(SiteScrapers):
         self.close()
 
     def open(self) -> None:
-        """Takes the folder, and ends what an earlier supervisor has left; Busy where one is at work."""
+        """Locks the folder, and ends processes that an earlier supervisor has left; Busy if another supervisor runs."""
         handed, self._handed_lock = self._handed_lock, None
         self._lock = kept.acquire_lock(self.data_dir) if handed is None else handed
         self._pid = os.getpid()
@@ -170,7 +170,7 @@ class Supervisor(SiteScrapers):
         told, too.
         """
         self._manager = ServiceManager.from_environment()
-        extras.check(self.config, self._wanted if names is None else names)  # before there is a folder
+        extras.check(self.config, self._wanted if names is None else names)  # before the folder is created
         with self:
             is_open()
             try:
@@ -183,7 +183,7 @@ class Supervisor(SiteScrapers):
                 log.info("stopped before all services were up")
 
     def wait(self, *, until_failure: bool = False) -> None:
-        """Returns when it shall end: by a signal, or `weft down`. `until_failure`: raises if a service is given up."""
+        """Returns at a signal or `weft down`. `until_failure`: raises if a service is given up."""
         self._is_waiting = True
         try:
             while not self._asked.wait(POLL_S):
@@ -207,15 +207,15 @@ class Supervisor(SiteScrapers):
         return True
 
     def start_redis(self) -> bool:
-        """The same for Redis."""
+        """`start` for Redis."""
         return self.start("redis")
 
     def start_celery(self) -> bool:
-        """The same for Celery: the worker and scheduler, and the Redis that they need."""
+        """`start` for Celery: the worker and scheduler, and the Redis that they need."""
         return self.start("celery")
 
     def is_celery_alive(self) -> bool:
-        """Ping and heartbeat of the worker came back, and scheduler sends."""
+        """Whether the worker answers pings and sends heartbeats, and the scheduler sends its tasks."""
         return self.is_alive("celery")
 
     def restart_celery_if_dead(self) -> bool:
@@ -223,7 +223,7 @@ class Supervisor(SiteScrapers):
         return self.restart_if_dead("celery")
 
     def start_all(self, names: Sequence[str] | None = None) -> None:
-        """All of the configuration's, at the same time; or of these."""
+        """Starts all services of the configuration, or these, at the same time."""
         chosen = list(self._wanted if names is None else names)
         with self._mutex:
             self._make(chosen)
@@ -231,7 +231,7 @@ class Supervisor(SiteScrapers):
         self._is_up = True
 
     def is_alive(self, name: str) -> bool:
-        """It runs, and its last health check was good."""
+        """Whether the service runs and its last health check was good."""
         with self._mutex:
             self._graph.turn()
             services = self._graph.named(self._known(name))
@@ -283,14 +283,14 @@ class Supervisor(SiteScrapers):
         return self._end_leftovers(kept.recorded(kept.read(self.data_dir)), LEFTOVERS_S)
 
     def status(self) -> SystemState:
-        """How all services are at this moment."""
+        """The current status of all services."""
         with self._mutex:
             self._graph.turn()
             return self._state()
 
     @property
     def urls(self) -> dict[str, str]:
-        """Where services answer, by name."""
+        """The URLs of the services, by name."""
         with self._mutex:
             return {name: made.url for name, made in self._made.items() if made.url}
 
@@ -310,11 +310,11 @@ class Supervisor(SiteScrapers):
         return self._proxies.progress(job_id)
 
     def get_proxy_count(self) -> int:
-        """How many proxies were tested the last time."""
+        """The number of proxies that were tested the last time."""
         return self._proxies.count()
 
     def get_usable_proxy_count(self) -> int:
-        """How many of them have passed."""
+        """The number of proxies that have passed their last test."""
         return self._proxies.usable()
 
     def wait_for_proxies(self, timeout: float | None = None) -> bool | None:
@@ -376,7 +376,7 @@ class Supervisor(SiteScrapers):
             return list(self._graph)
 
     def _wait_for(self, names: Sequence[str], timeout_s: float | None) -> None:
-        """Until all are healthy; raises why one will not be."""
+        """Waits until all are healthy; raises the reason if one will not be."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             with self._mutex:
@@ -412,7 +412,7 @@ class Supervisor(SiteScrapers):
             service.restart()
 
     def _end_leftovers(self, records: Sequence[ProcessIdentity], grace_s: float) -> list[int]:
-        """Children of ours are no leftovers."""
+        """Ends processes that an earlier supervisor has left; this supervisor's own children are kept."""
         ended = []
         for one in leftovers.find(records, self._mark):
             if process.descends_from(one.pid, os.getpid()):

@@ -19,7 +19,7 @@ _STATES = ("up", "lost", "refused")
 
 
 class Figures:
-    """Of one supervisor; `turn` is called now and then."""
+    """Saves the metrics of one supervisor; `turn` is called in every pass of its loop."""
 
     def __init__(self, folder: Path) -> None:
         """`folder`: the engine's, which makes it: nothing is saved before it is there."""
@@ -29,7 +29,7 @@ class Figures:
         self._refreshes = 0
 
     def turn(self, proxies: ProxyCounts | None, cluster: ClusterFigures | None) -> None:
-        """Saves them now and then, and when proxies were tested."""
+        """Saves the metrics at intervals, and when proxies were tested."""
         refreshes = 0 if proxies is None else proxies.refreshes.total()
         if (time.monotonic() < self._next_s and refreshes == self._refreshes) or not self._folder.is_dir():
             return

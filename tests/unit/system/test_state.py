@@ -20,14 +20,14 @@ from weft.supervise.held import ProcessIdentity
 from weft.system import control
 from weft.system import state as kept
 from weft.system.recorder import Recorder, digest
-from weft.system.state import ProcessView, ServiceRow, SystemState
+from weft.system.state import RecordedProcess, ServiceRow, SystemState
 
 
 def written(**changed: object) -> SystemState:
-    me = ProcessView.of(ProcessIdentity.of(os.getpid()))
+    me = RecordedProcess.of(ProcessIdentity.of(os.getpid()))
     assert me is not None
     rows = (ServiceRow(name="redis", state="running", healthy=True, pid=me.pid),)
-    state = SystemState(boot=process.boot_id(), supervisor=me, services=rows, processes={"redis": me})
+    state = SystemState(boot=process.boot_id(), supervisor=me, services=rows, process_by_service={"redis": me})
     return msgspec.structs.replace(state, **changed)
 
 
@@ -121,12 +121,12 @@ def test_the_cause_of_a_restart_is_shown_with_its_time_once_it_is_over() -> None
 
 
 def test_a_supervisor_that_has_died_is_said_and_no_service_has_an_old_cause(tmp_path: Path) -> None:
-    gone = ProcessView(pid=os.getpid(), birth=1, argv=())
+    gone = RecordedProcess(pid=os.getpid(), birth=1, argv=())
     row = ServiceRow(
         name="redis", state="running", healthy=True, pid=gone.pid, last_error="killed by SIGKILL", restarts=1
     )
     failed = ServiceRow(name="api", state="failed", last_error="exited with code 1")
-    died = written(supervisor=gone, services=(row, failed), processes={"redis": gone}, is_up=True)
+    died = written(supervisor=gone, services=(row, failed), process_by_service={"redis": gone}, is_up=True)
     kept.write(tmp_path, died)
     state, is_watched = control.status(tmp_path)
     assert state is not None and not is_watched
@@ -134,6 +134,7 @@ def test_a_supervisor_that_has_died_is_said_and_no_service_has_an_old_cause(tmp_
     assert "`weft up`" in state.supervisor_error
     assert [(one.state, one.last_error) for one in state.rows] == [("stopped", None), ("stopped", "exited with code 1")]
 
-    kept.write(tmp_path, msgspec.structs.replace(died, processes={}, is_up=False))  # as it is after a clean stop
+    # as it is after a clean stop
+    kept.write(tmp_path, msgspec.structs.replace(died, process_by_service={}, is_up=False))
     stopped, _ = control.status(tmp_path)
     assert stopped is not None and not stopped.supervisor_error

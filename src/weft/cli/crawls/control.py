@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from weft.cli.crawls.suggestions import resume as resume_command
+from weft.cli.crawls.commands_to_copy import resume as resume_command
 from weft.cli.reports.folders import engine_dir, report_in, which_crawl
 from weft.cli.terminal.messages import as_flags
 from weft.cli.terminal.output import output_flags, print_document, printable

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weft.cli.crawls.commands_to_copy import CrawlArguments, resume
 from weft.cli.crawls.own_items import check_flags, item_flags, output_of
-from weft.cli.crawls.suggestions import Typed, resume
 from weft.cli.terminal.messages import as_flags
 from weft.cli.terminal.output import output_flags, print_document, printable
 from weft.cli.terminal.settings import SettingsCommand, config_flags, given, help_all
@@ -84,12 +84,12 @@ def start(
         click.echo(f"weft: {as_flags(text)}", err=True)
 
     announcements: list[str] = []
-    typed = Typed(urls, flags, config_file, out)
+    arguments = CrawlArguments(urls, flags, config_file, out)
     try:
-        prepared = prepare(urls, typed.flags, config_file, complain=say, announce=announcements.append)
+        prepared = prepare(urls, arguments.flags, config_file, complain=say, announce=announcements.append)
     except Occupied as taken:
-        dirs = typed.flags.get("data_dirs", [taken.home])
-        raise BadInput(f"{taken}\nContinue:   {resume(dirs)}\nStart over: {typed.fresh(dirs)}") from None
+        dirs = arguments.flags.get("data_dirs", [taken.home])
+        raise BadInput(f"{taken}\nContinue:   {resume(dirs)}\nStart over: {arguments.fresh(dirs)}") from None
     # printed only after everything that can be refused: a refusal is a single message
     for text in () if quiet or as_json else announcements:
         say(text)
@@ -100,12 +100,12 @@ def start(
             prepared.folder.clear()  # it was created for this crawl, which does not start
         prepared.close()
         raise
-    return run(prepared, typed, no_progress=no_progress, as_json=as_json, quiet=quiet, output=output)
+    return run(prepared, arguments, no_progress=no_progress, as_json=as_json, quiet=quiet, output=output)
 
 
 def run(
     prepared: Prepared,
-    typed: Typed,
+    arguments: CrawlArguments,
     *,
     no_progress: bool,
     as_json: bool,
@@ -152,7 +152,7 @@ def run(
                 try:
                     code = orchestrator.run(watch, is_watched=sys.stderr.isatty() and not (quiet or as_json))
                 except LoginFailed as failed:
-                    command = _resume_command(prepared, typed, orchestrator.status())
+                    command = _resume_command(prepared, arguments, orchestrator.status())
                     raise LoginFailed(
                         f"{failed}\nNothing of the queue is lost. Correct it, and continue: {command}"
                     ) from None
@@ -164,7 +164,7 @@ def run(
             prepared.close()
         if code == 0 and outcome.is_nothing:
             code = EXIT_NOTHING
-        _report_end(prepared, typed, outcome, code, as_json=as_json, quiet=quiet)
+        _report_end(prepared, arguments, outcome, code, as_json=as_json, quiet=quiet)
     finally:
         for number, handler in before.items():
             # An additional Ctrl-C must not suppress the summary or the exit code: this process is about to end.
@@ -173,7 +173,7 @@ def run(
 
 
 def _report_end(
-    prepared: Prepared, typed: Typed, outcome: CrawlOutcome, code: int, *, as_json: bool, quiet: bool
+    prepared: Prepared, arguments: CrawlArguments, outcome: CrawlOutcome, code: int, *, as_json: bool, quiet: bool
 ) -> None:
     """Reports the end: for programs on stdout, for people on stderr."""
     status = prepared.orchestrator.status()
@@ -191,7 +191,7 @@ def _report_end(
     elif code == 2:
         click.echo(printable(f"weft: {as_flags(status.note)}", err=True), err=True)
     elif not quiet:
-        click.echo(printable(summary(prepared, typed, status, outcome, code), err=True), err=True)
+        click.echo(printable(summary(prepared, arguments, status, outcome, code), err=True), err=True)
     elif outcome.is_nothing:
         click.echo(printable("weft: " + as_flags("\n".join(outcome.message_lines())), err=True), err=True)
 
@@ -206,7 +206,9 @@ def _print_line(text: str) -> None:
 GIVEN_UP = (Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER)
 
 
-def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
+def summary(
+    prepared: Prepared, arguments: CrawlArguments, status: CrawlStatus, outcome: CrawlOutcome, code: int
+) -> str:
     """The summary for people; its last line has the location of the corpus and the command to continue."""
     from weft.crawl.items.failures import has_failed_at_end
     from weft.crawl.processes.ends import EXIT_NOTHING
@@ -259,7 +261,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     if pages > 1 and _waits_for_its_own_machine(prepared):
         lines.append("The server is on this machine: `--delay 0` crawls it without waiting.")
     lines += map(as_flags, outcome.message_lines())
-    lines.append(f"The corpus is in {home}.{_next_commands(prepared, typed, status, outcome, code)}")
+    lines.append(f"The corpus is in {home}.{_next_commands(prepared, arguments, status, outcome, code)}")
     return "\n".join(lines)
 
 
@@ -298,18 +300,20 @@ def items_of(prepared: Prepared) -> list[str]:
     return lines
 
 
-def _next_commands(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
+def _next_commands(
+    prepared: Prepared, arguments: CrawlArguments, status: CrawlStatus, outcome: CrawlOutcome, code: int
+) -> str:
     """The most likely next commands, complete; several are on lines of their own for copying."""
     folder = prepared.folder
     if code in (3, 130) and status.state != CANCELLED:
-        return f" Continue: {_resume_command(prepared, typed, status)}"
+        return f" Continue: {_resume_command(prepared, arguments, status)}"
     if not outcome.is_nothing:
         report = "errors" if status.errors.get("callback_error") else "stats"
         return f" See: {shlex.join(['weft', report, str(folder.home)])}"
     seeds, first = folder.seeds(), outcome.causes[0]
     if prepared.loaded.config.run.resume:
-        typed = Typed.of_resumed(seeds, prepared.loaded.given())
-    over = f"\nStart over: {typed.fresh(folder.data_dirs, as_flags(first.settings))}"
+        arguments = CrawlArguments.of_resumed(seeds, prepared.loaded.given())
+    over = f"\nStart over: {arguments.fresh(folder.data_dirs, as_flags(first.settings))}"
     if first.may_pass:
         needed = as_flags(f"`retry_failed=True` {first.settings}".strip())
         return f"\nTry again: {resume(folder.data_dirs, needed)}{over}"
@@ -334,10 +338,10 @@ def _repair_text(repair: tuple[str, int]) -> str:
     return REPAIRS.get(name, name.replace("_", " ") + " {:,}").format(count)
 
 
-def _resume_command(prepared: Prepared, typed: Typed, status: CrawlStatus) -> str:
+def _resume_command(prepared: Prepared, arguments: CrawlArguments, status: CrawlStatus) -> str:
     """The command that continues a crawl, with a higher limit if a limit has stopped it."""
     limits = prepared.loaded.config.limits
-    out = typed.out if typed.out != "-" else None
+    out = arguments.out if arguments.out != "-" else None
     command = resume(prepared.folder.data_dirs, f"-o {shlex.quote(out)}" if out else "")
     if status.note == "max_pages":
         command += f" --max-pages {2 * (limits.max_pages or 1)}"

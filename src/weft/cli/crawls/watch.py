@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weft.cli.crawls.suggestions import resume
+from weft.cli.crawls.commands_to_copy import resume
 from weft.cli.reports.folders import report_in, which_crawl
 from weft.cli.terminal.output import output_flags, print_document
 

@@ -354,7 +354,7 @@ def _run_pool(
         except KeyboardInterrupt:
             stream.close()
         finally:
-            view.close(stream)
+            view.show_end(stream)
             manifest.counts = stream.counts()
             manifest.journal_bytes = directory.journal.stat().st_size if directory.journal.is_file() else 0
             with suppress(WeftError):  # the journal has the results, and another error may be propagating

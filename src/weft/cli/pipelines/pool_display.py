@@ -25,7 +25,7 @@ from weft.cli.terminal.live import (
 from weft.pipelines.pool.engine.run_request import WorkerView
 from weft.pipelines.pool.events import PoolCounts
 from weft.pipelines.pool.record import Result, Status
-from weft.pipelines.pool.view import WatchedStream
+from weft.pipelines.pool.view import WatchedRun
 from weft.pipelines.pool.worker.item_log import one_line
 
 _LINE_EVERY_S = 5.0
@@ -47,7 +47,7 @@ class RunState(NamedTuple):
 
 
 class RunView:
-    """Displays a run under a title, until `close`."""
+    """Displays a run under a title, until `show_end`."""
 
     def __init__(self, title: str, *, quiet: bool) -> None:
         self.picture = RunPicture(title)
@@ -58,9 +58,9 @@ class RunView:
         self._show = self._stack.enter_context(showing(self.picture, lines, quiet=quiet, remains=True))
         self._has_lines = self._show is lines
 
-    def update(self, stream: WatchedStream) -> None:
+    def update(self, run: WatchedRun) -> None:
         """Displays the current progress; may be called at any rate."""
-        self._show(RunState(stream.counts(), stream.workers()))
+        self._show(RunState(run.counts(), run.workers()))
 
     def failed(self, result: Result) -> None:
         """Adds a failed item: the last ones are in the display; without a terminal the first ones are printed as
@@ -72,11 +72,11 @@ class RunView:
         if self._has_lines and self._failures == _FAILURE_LINES:
             say(f"{self._title}: further failures are only in the results")
 
-    def close(self, stream: WatchedStream) -> None:
+    def show_end(self, run: WatchedRun) -> None:
         """Displays the bar in its final state, without workers; without a terminal the last line is the caller's
         summary."""
         if not self._has_lines:
-            self._show(RunState(stream.counts(), []))
+            self._show(RunState(run.counts(), []))
         self._stack.close()
 
 

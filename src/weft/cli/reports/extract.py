@@ -86,7 +86,7 @@ def _extract_all(
 
 def _extract_failed(dirs: Sequence[Path], spider: str | None, *, as_json: bool, quiet: bool) -> int:
     """Extracts from the pages that have failed, and commits the items to the crawl."""
-    from weft.cli.crawls.suggestions import resume
+    from weft.cli.crawls.commands_to_copy import resume
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.items.failed import extract_failed
     from weft.crawl.reports.combined_status import current_status

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from weft.cli.crawls.suggestions import resume
+from weft.cli.crawls.commands_to_copy import resume
 from weft.cli.reports.folders import report_in, which_crawl
 from weft.cli.terminal.output import output_flags, print_document, printable, visible
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.crawls.suggestions import resume
+from weft.cli.crawls.commands_to_copy import resume
 from weft.cli.reports.folders import report_in, which_crawl
 from weft.cli.terminal.messages import as_flags
 from weft.cli.terminal.output import output_flags, print_document, printable

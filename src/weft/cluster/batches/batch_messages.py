@@ -35,7 +35,7 @@ class CodeFile(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ShippedCode(msgspec.Struct, frozen=True):
-    """A zip of those files."""
+    """The zip in which code that hands may lack is sent to them."""
 
     digest: str
     size: int
@@ -44,7 +44,7 @@ class ShippedCode(msgspec.Struct, frozen=True):
 
 
 class SharedFacts(msgspec.Struct, frozen=True):
-    """What is the same for all tasks of a run."""
+    """The facts that all tasks of a run share."""
 
     module: str
     name: str
@@ -63,7 +63,7 @@ class SharedFacts(msgspec.Struct, frozen=True):
 
 
 class BodyRef(msgspec.Struct, frozen=True):
-    """Bytes in a message, or beside it."""
+    """A body: its bytes in the message itself, or the name under which it is stored beside it."""
 
     inline: str | None = None
     name: str | None = None
@@ -91,7 +91,7 @@ class BatchTask(msgspec.Struct, frozen=True):
 
 
 class StrikeReport(msgspec.Struct, frozen=True):
-    """A worker died with this item."""
+    """A worker process died while it ran this item; the brain decides whether the item is to blame."""
 
     item_id: str | int
     outside: bool
@@ -136,7 +136,7 @@ class Records(msgspec.Struct, frozen=True):
 
 
 class HandStatus(msgspec.Struct, frozen=True):
-    """What a hand's process does now."""
+    """The current state of a process of a hand."""
 
     hand: str
     task: str
@@ -150,7 +150,7 @@ class HandStatus(msgspec.Struct, frozen=True):
 
 
 class TaskEnd(msgspec.Struct, frozen=True):
-    """The last that is sent of a task."""
+    """The end of a task: the last part of its reports."""
 
     refused: str | None = None
     """Why its items cannot be run there at all."""
@@ -178,7 +178,7 @@ class BatchReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def digest(data: bytes) -> str:
-    """What bodies and code are named by."""
+    """The digest by which bodies and code are named."""
     return hashlib.sha256(data).hexdigest()
 
 

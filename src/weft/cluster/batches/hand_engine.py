@@ -41,14 +41,14 @@ _SENT = frozenset(
 
 
 class SentRecords(msgspec.Struct):
-    """Results that the broker does not have yet."""
+    """Results of a worker that were not yet sent to the broker."""
 
     pid: int
     data: bytes
 
 
 class SentLog(msgspec.Struct):
-    """The log of an item that has ended."""
+    """The log of an item that has ended, to be sent with its result."""
 
     item_id: str | int
     pid: int
@@ -63,7 +63,7 @@ class WrittenBytes(msgspec.Struct):
 
 
 class Outbox:
-    """What the broker does not have yet, in the order in which it came. The engine's journal."""
+    """Reports that were not yet sent to the broker, in the order in which they were made: the engine's journal."""
 
     def __init__(self) -> None:
         self.files: list[WrittenBytes] = []
@@ -76,14 +76,14 @@ class Outbox:
         self._written: Path | None = None
 
     def keep(self, *, logs: bool, files: Path | None) -> None:
-        """What is sent along with results: logs of items, and the files that stages wrote into a folder."""
+        """Sets what is sent along with results: logs of items, and files that stages wrote into a folder."""
         self._keeps_logs, self._written = logs, files
 
     def __bool__(self) -> bool:
         return bool(self.events or self.logs or self.records or self.strikes or self.innocent)
 
     def append(self, pid: int, data: bytes) -> None:
-        """Records as one msgpack array, as for a journal."""
+        """Adds a msgpack array of result records."""
         if self._keeps_logs or self._written is not None:
             for record in _decode(data):
                 self.add_log(record.item_id, pid, record.log)
@@ -91,7 +91,7 @@ class Outbox:
         self.records.append(SentRecords(pid, data))
 
     def add_log(self, item_id: str | int, pid: int, path: str | None) -> None:
-        """The file is deleted: an item has a new one at its next try."""
+        """Adds the log of an item, and deletes its file: an item has a new one at its next try."""
         if path is None:
             return
         try:
@@ -114,7 +114,7 @@ class Outbox:
         """Who drives the engine sends it. A slot may be overwritten before: it would not outlive this process."""
 
     def clear(self) -> None:
-        """The broker has it."""
+        """Forgets all reports: the broker has them."""
         self.events, self.logs, self.files, self.records, self.strikes = [], [], [], [], []
         self.innocent = False
 
@@ -139,7 +139,7 @@ class ReportingRules(CrashRules):
         item.tries += 1
 
     def saw_innocent(self) -> None:
-        """The brain is to know."""
+        """Notes for the next report that a worker died from outside, which no item can have caused."""
         self._outbox.innocent = True
 
     def ended(self, items: Iterable[Suspect]) -> None:
@@ -161,7 +161,7 @@ class ReportingVerdicts(Verdicts):
         self._outbox = outbox
 
     def accuse(self, task: PoolTask, result: Result) -> None:
-        """A worker has died with it."""
+        """Adds a report that a worker process died while it ran this item."""
         self._outbox.add_log(result.item_id, result.worker_pid or 0, result.log)
         self._outbox.strikes.append(
             StrikeReport(
@@ -172,7 +172,7 @@ class ReportingVerdicts(Verdicts):
 
 
 class _NoSource:
-    """Tasks are put into the queue."""
+    """A source without items: a hand's tasks are put into the queue directly."""
 
     position = 0
     exhausted = False

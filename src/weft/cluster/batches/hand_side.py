@@ -36,7 +36,9 @@ class Word(enum.StrEnum):
 
 
 class HandBoard(RunBoard):
-    """One task on one process of a hand."""
+    """A hand's side of a run's board for one task: claims the task for this process, renews its lease, and pushes its
+    reports.
+    """
 
     def __init__(self, side: HandSide, task: BatchTask) -> None:
         super().__init__(side.broker, task.run)
@@ -51,7 +53,7 @@ class HandBoard(RunBoard):
         self._claim_ms = int(1000 * CLAIM_S)
 
     def claim(self) -> bool:
-        """Whether this process may run the task: nobody did, and nobody else will."""
+        """Claims the task; True if no process has run it, so that this one is the only one that ever will."""
         status = HandStatus(self._side.hand, self.task)
         report = BatchReport(self._batch.run, self._batch.run_epoch, self.task, 0, status)
         names = [self.root, *(self.name(kind, self.task) for kind in ("claim", "lease", "status")), self.results]
@@ -66,19 +68,20 @@ class HandBoard(RunBoard):
         return self.word is Word.OK
 
     def _end_dead_holder(self, holder: str) -> None:
-        """Celery delivers a task again when its process dies: then its lease need not be waited for."""
+        """Ends the lease of a dead process of this hand. Celery delivers the task again when its process dies: the new
+        one need not wait until the lease expires."""
         hand, _, rest = holder.partition("/")
         pid, _, birth = rest.partition("/")
         if hand == self._side.hand and pid.isdigit() and str(process.birth(int(pid)) or "") != birth:
             self.script("abandon", [self.name("claim", self.task), self.name("lease", self.task)], [holder])
 
     def next_number(self, *, has_body: bool) -> int:
-        """Of a report: those that only renew the lease have none of their own."""
+        """The number of the next report; one that only renews the lease has the number of the report before."""
         self._number += has_body
         return self._number
 
     def put(self, data: bytes, **_: object) -> BodyRef:
-        """A body for a report."""
+        """Stores a body for a report."""
         return super().put(data)
 
     def push(self, report: BatchReport) -> Word:

@@ -54,11 +54,11 @@ class RunBoard:
         self._scripts: dict[str, Any] = {}
 
     def name(self, kind: str, task: str) -> str:
-        """The name of something of one task."""
+        """The broker's key for something that belongs to one task."""
         return f"{self.root}:{kind}:{task}"
 
     def script(self, name: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Runs one of lua/."""
+        """Runs one of the scripts in `lua/`."""
         if name not in self._scripts:
             self._scripts[name] = self.broker.client.register_script((_LUA / f"{name}.lua").read_text())
         with self.broker.asking():
@@ -85,7 +85,7 @@ class RunBoard:
 
 
 class BrainBoard(RunBoard):
-    """The brain's side."""
+    """The brain's side of a run's board."""
 
     def __init__(self, broker: Broker, run: str, *, claim_s: float = CLAIM_S) -> None:
         super().__init__(broker, run)

@@ -46,7 +46,7 @@ log = Log("weft.cluster.batches")
 
 
 class TaskState(enum.Enum):
-    """Where a task is."""
+    """The state of a task that was sent to a hand."""
 
     SENT = "sent"
     CLAIMED = "claimed"
@@ -55,7 +55,7 @@ class TaskState(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class RemoteTask:
-    """A task that is out."""
+    """A task that was sent to a hand and has not ended."""
 
     id: str
     text: str
@@ -77,7 +77,7 @@ class RemoteTask:
 
 
 class TaskBook:
-    """All tasks of one run."""
+    """All tasks of one run that were sent and have not ended."""
 
     def __init__(self, cluster: Cluster, board: BrainBoard, queue: WorkQueue, limit_s: float) -> None:
         self.tasks: dict[str, RemoteTask] = {}
@@ -99,7 +99,7 @@ class TaskBook:
     # ── the run ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def open(self, facts: SharedFacts, code: bytes) -> None:
-        """A new epoch, and what all tasks share beside it."""
+        """Begins a new epoch, and stores on the broker what all tasks of the run share."""
         self._facts_data = msgspec.json.encode(facts)
         self._code_data = code if facts.shipped is not None else b""
         self._code = f"code-{facts.shipped.digest}" if facts.shipped is not None else ""
@@ -119,7 +119,7 @@ class TaskBook:
         return self._clock_ms + int(1000 * (time.monotonic() - self._now_ms_at_s))
 
     def _kept(self) -> list[str]:
-        """What lies beside the run."""
+        """The names of the bodies that the run has stored on the broker."""
         own = ["facts", *([self._code] if self._code else [])]
         return [*own, *(name for task in self.tasks.values() for name in task.bodies)]
 

@@ -68,7 +68,7 @@ class RefreshOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoneRefresh(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a refresh; an error has the kind that a caller acts by."""
+    """The result of a refresh; an error has the kind by which a caller decides what to do."""
 
     done: Refreshed | None = None
     error: str = ""

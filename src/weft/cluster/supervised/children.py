@@ -22,7 +22,7 @@ VISIBILITY_S = 3600.0
 
 
 class LogSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a process logs."""
+    """The folder, level and format of the log of a process."""
 
     folder: str
     level: str = "INFO"
@@ -30,7 +30,7 @@ class LogSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchedulerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What scheduler sends."""
+    """The tasks that the scheduler sends, and when."""
 
     broker: str
     key: str
@@ -39,12 +39,12 @@ class SchedulerSpec(msgspec.Struct, frozen=True, kw_only=True):
     logs: LogSpec
 
     def framed(self) -> bytes:
-        """As it goes over the pipe."""
+        """The settings as they are sent over the pipe."""
         return framed(msgspec.msgpack.encode(self))
 
 
 class HandSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What the worker is."""
+    """The settings of the supervised worker."""
 
     broker: str
     key: str
@@ -53,7 +53,7 @@ class HandSpec(msgspec.Struct, frozen=True, kw_only=True):
     logs: LogSpec
 
     def framed(self) -> bytes:
-        """As it goes over the pipe."""
+        """The settings as they are sent over the pipe."""
         return framed(msgspec.msgpack.encode(self))
 
 

@@ -24,7 +24,7 @@ OTHER = "other"
 
 
 class ClusterFigures(Struct, frozen=True):
-    """Of one moment."""
+    """Metrics of the cluster at one moment."""
 
     queues: dict[str, int]  # messages that wait, by kind
     oldest_s: dict[str, float]  # and how long the first of them has
@@ -36,7 +36,7 @@ class ClusterFigures(Struct, frozen=True):
 
 
 def cluster_figures(cluster: Cluster) -> ClusterFigures:
-    """Those of now; ServerAway while the broker does not answer."""
+    """The current metrics of the cluster; raises ServerAway while the broker does not answer."""
     status = cluster_status(cluster)
     tasks, seconds = _tasks(status["counts"])
     refused: Counter[str] = Counter()

@@ -25,7 +25,7 @@ HEARTBEAT_S = 5.0
 
 
 class NotWell(WeftError):
-    """Why the worker is not healthy."""
+    """Raised with the reason why the worker is not healthy."""
 
 
 class HandHealth:
@@ -44,7 +44,7 @@ class HandHealth:
             raise
 
     def cluster_metrics(self) -> ClusterFigures:
-        """Those of the whole cluster."""
+        """The metrics of the whole cluster."""
         try:
             return cluster_figures(self._opened())
         except WeftError as error:
@@ -120,7 +120,7 @@ class HandHealth:
 
 
 def _is_busy(report: dict[str, Any]) -> bool:
-    """All slots are taken, by its own report."""
+    """Whether all slots of the worker are in use, by its own recent report."""
     running, slots = report.get("running"), report.get("concurrency")
     is_fresh = float(report.get("age_s", LOST_S)) < LOST_S
     return is_fresh and isinstance(running, int) and isinstance(slots, int) and 0 < slots <= running

@@ -54,7 +54,7 @@ class TickScheduler(Scheduler):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
 
     def setup_schedule(self) -> None:
-        """There is none of Celery's: `tick` decides."""
+        """Does nothing: `tick` decides what is due, not Celery's schedule."""
 
     def tick(self, *_: Any, **__: Any) -> float:
         """Sends what is due; how long to wait for the next."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from weft.crawl.folder import CrawlFolder
 from weft.engine.user_code.calls import decode_output
@@ -22,10 +22,11 @@ from weft.store.pages import PageStore
 
 
 class ItemPosition(Struct):
-    """The position of a reader."""
+    """How far a reader of a crawl's items has read, as it is stored beside the file that it writes."""
 
-    batches: dict[str, int] = {}  # by data dir and index
-    read: dict[int, int] = {}  # item → how many of its page's items were read, for pages after the batches
+    batches: dict[str, int] = {}  # by data dir and index: the last batch that is read to its end
+    # page → how many of its items were read; only of pages in batches that are not read to their end
+    items_read_by_page: dict[int, int] = field(default_factory=dict, name="read")
     length: int = 0  # of the file that it has written
     offset: int = 0  # in the items that pipelines have returned
 
@@ -51,13 +52,14 @@ class ItemReader:
         """Yields the new items as JSON; an item counts as read when the next one is requested."""
         for page, at, item in self._unread_items():
             yield item.json
-            self.position.read[page] = at + 1
+            self.position.items_read_by_page[page] = at + 1
 
     def read_some(self, most: int) -> list[CommittedItem]:
         """Some of the new items; they count as read."""
         taken = list[CommittedItem]()
         for page, at, item in chain(self._items_left, self._read_batches()):
-            self.position.read[page] = at + 1  # at once: behind the last page of a batch its entry is deleted
+            # at once: behind the last page of a batch its entry is deleted
+            self.position.items_read_by_page[page] = at + 1
             taken.append(item)
             if len(taken) >= most:
                 break
@@ -72,7 +74,7 @@ class ItemReader:
         store = self._open_store()
         if store is None:
             return
-        read, taken = self.position.read, list[int]()
+        read, taken = self.position.items_read_by_page, list[int]()
 
         def passed() -> None:
             for page in taken:

@@ -21,7 +21,7 @@ def note_items_rebuild(data_dirs: Sequence[Path]) -> None:
     own = CrawlFolder(data_dirs).own_folder
     files = sorted(own.glob("items-*.json"))
     state = read_state(data_dirs)
-    if not (files or state.position.batches or state.position.read):
+    if not (files or state.position.batches or state.position.items_read_by_page):
         return
     try:
         store = PageStore.open(data_dirs, read_only=True)
@@ -52,4 +52,4 @@ def _position_by_page(store: PageStore | None, data_dirs: Sequence[Path], kept: 
         read = {page: output.count for page, output in store.new_outputs({}) if page not in unread}
     except WeftError:
         return None
-    return ItemPosition(read=read | kept.read, length=kept.length)
+    return ItemPosition(items_read_by_page=read | kept.items_read_by_page, length=kept.length)

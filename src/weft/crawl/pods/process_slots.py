@@ -26,8 +26,8 @@ def slots_and_cores(section: PodsSection) -> list[tuple[Slot, int | None]]:
     return [(slot, core if section.affinity else None) for core, slot in enumerate(slots(section))]
 
 
-def check_cores(section: PodsSection) -> None:
-    """Raises BadInput if there are too few cores for one each."""
+def require_cores_for_affinity(section: PodsSection) -> None:
+    """With `enable_cpu_affinity`: raises BadInput if there are too few cores for one each."""
     if not section.affinity:
         return
     needed = len(section.here) * (section.fetchers_per_pod + section.parsers_per_pod)

@@ -73,7 +73,7 @@ class Orchestrator:
         self._commands = CrawlCommands(folder)
         self._server: ChannelServer | None = None
         self._changes = 0  # how often commands have changed the folder
-        self._gave_up_at = 0.0  # when a process last paused itself
+        self._self_paused_at = 0.0  # when a process last paused itself
         self._ends_without_login = False
         self._login_failure = ""  # why the login has failed
         self._duration = _RunTime(config.limits.max_duration_s, is_paused=folder.settings_record().is_paused)
@@ -285,8 +285,8 @@ class Orchestrator:
         it where nobody sees the pause."""
         for process in self._processes:
             status = process.status()
-            if status.pid == process.pid and status.gave_up_at > self._gave_up_at and status.state == PAUSED:
-                self._gave_up_at = status.gave_up_at
+            if status.pid == process.pid and status.self_paused_at > self._self_paused_at and status.state == PAUSED:
+                self._self_paused_at = status.self_paused_at
                 if self._ends_without_login:
                     self._login_failure = status.note
                     self._end_crawl(Stop.LOGIN_FAILED)

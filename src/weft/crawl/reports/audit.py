@@ -108,7 +108,7 @@ class _FolderAudit:
         work = AuditWork(
             [str(path) for path in self._folder.folder.data_dirs], self._scope, self._files, partitions
         )  # fmt: skip
-        with _judging_beside(work, processes) as others:
+        with _started_judges(work, processes) as others:
             own = structs.replace(work, partitions=partitions[::processes])
             parts = [_judge_partitions(self._folder, self._view, own, self._open_readers), *map(_read_answer, others)]
         return self._add_file_facts(combine_reports(parts))
@@ -207,16 +207,18 @@ def _events_of_partition(readers: list[LogReader], partition: LogPartition) -> I
 
 
 @contextmanager
-def _judging_beside(work: AuditWork, processes: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes beside this one that judge the other shares of the partitions."""
+def _started_judges(work: AuditWork, total_processes: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Starts the processes beside this one that judge the other shares of the partitions; this one counts in the
+    total.
+    """
     argv = [sys.executable, "-m", "weft.crawl.reports.audit_worker"]
     running: list[subprocess.Popen[bytes]] = []
     try:
-        for first in range(1, processes):
+        for first in range(1, total_processes):
             child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 (our own module)
             running.append(child)
             assert child.stdin is not None
-            share = structs.replace(work, partitions=work.partitions[first::processes])
+            share = structs.replace(work, partitions=work.partitions[first::total_processes])
             child.stdin.write(msgpack.encode(share))
             child.stdin.close()
         yield running

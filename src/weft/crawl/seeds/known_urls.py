@@ -120,14 +120,14 @@ class KnownUrlsFeed:
         self._queued = 0
         stored = partial(self._rows_to_queue, name, wanted)
         yield from self._frontier.revisits.walk(self._crawl, name, run, stored, partial(self._begin_walk, name))
-        log.info("queued known URLs again", walk=name, queued=self._queued)
+        log.info("has requeued known URLs", kind=name, queued=self._queued)
 
     def _begin_walk(self, name: str, last_item: int) -> None:
         start = WalkStart(last_item, self._spec.started_at)
         if name == RECRAWL:
             self._folder.begin_recrawl(self._spec.pod, start.at, start.last_item)
         self._frontier.notes.note(f"{name}_from", msgspec.json.encode(start).decode())
-        log.info("queueing known URLs again", walk=name, last_item=last_item)
+        log.info("begins to requeue known URLs", kind=name, up_to_item=last_item)
 
     def _start(self, note: str) -> WalkStart:
         noted = self._frontier.notes.note(note)

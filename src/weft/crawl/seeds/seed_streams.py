@@ -101,7 +101,7 @@ def check_stream(folder: Path, stream: SeedStream, remedy: str) -> None:
 
 
 def read_pieces(folder: Path, stream: SeedStream, remedy: str, at: int = 0) -> Iterator[Piece]:
-    """The pieces of a stream, from an offset on."""
+    """Pieces of complete lines, from the piece at this offset on."""
     path = folder / stream.name
     try:
         with path.open("rb") as file:

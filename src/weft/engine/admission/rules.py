@@ -145,7 +145,7 @@ class AdmissionRules:
         """The links of a page that are admitted, by origin, and those that are not, with the reasons."""
         let_in: list[PageLinks] = []
         refused: list[tuple[str, Reason]] = []
-        is_simple = self._needs_only_simple_rules(page)
+        is_simple = self._is_decided_by_origin_and_form(page)
         for origin, there, odd in grouped(links, *self._unusual_link_pattern):
             verdict = self._refusal_of_origin(origin)
             if verdict is Reason.EXCLUDED:
@@ -187,7 +187,7 @@ class AdmissionRules:
             return (links, []) if self.in_scope(links[0]) else ([], links)
         return [url for url in links if self.in_scope(url)], [url for url in links if not self.in_scope(url)]
 
-    def _needs_only_simple_rules(self, page: Lease) -> bool:
+    def _is_decided_by_origin_and_form(self, page: Lease) -> bool:
         """Whether nothing but its origin, its extension and its form decides about a link of this page."""
         limit = self._section.max_depth
         return (

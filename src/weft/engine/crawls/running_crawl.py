@@ -108,7 +108,7 @@ class RunningCrawl:
         self.has_been_edited = False  # queued URLs may be excluded by now
         self.is_paused = False
         self.pause_reason = ""  # why it is paused, if not by a command
-        self.gave_up_at = 0.0  # when it last paused itself, by the wall clock
+        self.self_paused_at = 0.0  # when it last paused itself, by the wall clock
         self.session: LoginSession | None = None  # its session at the site it logs in to
         # Where depth or hops decide, a link that was refused may be admitted later by a shorter path.
         lasting = scope.max_depth is None and not scope.offsite_hops
@@ -152,7 +152,7 @@ class RunningCrawl:
     def give_up(self, why: str) -> None:
         """Pauses the crawl by itself, because it cannot continue as intended."""
         log.error("paused", why=why)
-        self.gave_up_at = time.time()
+        self.self_paused_at = time.time()
         self.pause(reason=why)
 
     def _is_full(self, pages: int) -> bool:  # noqa: ARG002

@@ -44,7 +44,7 @@ class TenantRecord(Struct, kw_only=True):
     is_held: bool = False  # see `CrawlSnapshot.is_held`
     reason: EndReason | None = None
     pause_reason: str = ""  # see `Standing.pause_reason`
-    gave_up_at: float = 0.0
+    self_paused_at: float = msgspec.field(default=0.0, name="gave_up_at")
     roots: list[str] = []  # the seeds' hosts, as far as scope and sitemaps depend on them
     origins: list[str] = []  # of its first seeds: credentials are sent there
     has_opened: bool = False  # all of its first seeds have come: later ones get no credentials
@@ -284,7 +284,7 @@ class Tenant(RunningCrawl):
             ends=self._count_ends(),
             is_held=record.is_held,
             pause_reason=record.pause_reason,
-            gave_up_at=record.gave_up_at,
+            self_paused_at=record.self_paused_at,
             note=note,
             waiting_for=waiting_for,
             waiting_until=waiting_until,

@@ -63,7 +63,7 @@ class Committer:
         batch = self._store.commit()
         self._step("after-rows")
         if self._ended_items:
-            self._rejected_items.ended(self._ended_items, batch)
+            self._rejected_items.end_stored(self._ended_items, batch)
             self._ended_items = []
         if self._synced > self._acknowledged:
             self._step("after-sync")

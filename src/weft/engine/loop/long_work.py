@@ -51,7 +51,8 @@ class LongWork:
     def __call__(self, count: int = 0) -> None:
         """Reports that a piece is done, with `count` of the total."""
         if self._state == STARTING:
-            self.heartbeat.send_heartbeat()  # a process that is asked to end need not finish its start
+            # no `step`: steps give a process that was asked to end more time, and its start need not be finished
+            self.heartbeat.send_heartbeat()
         else:
             self.heartbeat.step()
         self._done += count

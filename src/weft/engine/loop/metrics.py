@@ -57,8 +57,8 @@ class EngineMetrics:
         if result.status and purpose is Purpose.PAGE:
             self._body_bytes.observe(len(result.body))
 
-    def count_rendered(self, rendered: Rendered) -> None:
-        """Counts a page that a browser has rendered."""
+    def observe_render_time(self, rendered: Rendered) -> None:
+        """Records how long a browser took for a page, also for one that failed."""
         self._metrics.histogram("weft_render_seconds", "Time of a page in a browser.").observe(rendered.spent_s)
 
     def record_browsers(self, report: Mapping[str, float]) -> None:

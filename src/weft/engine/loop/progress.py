@@ -84,7 +84,7 @@ class CrawlStatus(msgspec.Struct):
     parts: int = 0  # requests for parts of those pages
     recent: list[str] = []
     poisoned: list[str] = []
-    gave_up_at: float = 0.0  # when it paused itself; the note says why
+    self_paused_at: float = msgspec.field(default=0.0, name="gave_up_at")  # when it paused itself; the note says why
     repairs: dict[str, int] = {}  # damage that this run found, and repaired, when it resumed the crawl
     # Of one process among several, for termination detection: counts that never decrease, except after a crash.
     idle: str = ""  # why it has nothing to do
@@ -112,7 +112,7 @@ class CrawlProgress:
         self.status.pid = pid
         self.status.run = run
         self.status.orchestrator = orchestrator
-        self.status.idle, self.status.gave_up_at = "", 0.0
+        self.status.idle, self.status.self_paused_at = "", 0.0
         if self.is_new_run:
             self.status.started_at = self._began_at
             self.status.repairs, self.status.stop = {}, ""

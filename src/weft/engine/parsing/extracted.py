@@ -44,7 +44,7 @@ class ParseRequest(msgspec.Struct, array_like=True, gc=False):
     wanted: tuple[str, ...]
     body: bytes
     rules: bytes = b""  # JSON, for `fields`
-    order: bytes = b""  # JSON of a `PageFormats`, for `rendered`
+    order: bytes = b""  # JSON of a `PageFormats`, for `in_formats`
     without_rules: bool = False  # the rules took too long on this page: `fields` records that
     call: bytes = b""  # a `calls.Call`, for `called`: only for a child with the user's code
 
@@ -77,7 +77,7 @@ class Asked(msgspec.Struct, gc=False):
     json_ld: list[Any] | UnsetType = UNSET
     microdata: list[Any] | UnsetType = UNSET
     fields: str | UnsetType = UNSET
-    rendered: dict[str, Any] | UnsetType = UNSET
+    in_formats: dict[str, Any] | UnsetType = UNSET
     called: bytes | UnsetType = UNSET
 
 
@@ -192,9 +192,9 @@ class Extracted(msgspec.Struct, array_like=True, gc=False):
         return _require_set(self.asked.fields, "fields")
 
     @property
-    def rendered(self) -> dict[str, Any]:
-        """The page in the requested formats."""
-        return _require_set(self.asked.rendered, "rendered")
+    def in_formats(self) -> dict[str, Any]:
+        """The page in the requested formats, by format."""
+        return _require_set(self.asked.in_formats, "in_formats")
 
     @property
     def called(self) -> bytes:
@@ -236,7 +236,7 @@ def _compute_attribute(name: str, page: ParsedPage, request: ParseRequest) -> An
     if name == "fields":
         rules = _decode_rules(request.rules)
         return (rules.unread(TOO_SLOW) if request.without_rules else rules.apply(page)).encoded()
-    if name == "rendered":
+    if name == "in_formats":
         from weft.extract.formats import Shape, render
         from weft.extract.text.markdown import Links
 

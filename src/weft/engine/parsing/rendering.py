@@ -43,5 +43,5 @@ class FormatReader:
         """Begins to convert a page; the returned function waits for the result, and raises Unparsed if the page cannot
         be parsed.
         """
-        pending = self._parsers.submit(page.readable, page.url, page.readable_type, ["rendered"], order=self._formats)
-        return lambda: self._parsers.result(pending).rendered
+        pending = self._parsers.submit(page.readable, page.url, page.readable_type, ["in_formats"], order=self._formats)
+        return lambda: self._parsers.result(pending).in_formats

@@ -59,7 +59,7 @@ def is_index_whole(data_dir: Path, *, thorough: bool = True) -> bool:
         if not thorough:
             return True
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
-            return bool(db.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
+            return bool(db.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok")
     except (WeftError, sqlite3.Error):
         return False
 

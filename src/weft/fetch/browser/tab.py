@@ -61,7 +61,10 @@ try { Navigator.prototype.sendBeacon = function sendBeacon() { return true } } c
 for (const name of ["Navigator", "WorkerNavigator"]) try { delete globalThis[name].prototype.serviceWorker } catch {}
 try { Object.defineProperty(navigator, "serviceWorker", {value: undefined, configurable: false}) } catch {}
 """
-_IDLE = "new Promise(done => requestIdleCallback(() => done(), {timeout: 1000}))"
+# Idle, or many tasks later: after an input Chromium may have no idle time for seconds, however little there is to do.
+_IDLE = """new Promise(done => { let left = 50; requestIdleCallback(done);
+  const next = () => left-- ? setTimeout(next) : done(); next() }).then(() => 0)"""
+_MOST_BUSY_WAITS = 3  # in a row, without a request: what a page does for longer is taken for an animation
 _HAS_TEXT = "/\\w/.test(document.body ? document.body.innerText : '')"
 _DATA = frozenset({"XHR", "Fetch"})
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -460,12 +463,13 @@ class RenderTab:
         """Waits until the page is loaded and has requested nothing for a while, or its time is over."""
         settle_s = self._order.options.settle_s
         began = self._moved = time.monotonic()  # the effect of an action may not have caused a request yet
-        self._is_busy = False
+        self._is_busy, busy_waits = False, 0
         while (now := time.monotonic()) < (until := self._latest(began)):
             quiet_s = now - self._moved if self._loaded and not self._open else 0.0
             if quiet_s >= settle_s:
                 await self._be_idle(until - now)
-                if not self._is_busy and self._moved <= now:
+                busy_waits = busy_waits + 1 if self._is_busy and self._moved <= now else 0
+                if self._moved <= now and busy_waits in (0, _MOST_BUSY_WAITS):
                     return
                 self._moved = max(self._moved, time.monotonic())
                 continue

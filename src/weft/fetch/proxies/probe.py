@@ -122,7 +122,10 @@ class Probe:
             # A refusal for lack of `email` explains itself.
             is_private = result.error == "address" and "`email`" not in result.detail
             helps = "; `allow_private=True` lets such addresses in" if is_private else ""
-            raise BadInput(f"{self._named} {self._url}: {result.error}: {result.detail}{helps}")
+            raise BadInput(
+                f"{self._named} {self._url} cannot be requested directly, as a test of proxies must do first: "
+                f"{result.error}: {result.detail}{helps}"
+            )
         if not result.status:
             return Expected(200, answers=False)  # it may be reachable only through proxies
         body = _body(result)

@@ -44,6 +44,7 @@ from isal import isal_zlib
 
 from weft.alive import Alive, silent, watch
 from weft.errors import BadInput, Damaged, is_damage, writing
+from weft.files import altered_layout
 from weft.frontier.durability.mark import MarkFile
 
 SCHEMA_VERSION = 2
@@ -127,7 +128,7 @@ class FrontierJournal:
     def _open_database(self) -> None:
         with report_damage(self.path), writing(self.path):
             if self.path.stat().st_size <= CHECKED_BYTES:
-                problem = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+                problem = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
                 if problem != "ok":
                     raise Damaged(self.path, f"is damaged ({' '.join(str(problem).split())})", REMEDY)
             self._db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # for a new file: it shrinks when crawls are forgotten
@@ -153,13 +154,19 @@ class FrontierJournal:
 
     def _check_layout(self) -> None:
         """Refuses a file of another layout; a new one, or one whose creator died early, has none."""
-        if not self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
-            return
-        version = self.meta("schema_version")
+        has_meta = self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone() is not None
+        altered, version = altered_layout(self._db, _CREATE_TABLES), None
+        try:
+            version = self.meta("schema_version") if has_meta else None
+        except sqlite3.OperationalError:  # a column of another name
+            if not altered:
+                raise
         if version not in (None, SCHEMA_VERSION):
             raise BadInput(
                 f"{self.path}: has layout {version}, this Weft reads {SCHEMA_VERSION}; use the Weft that made it"
             )
+        if altered:
+            raise Damaged(self.path, f"is damaged (its table or index {altered!r} is not what was made)", REMEDY)
 
     @property
     def unwritten_items(self) -> int:

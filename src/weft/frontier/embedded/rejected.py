@@ -48,16 +48,18 @@ class EmbeddedRejected:
 
     def rejections(self) -> list[Rejection]:
         """Items removed from the queues, or not admitted, since the last call: the caller stores their rows, then calls
-        `ended`.
+        `end_stored`.
         """
         rejected, self._rejected = self._rejected, []
         return rejected
 
-    def ended(self, items: Iterable[int], batch: int = 0) -> None:
-        """Ends rejected items whose rows are stored."""
+    def end_stored(self, items: Iterable[int], commit_batch: int = 0) -> None:
+        """Ends the leases of rejected items whose rows are stored. `commit_batch`: the store's batch with those rows,
+        whose `acknowledge` makes the end final; 0: at once.
+        """
         for item in items:
             if (out := self._open_items.pop(item, None)) is not None:
-                self._durability.end_item(out, batch)
+                self._durability.end_item(out, commit_batch)
 
     # ── for the other parts ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -30,7 +30,7 @@ _FINGERPRINT_BYTES = 8  # bytes of a fingerprint
 _BLOB_NUMBER_BYTES = 8  # of a blob, at the beginning of a row
 _VALUE, _DUE = 10, 5  # bytes of a change: the fingerprint, what it represents (0: nothing), and when it is due
 CHANGE_BYTES = _FINGERPRINT_BYTES + _VALUE + _DUE
-_NOT_DUE_TICK = (1 << 8 * _DUE) - 1  # it is in the order already
+_DUE_UNCHANGED = (1 << 8 * _DUE) - 1  # in place of a due time: the site is in the order already
 _BUCKETS_PER_RECORD = 4096  # buckets, or seconds, that are written down together
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -143,7 +143,7 @@ class SwappedSites:
         if before is None:
             self._due_seconds[crawl].add(mark, due)
             self._counts[crawl] += 1
-        self._record_change(mark, value, int(due) if before is None else _NOT_DUE_TICK)
+        self._record_change(mark, value, int(due) if before is None else _DUE_UNCHANGED)
 
     def remove(self, key: str) -> tuple[int, list[bytes]] | None:
         """Removes a site: returns its crawl, and its rows in order; None if it is not swapped out."""
@@ -248,7 +248,7 @@ class SwappedSites:
                     self._counts[before & _CRAWL_MASK] -= 1
                 continue
             self._last_rows.put(mark, value)
-            if due != _NOT_DUE_TICK:
+            if due != _DUE_UNCHANGED:
                 self._due_seconds[value & _CRAWL_MASK].add(mark, due)
                 self._counts[value & _CRAWL_MASK] += 1
 

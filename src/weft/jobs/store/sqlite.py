@@ -25,6 +25,7 @@ from pathlib import Path
 import msgspec
 
 from weft.errors import BadInput
+from weft.files import altered_layout
 from weft.jobs.errors import QueueFull, StoreDamaged, TaskUnknown
 from weft.jobs.layout import ENGINE, crawls_in
 from weft.jobs.model import NEXT, STARTED, Lane, Task
@@ -168,7 +169,9 @@ class SqliteJobStore:
 
         return self._file.do(step)
 
-    def give_up(self, task_id: str, gave_up_at: float, message: str, *, at: float, version: int, fence: int) -> None:
+    def record_self_pause(
+        self, task_id: str, self_paused_at: float, message: str, *, at: float, version: int, fence: int
+    ) -> None:
         """Marks a RUNNING task as PAUSED, because its crawl has paused itself at that time; not if the task has changed
         since this version."""
 
@@ -177,7 +180,7 @@ class SqliteJobStore:
             task = steps.get(db, task_id)
             if task is None or task.version != version or task.state is not TaskState.RUNNING:
                 return None
-            return steps.gave_up(db, task, at, gave_up_at, message)
+            return steps.pause_as_crawl_did(db, task, at, self_paused_at, message)
 
         self._file.do(step)
 
@@ -376,9 +379,13 @@ def opened(path: Path) -> sqlite3.Connection:
             db.execute(statement)
         db.execute("INSERT OR IGNORE INTO meta VALUES ('layout', ?)", (LAYOUT,))
         (layout,) = db.execute("SELECT value FROM meta WHERE name = 'layout'").fetchone()
-        db.execute("COMMIT")
+        altered = altered_layout(db, _TABLES) if layout == LAYOUT else ""
+        db.execute("ROLLBACK" if altered else "COMMIT")
     except sqlite3.Error as error:
         raise store_error(error, path) from error
+    if altered:
+        db.close()
+        raise StoreDamaged(path, f"is damaged (its table or index {altered!r} is not what was made)")
     if layout != LAYOUT:
         db.close()
         raise BadInput(f"{path}: has layout {layout}, this Weft reads {LAYOUT}; use the Weft that made it")

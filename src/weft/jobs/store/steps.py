@@ -50,7 +50,7 @@ def put(db: sqlite3.Connection, task: Task) -> Task:
 def moved(db: sqlite3.Connection, task: Task, to: TaskState, at: float, finish: TaskFinish | None) -> Task:
     """Changes the state of a task; returns the changed task."""
     changes: dict[str, Any] = {"state": to}
-    if to is TaskState.RUNNING and task.gave_up_at:
+    if to is TaskState.RUNNING and task.self_paused_at:
         changes["message"] = ""  # it is being retried
     if to is TaskState.RUNNING and task.started_at is None:
         changes |= {"started_at": at, "deadline_at": at + task.spec.timeout_s}
@@ -73,9 +73,10 @@ def moved(db: sqlite3.Connection, task: Task, to: TaskState, at: float, finish: 
     return put(db, msgspec.structs.replace(task, **changes))
 
 
-def gave_up(db: sqlite3.Connection, task: Task, at: float, gave_up_at: float, message: str) -> Task:
+def pause_as_crawl_did(db: sqlite3.Connection, task: Task, at: float, self_paused_at: float, message: str) -> Task:
     """Marks a RUNNING task as PAUSED, with the reason: its crawl has paused itself."""
-    return moved(db, msgspec.structs.replace(task, message=message, gave_up_at=gave_up_at), TaskState.PAUSED, at, None)
+    task = msgspec.structs.replace(task, message=message, self_paused_at=self_paused_at)
+    return moved(db, task, TaskState.PAUSED, at, None)
 
 
 def _add_to_totals(db: sqlite3.Connection, state: TaskState, finish: TaskFinish) -> None:

@@ -9,8 +9,8 @@ from weft.pipelines.pool.events import PoolCounts
 from weft.pipelines.pool.record import Result
 
 
-class WatchedStream(Protocol):
-    """The part of a stream that a display needs."""
+class WatchedRun(Protocol):
+    """The part of a run that a display needs."""
 
     def counts(self) -> PoolCounts:
         """The current counts."""
@@ -19,27 +19,27 @@ class WatchedStream(Protocol):
         """The current state of each worker."""
 
 
-class View(Protocol):
-    """The interface of a display of a run."""
+class RunDisplay(Protocol):
+    """Displays the progress of a run of a pipeline."""
 
-    def update(self, stream: WatchedStream) -> None:
+    def update(self, run: WatchedRun) -> None:
         """Displays the current progress; may be called at any rate."""
 
     def failed(self, result: Result) -> None:
         """Displays a failed item."""
 
-    def close(self, stream: WatchedStream) -> None:
+    def show_end(self, run: WatchedRun) -> None:
         """Displays the final state, and ends the display."""
 
 
 class NoView:
     """A display that shows nothing."""
 
-    def update(self, stream: WatchedStream) -> None:
+    def update(self, run: WatchedRun) -> None:
         """Does nothing."""
 
     def failed(self, result: Result) -> None:
         """Does nothing."""
 
-    def close(self, stream: WatchedStream) -> None:
+    def show_end(self, run: WatchedRun) -> None:
         """Does nothing."""

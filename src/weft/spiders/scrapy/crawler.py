@@ -32,7 +32,7 @@ class SpiderSignals(SignalManager):
     """The four signals that there are; another one is refused where it is connected."""
 
     def connect(self, receiver: Any, signal: Any, **kwargs: Any) -> None:
-        """As Scrapy's; BadInput for a signal that is never sent."""
+        """Connects a receiver as Scrapy's manager does; raises BadInput for a signal that is never sent."""
         if signal in _NAMES and signal not in SUPPORTED.values():
             raise BadInput(
                 f"the signal {_NAMES[signal]} is not supported; there are {', '.join(SUPPORTED)} (docs/from-scrapy.md)"
@@ -49,7 +49,7 @@ class SpiderSignals(SignalManager):
 
 
 class MissingEngine:
-    """What stands where Scrapy's engine would be."""
+    """Replaces Scrapy's engine, which does not run here."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise BadInput(f"crawler.engine.{name} is not supported: Weft has no engine of Scrapy's; yield requests")
@@ -72,11 +72,11 @@ class SpiderCrawler(Crawler):
         self.settings.freeze()
 
     def begin_stats(self) -> None:
-        """Opens the stats of the spider."""
+        """Opens the statistics of the spider."""
         self.stats.open_spider(**self._named(self.stats.open_spider))
 
     def end_stats(self, reason: str) -> None:
-        """Closes them; Scrapy logs them then."""
+        """Closes the statistics of the spider, which Scrapy then logs."""
         self.stats.close_spider(**self._named(self.stats.close_spider), reason=reason)
 
     def _named(self, method: Callable[..., Any]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class SpiderCrawler(Crawler):
 
     @property
     def the_spider(self) -> Spider:
-        """The spider, which there always is."""
+        """The crawler's spider, which is never None here."""
         assert self.spider is not None
         return self.spider
 
@@ -116,7 +116,7 @@ class SpiderLoop:
         asyncio.set_event_loop(self._loop)
 
     def run(self, work: Awaitable[Any]) -> Any:
-        """Waits for a coroutine."""
+        """Runs a coroutine to its end, and returns its result."""
 
         async def main() -> Any:
             return await work

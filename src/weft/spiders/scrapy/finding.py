@@ -23,7 +23,7 @@ OLDEST = (2, 13)
 
 
 def check_version() -> None:
-    """BadInput for a Scrapy that is too old."""
+    """Raises BadInput if the installed Scrapy is too old."""
     if scrapy.version_info[:2] < OLDEST:
         wanted = ".".join(map(str, OLDEST))
         raise BadInput(f"Scrapy {scrapy.__version__} is too old, {wanted} is needed: {installing(f'scrapy>={wanted}')}")

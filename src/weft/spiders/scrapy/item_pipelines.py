@@ -96,7 +96,7 @@ class OpenPipelines:
 
 
 def pipeline_names(settings: Any) -> list[Any]:
-    """The pipelines in their order."""
+    """The item pipelines (names or classes), in the order in which they are called."""
     return list(build_component_list(settings.getwithbase("ITEM_PIPELINES")))
 
 

@@ -21,7 +21,7 @@ _encoder = ScrapyJSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",
 
 
 class CallbackOutput:
-    """The output of one call."""
+    """The items and requests that one call of a callback has yielded."""
 
     def __init__(self, specs: RequestSpecs, result: CallResult, parent: str, *, keeps_objects: bool) -> None:
         """`keeps_objects`: items are kept as pipelines need them as well."""

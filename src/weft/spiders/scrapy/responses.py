@@ -55,7 +55,7 @@ def response_of(call: Call, request: Request, body: bytes) -> Response:
 
 
 def failure_of(call: Call, request: Request) -> Failure:
-    """Why there is no response, as Scrapy says it."""
+    """The failure that Scrapy would pass to the errback of a request without a response."""
     kind, _, more = call.error.partition(":")
     detail = call.detail or more.strip() or call.error
     if kind == Reason.ROBOTS_UNREACHABLE:  # Scrapy would have asked for the page all the same
@@ -67,7 +67,7 @@ def failure_of(call: Call, request: Request) -> Failure:
 
 
 def with_request(error: Exception, request: Request) -> Failure:
-    """An error as errbacks have it."""
+    """An error as a `Failure` with its request, as errbacks expect it."""
     failure: Failure = Failure(error)  # type: ignore[no-untyped-call]
     failure.request = request  # type: ignore[attr-defined]
     return failure
@@ -82,7 +82,7 @@ class StatusRule:
         self._allowed = [int(code) for code in settings.getlist("HTTPERROR_ALLOWED_CODES")]
 
     def error_of(self, response: Response) -> HttpError | None:
-        """None for one that goes to the callback."""
+        """The error of a response for the errback; None if the response goes to the callback."""
         meta = response.meta
         if 200 <= response.status < 300 or meta.get("handle_httpstatus_all"):
             return None

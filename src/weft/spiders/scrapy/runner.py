@@ -47,7 +47,7 @@ _REASONS = {
 
 
 def make(code: Code) -> ScrapyRunner:
-    """The runner of a spider of Scrapy's."""
+    """Makes the runner of a spider of Scrapy's."""
     check_version()
     settings = settings_of(code)
     return ScrapyRunner(find_spider(code), settings, code)
@@ -136,7 +136,7 @@ class ScrapyRunner:
     # ── pages ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _answer(self, call: Call, body: bytes, result: CallResult) -> None:
-        """What came of a request: to its callback, or to its errback."""
+        """Passes the result of a request to its callback or its errback."""
         request, output = self._specs.request_of(call), self._output(call.url, result)
         self._crawler.stats.inc_value("response_received_count", int(bool(call.status)))
         given: Any

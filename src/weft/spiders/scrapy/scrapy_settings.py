@@ -58,7 +58,7 @@ _FEED_OPTIONS = {"format", "overwrite", "fields", "encoding", "indent", "store_e
 
 
 class CrawlSettings(NamedTuple):
-    """What Scrapy's settings come to."""
+    """The settings of a crawl that follow from Scrapy's settings."""
 
     settings: dict[str, object]  # of the crawl, by key
     feeds: list[FeedSpec]
@@ -173,7 +173,7 @@ def _pipeline_refusals(settings: Settings) -> list[str]:
 
 
 def _differs(settings: Settings, name: str) -> bool:
-    """Whether a setting is not as Scrapy has it by default."""
+    """Whether a setting differs from Scrapy's default."""
     value, usual = settings.get(name), getattr(default_settings, name, None)
     if isinstance(value, BaseSettings):
         value = value.copy_to_dict()

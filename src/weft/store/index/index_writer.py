@@ -23,8 +23,8 @@ from weft.alive import Alive, silent, watch
 from weft.errors import DiskFull
 from weft.files import use_write_ahead_log
 from weft.records import PastVisit, Row, RowOutput
-from weft.store.errors import DamagedIndex, StoreError, convert_read_errors, convert_write_errors
-from weft.store.index import hosts, keys, replaced, runs, schema
+from weft.store.errors import DamagedIndex, convert_read_errors, convert_write_errors, store_error
+from weft.store.index import hosts, intact, keys, replaced, runs, schema
 from weft.store.index.items import StoredItems
 
 CHECKPOINT_BYTES = 4 << 20
@@ -63,7 +63,7 @@ class FileState:
     name: str
     length: int
     last: int
-    crawl: int = 0  # whose rows it holds
+    crawl: int = 0  # the crawl whose records the file holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,15 +450,20 @@ class SlotIndex:
             size = self.flush()
         try:
             self._housekeep(size, last)
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             # The housekeeping may wait: the rows are safe in the log, and the next commit reports a full disk.
-            if error.sqlite_errorname not in ("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_IOERR_WRITE"):
-                raise StoreError(self.path, f"cannot be written: {error}") from error
+            if getattr(error, "sqlite_errorname", "") not in ("SQLITE_BUSY", "SQLITE_FULL", "SQLITE_IOERR_WRITE"):
+                raise store_error(self.path, error, "written") from error
 
     def note_durable(self, batch: int) -> None:
         """Records the last durable batch, so that the next opening need not check earlier ones."""
         with convert_write_errors(self.path):
             self._db.execute("UPDATE meta SET value = ? WHERE key = 'durable'", (batch,))
+
+    def seal(self) -> None:
+        """Notes that the file is complete, with a checksum; nothing is written to it until it is opened again."""
+        with suppress(DiskFull), convert_write_errors(self.path), _transaction(self._db):  # it is whole without, too
+            intact.seal(self._db)
 
     def flush(self) -> int:
         """Syncs the write-ahead log, and returns its size."""
@@ -481,13 +486,14 @@ class SlotIndex:
         empty = schema.is_empty(self._db, self.path)
         if not empty:
             schema.check_layout(self._db, self.path)
-            schema.check_is_whole(self._db, self.path)
+            intact.check_is_intact(self._db, self.path)
         else:
-            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that deleted crawls free disk space
+            self._db.execute(schema.AUTO_VACUUM)
         _set_pragmas(self._db)
         with _transaction(self._db):  # one transaction: other processes refuse an index with half of the facts
-            for statement in filter(str.strip, schema.CREATE_TABLES.split(";\n") if empty else ()):
-                self._db.execute(statement)
+            if empty:
+                schema.create_tables(self._db)
+            intact.unseal(self._db)
             self._db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
 
     def _housekeep(self, log_bytes: int, last: bool) -> None:
@@ -537,8 +543,11 @@ def lost_rows(records: Iterable[bytes], path: Path) -> list[Row]:
 
 
 def _open_connection(path: Path, timeout: float) -> sqlite3.Connection:
-    # SQLite would create it readable for all users; its log inherits the file's mode.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    # SQLite would create it readable for all users; its log inherits the file's mode. A file that exists is not opened
+    # here: closing it would drop the locks of this process's other connections, and a stranger who opens the database
+    # then deletes the log under its writer.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     db.create_function("host_of", 1, urls.host_of, deterministic=True)
     return db

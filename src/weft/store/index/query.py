@@ -21,7 +21,7 @@ from weft.alive import Alive, silent, watch
 from weft.errors import BadInput
 from weft.records import Row, RowOutput
 from weft.store.errors import DamagedIndex, convert_read_errors, store_error
-from weft.store.index import keys, replaced, schema
+from weft.store.index import intact, keys, replaced, schema
 from weft.store.index.hosts import IS_PAGE, MOST_HOSTS
 from weft.store.index.index_writer import lost_rows
 from weft.store.index.replaced import ReplacedCounts
@@ -129,7 +129,7 @@ class IndexReader:
     """The reader's side of one index."""
 
     def __init__(self, path: Path, *, whole: bool = True, alive: Alive = silent) -> None:
-        """`whole`: refuse a truncated index; otherwise it is read as far as possible. `alive` is called from inside
+        """`whole`: refuse a damaged index; otherwise it is read as far as possible. `alive` is called from inside
         long statements.
         """
         self.path = path
@@ -493,7 +493,7 @@ def _open_checked(uri: str, path: Path, whole: bool, alive: Alive) -> sqlite3.Co
         if not schema.is_empty(db, path):
             schema.check_layout(db, path)
             if whole:
-                schema.check_is_whole(db, path)
+                intact.check_is_intact(db, path)
     except BaseException:
         db.close()
         raise

@@ -78,7 +78,7 @@ class ReplacedCounts:
         self.hosts: Counter[tuple[int, str]] = Counter()
 
     def add_visits(self, visits: Sequence[Visit], times: int = 1) -> None:
-        """Adds the counts of all visits of one URL in one crawl; -1 subtracts them."""
+        """Adds the counts of the replaced visits of one URL in one crawl; `times`: -1 subtracts them."""
         if len(visits) < 2:
             return
         chosen, last = current_visit(visits), max(visits, key=attrgetter("fetched_at", "item"))

@@ -21,7 +21,7 @@
     lost     rows that were removed because their bytes are gone, until their URLs are queued again
     meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable` and `folded` (the last
              `seq` that has its keys); `rebuilt` until a writer has opened an index that was made again; `verified`
-             while rows are checked: the last `seq` that was
+             while rows are checked: the last `seq` that was; `closed` while no writer has it (`intact`)
 
 Everything that grows with the crawl grows at its end: a table in the order of items, as links are found and not as
 their pages are fetched, writes 18 KB for a row of 300 bytes (docs/decisions/0063).
@@ -46,12 +46,11 @@ from isal import isal_zlib
 from weft import urls
 from weft.errors import BadInput
 from weft.records import MAY_SUCCEED, Reason, Row, RowOutput
-from weft.store.errors import DamagedIndex, convert_read_errors, rebuild_advice
+from weft.store.errors import DamagedIndex, rebuild_advice
 
 _INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its stub wrongly declares an instance
 SCHEMA_VERSION = 9
 APPLICATION_ID = 0x57656674  # "Weft"
-CHECKED_BYTES = 32 * 1024 * 1024  # this much is read in a twentieth of a second
 
 # The kind of an error; rows that another visit may change are selected by kinds and statuses.
 ERROR_KIND = "CASE instr(error, ':') WHEN 0 THEN error ELSE substr(error, 1, instr(error, ':') - 1) END"
@@ -64,6 +63,7 @@ ADD_TO_TALLY = """INSERT INTO tally SELECT crawl, status, error, content_type, d
   ON CONFLICT DO UPDATE SET rows = rows + excluded.rows, pages = pages + excluded.pages, bytes = bytes + excluded.bytes,
   first = min(first, excluded.first), last = max(last, excluded.last)"""
 
+AUTO_VACUUM = "PRAGMA auto_vacuum = INCREMENTAL"  # so that deleted crawls free disk space
 CREATE_TABLES = f"""
 PRAGMA application_id = {APPLICATION_ID};
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -292,23 +292,10 @@ def is_empty(db: sqlite3.Connection, path: Path) -> bool:
         raise
 
 
-def check_is_whole(db: sqlite3.Connection, path: Path) -> None:
-    """Refuses an index that was cut inside a page: SQLite reads the missing bytes as zeros, without an error.
-
-    A small index is also read completely: a flipped bit in SQLite's own structure can hide rows.
-    """
-    with convert_read_errors(path):
-        size = path.stat().st_size
-        if size % db.execute("PRAGMA page_size").fetchone()[0] == 0:
-            problem = db.execute("PRAGMA quick_check(1)").fetchone()[0] if size <= CHECKED_BYTES else "ok"
-            if problem != "ok":
-                raise DamagedIndex(path, " ".join(str(problem).split()))
-            return
-        log = Path(f"{path}-wal")
-        # A full disk can leave half a page, too, but then SQLite's write-ahead log has the whole page.
-        if log.exists() and log.stat().st_size and db.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok":
-            return
-    raise DamagedIndex(path, "it ends in the middle of a page")
+def create_tables(db: sqlite3.Connection) -> None:
+    """Creates the tables of a new index, in the caller's transaction; AUTO_VACUUM comes before it."""
+    for statement in filter(str.strip, CREATE_TABLES.split(";\n")):
+        db.execute(statement)
 
 
 def check_layout(db: sqlite3.Connection, path: Path) -> None:

@@ -47,7 +47,7 @@ class RecordRun:
 
     begin: int
     end: int
-    writers: set[str] = field(default_factory=set)
+    writers: set[str] = field(default_factory=set)  # see `writer_of`
     is_known: bool = False
 
 

@@ -179,6 +179,7 @@ class Rebuild:
         if (notes := place.old_notes()) is not None:
             index.copy_notes(notes)
         index.note_durable(self._batch)
+        index.seal()
         self.report.lost += len(lost)
         self.report.lost_urls += [row.url for row in lost[: MOST_URLS_REPORTED - len(self.report.lost_urls)]]
 

@@ -31,7 +31,7 @@ _MAX_SERVER_DEATHS = 5
 _MAX_START_FAILURES = 5
 MAX_HITS_AT_START = 30
 """With the delays between them, about two minutes in which nothing gets done."""
-_DEATH_PATIENCE_S = 2.0
+_KILLED_WORKERS_WAIT_S = 2.0  # after SIGKILL, for all workers of a fork server together
 _KERNEL_PATIENCE_S = 5.0
 _RECEIVE_BYTES = 1 << 16
 S = TypeVar("S", bound=WorkerSlot[Any])
@@ -253,7 +253,7 @@ class ProcessPool(Generic[S]):
         workers = [slot.worker.held for slot in self.slots if slot.worker is not None and slot.worker.held is not None]
         for worker in workers:
             worker.send(signal.SIGKILL)
-        until_s = time.monotonic() + _DEATH_PATIENCE_S
+        until_s = time.monotonic() + _KILLED_WORKERS_WAIT_S
         for worker in workers:
             worker.wait(max(0.0, until_s - time.monotonic()))
         return server.close()

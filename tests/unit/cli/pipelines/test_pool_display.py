@@ -70,7 +70,7 @@ class TestView:
         view = RunView("t", quiet=False)
         for n in range(100):
             view.failed(Result(n, Status.FAILED, None, "p", "e"))
-        view.close(FakeStream())
+        view.show_end(FakeStream())
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 21
         assert "only in the results" in lines[-1]

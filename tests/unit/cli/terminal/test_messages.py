@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.cli.crawls.suggestions import Typed, resume
+from weft.cli.crawls.commands_to_copy import CrawlArguments, resume
 from weft.cli.terminal.messages import as_flags
 from weft.config import keys, own_names
 
@@ -59,11 +59,11 @@ def test_no_room_below_the_command_line_speaks_of_a_crawls_flags() -> None:
 def test_a_crawl_is_started_over_as_it_was_typed_but_for_secrets() -> None:
     flags = {"data_dirs": ["x"], "resume": False, "include": ["/a b*"], "max_pages": 5, "tls_verify": False,
              "auth": {"a.test": "me:secret"}, "pods": ["redis://me:secret@h/0", "managed"]}  # fmt: skip
-    said = Typed(["http://a.test/?a&b"], flags, "my conf.yaml").fresh(["x", "y z"], "--allow-private")
-    assert said == (
+    command = CrawlArguments(["http://a.test/?a&b"], flags, "my conf.yaml").fresh(["x", "y z"], "--allow-private")
+    assert command == (
         "weft crawl 'http://a.test/?a&b' --config 'my conf.yaml' --include '/a b*' --max-pages 5 --no-tls-verify "
         "--auth 'a.test=***' --pods 'redis://***@h/0' --pods managed --fresh --allow-private "
         "--data-dir x --data-dir 'y z'"
     )
-    assert "secret" not in said
+    assert "secret" not in command
     assert resume(["x"], "--retry-failed") == "weft crawl --resume --retry-failed --data-dir x"

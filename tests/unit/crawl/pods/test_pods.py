@@ -11,7 +11,7 @@ import pytest
 from weft import urls
 from weft.config import PodsSection, PolitenessSection
 from weft.crawl.pods.permits import Permits
-from weft.crawl.pods.process_slots import check_cores, slots_and_cores
+from weft.crawl.pods.process_slots import require_cores_for_affinity, slots_and_cores
 from weft.crawl.pods.termination import TerminationDetector
 from weft.engine.loop.progress import CrawlStatus
 from weft.engine.loop.stop import Stop
@@ -243,4 +243,4 @@ def test_cores_follow_one_another_over_this_nodes_pods() -> None:
         (Slot(3, "parser", 0), 5),
     ]
     with pytest.raises(BadInput, match="6000 cores are needed"):
-        check_cores(msgspec.structs.replace(section, fetchers_per_pod=2999))
+        require_cores_for_affinity(msgspec.structs.replace(section, fetchers_per_pod=2999))

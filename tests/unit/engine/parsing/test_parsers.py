@@ -78,7 +78,7 @@ def until_gone(pid: int) -> bool:
 
 
 def test_a_child_reads_what_is_read_in_process() -> None:
-    names = sorted(NAMES - {"article", "fields", "rendered"})
+    names = sorted(NAMES - {"article", "fields", "in_formats"})
     with Parsers() as pages:
         for content_type, body in BODIES.items():
             page = extract(body, "http://a.test/dir/page", content_type)
@@ -250,10 +250,10 @@ def test_a_child_applies_rules_and_renders_formats_as_in_process() -> None:
     with Parsers() as pages:
         read = pages.result(
             pages.submit(
-                body, url, "text/html", ["fields", "rendered"], rules=msgspec.json.encode(spec),
+                body, url, "text/html", ["fields", "in_formats"], rules=msgspec.json.encode(spec),
                 order=msgspec.json.encode(order),
             )
         )  # fmt: skip
     assert read.fields == compile_rules(spec).apply(page).encoded()
     assert json.loads(read.fields)["fields"] == {"h": "A", "n": 12, "d": None}
-    assert read.rendered == render(page, order.formats, Shape(include=order.include, exclude=order.exclude))
+    assert read.in_formats == render(page, order.formats, Shape(include=order.include, exclude=order.exclude))

@@ -362,3 +362,16 @@ def test_a_journal_may_be_used_by_another_thread_than_the_one_that_opened_it(tmp
     with ThreadPoolExecutor(1) as other:
         assert other.submit(use).result() == "the first"
     journal.close()
+
+
+@pytest.mark.parametrize(
+    "text", [b"TABLE retries", b"(item INTEGER", b"meta (name", b"TABLE refusals", b"INDEX refusals_by_url"]
+)
+def test_a_table_of_another_name_is_damage_and_not_made_again_empty(tmp_path: Path, text: bytes) -> None:
+    work(tmp_path / "frontier")
+    path = tmp_path / "frontier" / "frontier.db"
+    whole = path.read_bytes()
+    at = whole.index(text) + len(text) - 1
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 2]) + whole[at + 1 :])
+    with pytest.raises(Damaged, match=r"frontier\.db.*weft rebuild CRAWL_DIR --frontier"):
+        opened(tmp_path / "frontier")

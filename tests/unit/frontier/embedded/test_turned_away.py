@@ -97,7 +97,7 @@ def test_a_kill_before_its_row_was_stored_queues_it(bench: Bench) -> None:
     bench.frontier.queue.admit(bench.crawl, [Found("http://a/private/1", 1), Found("http://a/private/2", 1)])
     first, second = bench.frontier.rejected.rejections()
     bench.frontier.durability.commit()
-    bench.frontier.rejected.ended([first.item.item], batch=1)
+    bench.frontier.rejected.end_stored([first.item.item], commit_batch=1)
     bench.frontier.durability.acknowledge(1)
     bench.frontier.durability.commit()
     frontier = bench.again()
@@ -113,7 +113,7 @@ def test_a_shorter_way_to_it_does_not_queue_it(bench: Bench) -> None:
     bench.frontier.queue.admit(bench.crawl, [Found("http://a/private/1", 2)])
     assert bench.frontier.rejected.rejections() == []
     assert bench.frontier.status.stats().queued == 0
-    bench.frontier.rejected.ended([rejection.item.item])
+    bench.frontier.rejected.end_stored([rejection.item.item])
     assert bench.frontier.status.stats().finished == bench.frontier.status.stats().admitted == 1
 
 

@@ -88,7 +88,7 @@ def test_a_list_gives_items_with_the_ids_it_has_or_names_and_maintainers(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [(None, "No such file"), ("{", "is no JSON"), ("7", "holds no list"), ("{}", "holds no list")]
+    ("text", "why"), [(None, "No such file"), ("{", "is not JSON"), ("7", "holds no list"), ("{}", "holds no list")]
 )
 def test_a_list_that_is_none_is_said_to_be(tmp_path: Path, text: str | None, why: str) -> None:
     file = tmp_path / "list.json"

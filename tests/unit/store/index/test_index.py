@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import resource
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -48,6 +50,18 @@ def reader(index: SlotIndex) -> Iterator[IndexReader]:
     made = IndexReader(index.path)
     yield made
     made.close()
+
+
+def test_a_stranger_who_opens_it_leaves_the_log_of_its_writer(index: SlotIndex) -> None:
+    """SQLite's shell deletes the log of a database that nobody has locked, as it closes it."""
+    program = f"import sqlite3; db = sqlite3.connect({str(index.path)!r}); "
+    program += "print(db.execute('SELECT count(*) FROM pages').fetchone()[0]); db.close()"
+    for number in (1, 2, 3):
+        index.commit(number, number, [values(number)], [])
+        index.sync()
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert int(done.stdout) == number
+    assert index.path.with_name(f"{index.path.name}-wal").exists()
 
 
 def test_a_reader_finds_an_index_that_is_being_made_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -516,7 +516,7 @@ class Loop:
         """Why the crawl is paused, if there is only one; several crawls each have a state of their own."""
         only = next(iter(self._crawls.values())) if len(self._crawls) == 1 else None
         if only is not None:
-            self._progress.status.gave_up_at = only.gave_up_at
+            self._progress.status.self_paused_at = only.self_paused_at
         return (only.pause_reason or BY_COMMAND) if only is not None and only.is_paused else ""
 
     def _pause_until_unblocked(self, why: DiskFull | ServerAway | ServerFull) -> None:

@@ -245,7 +245,7 @@ class ResultHandler:
         if crawl.session is not None:
             crawl.session.keep_storage(lease, rendered, answer.asked_at)
         crawl.progress.count_rendered(rendered)
-        self._metrics.count_rendered(rendered)
+        self._metrics.observe_render_time(rendered)
 
     def _cool_site(self, answer: EndedTransfer) -> None:
         assert answer.ended is not None

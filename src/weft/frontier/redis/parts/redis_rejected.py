@@ -67,9 +67,11 @@ class RedisRejected:
                 rejected.append(Rejection(item, lease.crawl, Reason(name), cause))
         return rejected
 
-    def ended(self, items: Iterable[int], batch: int = 0) -> None:
-        """Ends rejected items whose rows are stored."""
-        arguments: list[ScriptArgument] = [self._slot, batch]
+    def end_stored(self, items: Iterable[int], commit_batch: int = 0) -> None:
+        """Ends the leases of rejected items whose rows are stored. `commit_batch`: the store's batch with those rows,
+        whose `acknowledge` makes the end final; 0: at once.
+        """
+        arguments: list[ScriptArgument] = [self._slot, commit_batch]
         for item in items:
             if (stamp := self._lease_stamps.pop(item, None)) is not None:
                 arguments += [self._link.number_of_item(item), stamp, "o", 0]
@@ -83,4 +85,4 @@ class RedisRejected:
         until = self._wall() + UNREACHABLE_S
         record = RobotsRecord("unreachable", b"", until, f"{reason} at {item.url}")
         self._sites.robots_known(item.about, record, None)
-        self.ended([item.item])
+        self.end_stored([item.item])

@@ -33,7 +33,7 @@ def read(file: Path) -> list[Any]:
     except OSError as error:
         raise BadInput(f"{file}: {error.strerror}: name {hint} with `--set items.list=FILE`") from None
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{file} is no JSON ({error}): it must hold {hint}") from None
+        raise BadInput(f"{file}, the list of modules, is not JSON ({error}): it must hold {hint}") from None
     if isinstance(document, dict):
         document = document.get("modules")
     if not isinstance(document, list):

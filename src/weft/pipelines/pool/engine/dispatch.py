@@ -103,12 +103,12 @@ class WorkDispatcher:
         if (
             not queue.batches
             and not queue.exclusive
-            and not (pool_slot.fresh and queue.suspects)
+            and not (pool_slot.is_unused and queue.suspects)
             and not self._plan_batch()
         ):
             return None
         exclusive = bool(queue.exclusive)
-        got = queue.next(fresh=pool_slot.fresh, pool_idle=exclusive and self.outstanding() == 0)
+        got = queue.next(fresh=pool_slot.is_unused, pool_idle=exclusive and self.outstanding() == 0)
         if got is not None and exclusive:
             self._secluded = pool_slot
         return got and self._limit_to_worker_life(pool_slot, got)
@@ -141,7 +141,7 @@ class WorkDispatcher:
             self._plan_batch()  # three items do not need eight workers
         wanted = self._queue.tasks() + self.outstanding() if self._intake.exhausted else self._settings.workers
         suspects = len(self._queue.suspects) + bool(self._queue.exclusive)
-        missing = max(wanted - len(alive), suspects - sum(pool_slot.fresh for pool_slot in alive))
+        missing = max(wanted - len(alive), suspects - sum(pool_slot.is_unused for pool_slot in alive))
         for pool_slot in self._pool.slots:
             if missing > 0 and pool_slot.child.next_step() is Step.START:
                 self._pool.start(pool_slot)
@@ -153,7 +153,7 @@ class WorkDispatcher:
             return
         pool_slots = self._pool.slots
         if any(
-            m.child.state is not ChildState.DEAD and (m.fresh or m.worker is None or m.retiring) for m in pool_slots
+            m.child.state is not ChildState.DEAD and (m.is_unused or m.worker is None or m.retiring) for m in pool_slots
         ):
             return
         idle = next((pool_slot for pool_slot in pool_slots if pool_slot.idle), None)

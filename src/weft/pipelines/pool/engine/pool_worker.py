@@ -105,7 +105,7 @@ class PoolSlot(WorkerSlot[PoolWorker]):
         worker.slot.words[LIMIT] = NO_LIMIT
 
     @property
-    def fresh(self) -> bool:
+    def is_unused(self) -> bool:
         """Whether the worker has not been given anything yet."""
         return self.given == 0
 
@@ -219,7 +219,7 @@ class PoolSlot(WorkerSlot[PoolWorker]):
 
     def near_memory_limit(self) -> None:
         """Marks the worker as near its memory limit: it is replaced after its current item."""
-        self.worn = self.worn or not (self.fresh or self.alone)
+        self.worn = self.worn or not (self.is_unused or self.alone)
 
     def item_ns(self, now_ns: int) -> int:
         """How long the current item has been running, in nanoseconds."""

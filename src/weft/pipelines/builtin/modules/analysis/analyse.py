@@ -18,7 +18,7 @@ def analyse(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
     """Analyses the files of a repository's clone, without running any of its code."""
     settings = {**DEFAULTS, **context.settings}
     tree = Tree(tree_of(item["id"], context))
-    javascript, python = dependencies.manifests(tree)
+    javascript, python = dependencies.javascript_and_python_manifests(tree)
     file = readme_of(tree)
     facts = {
         "readme": readme.checked(file, tree.text(file)).plain() if file else None,

@@ -77,8 +77,8 @@ def of_python(tree: Tree, manifest: ModuleManifest) -> dict[str, Any] | None:
     }
 
 
-def manifests(tree: Tree) -> tuple[ModuleManifest, ModuleManifest]:
-    """The manifests of both languages; a repository may have both."""
+def javascript_and_python_manifests(tree: Tree) -> tuple[ModuleManifest, ModuleManifest]:
+    """The parsed package.json and pyproject.toml at the root; an empty manifest for one that is missing."""
     javascript = of_package_json(tree.text("package.json")) if "package.json" in tree.sizes else ModuleManifest()
     python = of_pyproject(tree.text("pyproject.toml")) if "pyproject.toml" in tree.sizes else ModuleManifest()
     return javascript, python

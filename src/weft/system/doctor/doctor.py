@@ -24,9 +24,10 @@ from weft.fetch.browser.chromium import find_chromium, sandbox_trouble
 from weft.frontier.clock import FOLDER_VARIABLE, MachineClock, UnusableClock, default_clock_path
 from weft.frontier.redis.connection import RedisSettings, Unreachable, connect, inspect_server
 from weft.supervise.redis_server import find_program
-from weft.system import control, doctor_cluster, doctor_machine
+from weft.system import control
 from weft.system import extras as optional
-from weft.system.finding import CheckState, Finding
+from weft.system.doctor import cluster_checks, machine_checks
+from weft.system.doctor.finding import CheckState, Finding
 from weft.system.redis import startable
 from weft.system.services import wanted
 
@@ -36,23 +37,23 @@ LEAST_BYTES, GOOD_BYTES = 100 << 20, 2 << 30
 LEAST_INODES = 10_000
 PROGRAM_S = 5.0
 _STA_UNSYNC = 0x40
-_TIMEX_BYTES, _TIMEX_STATUS = 208, 40  # struct timex on 64-bit Linux, and where its status is
+_TIMEX_BYTES, _TIMEX_STATUS = 208, 40  # size of `struct timex` on 64-bit Linux, and the offset of its status
 
 
 def examine(config: ServiceConfig) -> Iterator[Finding]:
-    """Everything, in the order of a person's reading."""
+    """Yields the results of all checks, in the order in which they are printed."""
     yield python()
     yield kernel()
     yield from extras(config)
     yield redis(config)
-    yield from doctor_cluster.broker(config)
-    yield from doctor_machine.overcommit(_has_redis_here(config))
+    yield from cluster_checks.broker(config)
+    yield from machine_checks.overcommit(_has_redis_here(config))
     yield api_port(config)
-    yield from doctor_machine.api_keys(config)
+    yield from machine_checks.api_keys(config)
     yield open_files()
-    yield doctor_machine.memory()
+    yield machine_checks.memory()
     yield disk(Path(config.server.data_dir))
-    yield from doctor_machine.folders(config)
+    yield from machine_checks.folders(config)
     yield stored_data(Path(config.server.data_dir))
     yield time_of_day()
     yield politeness_clock()
@@ -60,7 +61,7 @@ def examine(config: ServiceConfig) -> Iterator[Finding]:
 
 
 def python() -> Finding:
-    """Its version."""
+    """Checks the version of Python."""
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info >= LEAST_PYTHON:
         return Finding("python", CheckState.OK, f"Python {version}")
@@ -69,7 +70,7 @@ def python() -> Finding:
 
 
 def kernel() -> Finding:
-    """Whether processes can be watched so that no signal ever reaches another one."""
+    """Checks that the kernel has pidfd, without which a signal could reach another process that got the same pid."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError) as error:
@@ -81,7 +82,7 @@ def kernel() -> Finding:
 
 
 def extras(config: ServiceConfig) -> Iterator[Finding]:
-    """The optional parts: those that the settings need are problems where they are missing."""
+    """Checks the optional parts: a missing one is a problem if the settings need it, else a warning."""
     needed = optional.needed(config, wanted(config))
     for extra, requirements in sorted(optional.packages().items()):
         missing = optional.missing(requirements)
@@ -93,7 +94,7 @@ def extras(config: ServiceConfig) -> Iterator[Finding]:
 
 
 def redis(config: ServiceConfig) -> Finding:
-    """A server that is named, else a program that can be started."""
+    """Checks the Redis that `redis_url` names, else whether a server program can be started."""
     needed = CheckState.PROBLEM if "redis" in wanted(config) else CheckState.WARNING
     if config.services.redis_url is not None:
         return _check_redis_server(config, needed)
@@ -109,7 +110,7 @@ def _has_redis_here(config: ServiceConfig) -> bool:
 
 
 def redis_program(needed: CheckState) -> Finding:
-    """The server that would be started."""
+    """Checks the server program that `weft up` would start."""
     try:
         program = find_program()
     except (Missing, BadInput) as error:
@@ -148,7 +149,7 @@ def _check_redis_server(config: ServiceConfig, needed: CheckState) -> Finding:
 
 
 def api_port(config: ServiceConfig) -> Finding:
-    """Whether the port is free; a running service here is a good reason if it is not."""
+    """Checks that the API's port is free, or used by the running service of this data dir."""
     name, server = "port", config.server
     state, _ = control.status(Path(server.data_dir))
     if state is not None and any(row.name.startswith("api") and row.pid for row in state.services):
@@ -178,7 +179,7 @@ def open_files() -> Finding:
 
 
 def disk(data_dir: Path) -> Finding:
-    """Room, and whether something can be written there."""
+    """Checks the free space and inodes of the data dir's disk, and that the folder is writable."""
     folder = next(path for path in (data_dir.resolve(), *data_dir.resolve().parents) if path.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         return Finding("disk", CheckState.PROBLEM, f"{folder}: cannot be written", "choose another --data-dir")
@@ -194,7 +195,7 @@ def disk(data_dir: Path) -> Finding:
 
 
 def stored_data(data_dir: Path) -> Finding:
-    """Whether the files of a service that was there before can be used."""
+    """Checks that existing files of an earlier service can be used."""
     from weft.jobs.rebuild import damage_in
 
     damage = damage_in(data_dir)
@@ -204,7 +205,7 @@ def stored_data(data_dir: Path) -> Finding:
 
 
 def time_of_day() -> Finding:
-    """Schedules, deadlines and signatures go by it."""
+    """Checks that the clock is synchronised: schedules, deadlines and signatures depend on it."""
     installed = Path(__file__).stat().st_mtime
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     if time.time() < installed - 86_400:
@@ -216,7 +217,7 @@ def time_of_day() -> Finding:
 
 
 def _is_synchronised() -> bool | None:
-    """The kernel's state of the clock's synchronisation; None if it is unknown."""
+    """Whether the kernel's clock is synchronised; None if that is unknown."""
     buffer = ctypes.create_string_buffer(_TIMEX_BYTES)  # all zero: nothing is changed
     try:
         if ctypes.CDLL(None, use_errno=True).adjtimex(buffer) < 0:
@@ -228,7 +229,7 @@ def _is_synchronised() -> bool | None:
 
 
 def politeness_clock() -> Finding:
-    """The clock by which all crawls of this user are polite together."""
+    """Checks the clock that all crawls of this user share, so that they are polite to a site together."""
     try:
         MachineClock(default_clock_path()).close()
     except UnusableClock as why:
@@ -238,7 +239,7 @@ def politeness_clock() -> Finding:
 
 
 def chromium(find: Callable[[], str | None] = find_chromium) -> Finding:
-    """Only for pages that need a browser."""
+    """Checks for Chromium, which only pages that need a browser use."""
     path = find()
     if path is not None and (why := sandbox_trouble()):
         advice = "allow user namespaces, or set `browser_sandbox: false`, which protects less"

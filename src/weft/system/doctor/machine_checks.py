@@ -12,7 +12,7 @@ from pathlib import Path
 from weft.config import ServiceConfig
 from weft.errors import WeftError
 from weft.supervise.memory import limit_bytes
-from weft.system.finding import CheckState, Finding
+from weft.system.doctor.finding import CheckState, Finding
 
 # Measured: the processes of an idle service have about 200 MB together, and more with every task.
 LEAST_MEMORY, GOOD_MEMORY = 256 << 20, 1 << 30
@@ -31,7 +31,7 @@ def memory() -> Finding:
 
 
 def folders(config: ServiceConfig) -> Iterator[Finding]:
-    """Those besides the data dir that are written to."""
+    """Checks the other folders that must be writable: for logs, and for temporary files."""
     log_dir = Path(config.log.log_dir).absolute()
     above = next(path for path in (log_dir, *log_dir.parents) if path.exists())
     if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
@@ -48,7 +48,7 @@ def folders(config: ServiceConfig) -> Iterator[Finding]:
 
 
 def overcommit(is_redis_here: bool) -> Iterator[Finding]:
-    """A Redis forks to write itself down: the kernel must not refuse that for memory which is not used."""
+    """Warns if the kernel may refuse a Redis on this machine the fork by which it saves its data."""
     if not is_redis_here:
         return
     try:
@@ -65,7 +65,7 @@ def overcommit(is_redis_here: bool) -> Iterator[Finding]:
 
 
 def api_keys(config: ServiceConfig) -> Iterator[Finding]:
-    """The operator's file of keys, if there is one."""
+    """Checks that the operator's file of API keys can be read, if there is one."""
     if config.server.api_keys_file is None:
         return
     try:

@@ -12,8 +12,9 @@ import pytest
 
 from weft.config import ServiceConfig, load_service
 from weft.errors import Missing
-from weft.system import background, doctor, doctor_machine
-from weft.system.finding import CheckState
+from weft.system import background
+from weft.system.doctor import doctor, machine_checks
+from weft.system.doctor.finding import CheckState
 from weft.system.supervisor import Supervisor
 
 
@@ -145,8 +146,8 @@ def test_a_missing_browser_is_only_a_warning() -> None:
 def test_little_memory_is_a_warning_and_too_little_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {}
     for megabytes in (200, 256, 2048):
-        monkeypatch.setattr(doctor_machine, "limit_bytes", lambda size=megabytes: size << 20)
-        found[megabytes] = doctor_machine.memory().verdict
+        monkeypatch.setattr(machine_checks, "limit_bytes", lambda size=megabytes: size << 20)
+        found[megabytes] = machine_checks.memory().verdict
     assert list(found.values()) == [CheckState.PROBLEM, CheckState.WARNING, CheckState.OK]
 
 
@@ -156,22 +157,22 @@ def test_a_root_that_cannot_be_written_is_seen(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr("tempfile.gettempdir", none)
     (tmp_path / "file").write_text("")
-    found = {one.name: one for one in doctor_machine.folders(config_for(tmp_path, log_dir=str(tmp_path / "file/logs")))}
+    found = {one.name: one for one in machine_checks.folders(config_for(tmp_path, log_dir=str(tmp_path / "file/logs")))}
     assert found["temporary folder"].verdict is CheckState.WARNING
     assert found["log folder"].verdict is CheckState.PROBLEM
 
 
 def test_a_kernel_that_would_not_let_redis_save_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "overcommit").write_text("0\n")
-    monkeypatch.setattr(doctor_machine, "OVERCOMMIT", tmp_path / "overcommit")
-    (finding,) = doctor_machine.overcommit(True)
+    monkeypatch.setattr(machine_checks, "OVERCOMMIT", tmp_path / "overcommit")
+    (finding,) = machine_checks.overcommit(True)
     assert finding.verdict is CheckState.WARNING and "vm.overcommit_memory=1" in finding.advice
-    assert list(doctor_machine.overcommit(False)) == []
+    assert list(machine_checks.overcommit(False)) == []
 
 
 def test_a_file_of_keys_that_every_user_can_read_is_a_problem(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("a-key-of-an-operator-0123456789")
     keys.chmod(0o644)
-    (finding,) = doctor_machine.api_keys(config_for(tmp_path, api_keys_file=str(keys)))
+    (finding,) = machine_checks.api_keys(config_for(tmp_path, api_keys_file=str(keys)))
     assert finding.verdict is CheckState.PROBLEM and "every user" in finding.found

@@ -17,8 +17,8 @@ _MOST_SEEDS = 3  # more would make the command too long
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
-    """The arguments of `weft crawl` as the user gave them."""
+class CrawlArguments:
+    """The arguments of `weft crawl` or `weft run`, from which the command that starts the crawl again is written."""
 
     urls: Sequence[str] = ()
     flags: Mapping[str, Any] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Typed:
     out: str | None = None  # the file for items
 
     @classmethod
-    def of_resumed(cls, seeds: Sequence[str], settings: Mapping[str, Any]) -> Typed:
+    def of_resumed(cls, seeds: Sequence[str], settings: Mapping[str, Any]) -> CrawlArguments:
         """The arguments that would start a resumed crawl with its current settings."""
         pods = [pod.redis_url or "managed" for pod in settings.get("pods", ())]
         return cls(seeds, dict(settings) | ({"pods": pods} if pods else {}))

@@ -1,4 +1,4 @@
-"""The result of a check of the doctor."""
+"""The result of one check of `weft doctor`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class CheckState(enum.StrEnum):
-    """How a thing is."""
+    """The outcome of a check: `problem` prevents `weft up` with these settings, `warning` does not."""
 
     OK = "ok"
     WARNING = "warning"

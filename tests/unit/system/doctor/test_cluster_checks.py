@@ -10,14 +10,14 @@ from ports import free_port
 from weft.cluster.key import make_key
 from weft.config import load_service
 from weft.supervise.redis_server import RedisServer
-from weft.system import doctor_cluster
-from weft.system.finding import CheckState, Finding
+from weft.system.doctor import cluster_checks
+from weft.system.doctor.finding import CheckState, Finding
 
 
 def found(folder: Path, **settings: object) -> dict[str, Finding]:
     flags = {"data_dir": str(folder), "port": 0, **settings}
     config = load_service(environment={}, flags=flags)
-    return {finding.name: finding for finding in doctor_cluster.broker(config)}
+    return {finding.name: finding for finding in cluster_checks.broker(config)}
 
 
 @pytest.fixture

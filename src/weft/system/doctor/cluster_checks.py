@@ -9,14 +9,14 @@ from weft.cluster.broker import Broker, is_private
 from weft.cluster.key import configured_key
 from weft.config import ServiceConfig
 from weft.errors import ServerAway, WeftError
-from weft.system.finding import CheckState, Finding
+from weft.system.doctor.finding import CheckState, Finding
 from weft.system.redis import startable
 
 ANSWER_S = 2.0
 
 
 def broker(config: ServiceConfig) -> Iterator[Finding]:
-    """The server that `broker` names, with the settings that matter; nothing where none is named."""
+    """Checks the server that the setting `broker` names; yields nothing if none is named."""
     section = config.cluster
     if section.broker is None:
         return
@@ -38,7 +38,7 @@ def broker(config: ServiceConfig) -> Iterator[Finding]:
 
 
 def _check_broker_settings(server: Broker) -> Finding:
-    """Reached, and no server that evicts; the rest is advice."""
+    """Advice about the settings of a broker that has passed its check: persistence, TLS."""
     with server.asking():
         info: Any = server.client.info("all")
     advice = []

@@ -1,0 +1,1 @@
+"""`weft shell`: a prompt with one page, for trying selectors and callbacks."""

@@ -1,0 +1,1 @@
+"""The checks of `weft doctor`: what a machine needs for its settings, and whether it has it."""
