@@ -114,6 +114,7 @@ COMMANDS = [
     ("-x", "no such option"),
     ("crawl", "no seeds: give URLs"),
     ("crawl http://", "the host is missing"),
+    ("run --scrapy x.py -a novalue", "-a: 'novalue' has no value: write -a NAME=VALUE"),
     ("crawl https://example.com/", "--email you@example.com"),
     ("config", "Usage: weft config"),
     ("config chek", "no such command 'chek'"),

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import select
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -132,42 +128,6 @@ def test_a_page_that_does_not_come_is_one_line(site: QuotesSite) -> None:
         (("http://127.0.0.1:1/", "--allow-private"), 1, "nothing accepts a connection there"),
         (("http://example.com/",), 2, "--email you@example.com"),
     ):
-        done = weft_here("shell", *arguments, "-c", "print('never')")
+        done = weft_command("shell", *arguments, "-c", "print('never')")
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         assert message in done.stderr and done.stderr.count("\n") == 1
-
-
-def test_the_prompt_on_a_terminal_outlives_errors_and_ends_with_ctrl_d(site: QuotesSite) -> None:
-    main, side = pty.openpty()
-    command = [*WEFT, "shell", site.url, "--allow-private", "--delay", "0"]
-    running = subprocess.Popen(command, stdin=side, stdout=side, stderr=side, env=environment(TERM="xterm"))
-    os.close(side)
-    written = b""
-
-    def until(wanted: bytes) -> None:
-        nonlocal written
-        written = b""
-        ends = time.monotonic() + patience(30)
-        while wanted not in written:
-            assert select.select([main], [], [], max(0.0, ends - time.monotonic()))[0], written
-            written += os.read(main, 65536)
-
-    try:
-        until(b">>> ")
-        for typed, answer in (
-            (b"1/0\n", b"ZeroDivisionError"),
-            (b"page.tit\t\n", b"'Quotes'"),
-            (b"fetch('ftp://x/')\n", b"use http or https"),
-            (b"page.css('h9')\n", b"nothing selected"),
-        ):
-            os.write(main, typed)
-            until(answer)
-        until(b">>> ")
-        running.send_signal(signal.SIGINT)
-        until(b"KeyboardInterrupt")
-        os.write(main, b"\x04")
-        assert running.wait(patience(30)) == 0
-    finally:
-        running.kill()
-        running.wait()
-        os.close(main)

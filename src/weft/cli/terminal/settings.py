@@ -211,7 +211,7 @@ def given(values: dict[str, Any], product: str = "crawl") -> dict[str, Any]:
         if value is None or value == ():
             continue
         if item.schema.get("type") == "object" and name not in IN_FILES:
-            value = _parse_pairs(item.flag, value)
+            value = _parse_pairs(item.letter or item.flag, value)
         elif isinstance(value, tuple):
             value = several(value, patterns=name in PATTERNS)
         flags[name] = value
