@@ -207,7 +207,8 @@ def test_proxies_are_refreshed_listed_and_tried_without_their_passwords(
     assert f"http://other@127.0.0.1:{port}" in failed and failed.endswith("it accepts no connection")
     assert f"1 failed: it accepts no connection (http://other@127.0.0.1:{port})" in few.stdout
     refused = weft("proxies", "test", site.url, "--proxies", str(listed), exit_code=2)
-    assert refused.stderr.startswith(f"weft: argument URL {site.url}: address: 127.0.0.1: loopback; --allow-private ")
+    assert refused.stderr.startswith(f"weft: argument URL {site.url} cannot be requested directly")
+    assert "address: 127.0.0.1: loopback; --allow-private " in refused.stderr
     for said in (few, enough, shown, plain, tried):
         assert "secret" not in said.stdout + said.stderr
 
