@@ -20,7 +20,7 @@ from weft.cluster.batches.batch_messages import (
 from weft.cluster.batches.result_reader import Entry
 from weft.cluster.batches.run_board import BodyGone, BrainBoard
 from weft.cluster.batches.shipped_logs import ShippedLogs
-from weft.cluster.batches.task_book import RemoteTask, TaskBook, TaskState
+from weft.cluster.batches.task_book import RemoteTask, RemoteTaskState, TaskBook
 from weft.cluster.dispatch import Cluster
 from weft.cluster.signing import RefusedMessage
 from weft.errors import BadInput, ServerAway, ServerFull, writing
@@ -97,8 +97,8 @@ class ReportReading:
         task = self._book.tasks.get(report.task)
         if task is None or report.epoch != self._board.epoch:
             raise RefusedMessage("late", "its task is not out")
-        if report.number == 0 and task.state is TaskState.SENT:
-            task.state = TaskState.CLAIMED
+        if report.number == 0 and task.state is RemoteTaskState.SENT:
+            task.state = RemoteTaskState.CLAIMED
             self._book.claimed(task)
             return task
         if report.number != task.number + 1:
@@ -197,7 +197,7 @@ class ReportReading:
     def _on_closed(self, task_id: str) -> None:
         """All that the hand had sent was read: now its items are settled, as those of a worker that was killed."""
         task = self._book.tasks.get(task_id)
-        if task is None or task.state is not TaskState.CLOSING:
+        if task is None or task.state is not RemoteTaskState.CLOSING:
             return
         self._drop(task)
         left = list(task.items.values())

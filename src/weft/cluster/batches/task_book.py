@@ -45,7 +45,7 @@ _VALID_MS = 24 * 3_600_000
 log = Log("weft.cluster.batches")
 
 
-class TaskState(enum.Enum):
+class RemoteTaskState(enum.Enum):
     """The state of a task that was sent to a hand."""
 
     SENT = "sent"
@@ -63,7 +63,7 @@ class RemoteTask:
     """What has no result yet, by id, in its order."""
     sent_s: float
     bodies: list[str]
-    state: TaskState = TaskState.SENT
+    state: RemoteTaskState = RemoteTaskState.SENT
     claimed_s: float = 0.0
     number: int = 0
     finished: int = 0
@@ -132,7 +132,7 @@ class TaskBook:
     def has_room(self, most: int) -> bool:
         """Whether one more should be sent: hands find one waiting when they have ended theirs, and no more wait than
         there are hands at work."""
-        waiting = sum(task.state is TaskState.SENT for task in self.tasks.values())
+        waiting = sum(task.state is RemoteTaskState.SENT for task in self.tasks.values())
         claimed = len(self.tasks) - waiting
         return len(self.tasks) < most and waiting < max(_AHEAD, claimed) and self._away_since_s is None
 
@@ -193,7 +193,7 @@ class TaskBook:
         is_due = now_s - self._heard_s > _HEARTBEAT_S or self._away_since_s is not None
         if is_due and not self._heartbeat():
             return True
-        claimed = [task for task in self.tasks.values() if task.state is TaskState.CLAIMED]
+        claimed = [task for task in self.tasks.values() if task.state is RemoteTaskState.CLAIMED]
         ids = [task.id for task in claimed]
         for task, status in zip(claimed, self._board.statuses(ids), strict=True):
             self._note(task, status)
@@ -244,13 +244,13 @@ class TaskBook:
     def close(self, task: RemoteTask, why: str, *, by_force: bool) -> None:
         """Nothing that comes after counts; its items are settled when the mark comes."""
         self._board.close_task(task.id)
-        task.state, task.why, task.by_force = TaskState.CLOSING, why, by_force
+        task.state, task.why, task.by_force = RemoteTaskState.CLOSING, why, by_force
 
     def _give_up_unclaimed(self, now_s: float) -> None:
         """A hand may die with a task that it had not claimed: its items go out in another one."""
         late = [
             task for task in self.tasks.values()
-            if task.state is TaskState.SENT and now_s - task.sent_s > _UNCLAIMED_S
+            if task.state is RemoteTaskState.SENT and now_s - task.sent_s > _UNCLAIMED_S
         ]  # fmt: skip
         if late and self._cluster.broker.queue_length(self._queue_key) == 0:
             for task in late:
@@ -259,7 +259,7 @@ class TaskBook:
     def share_out(self, now_s: float) -> None:
         """Nothing else is left to be done, and hands may be idle: those that have more than one item return what they
         have not begun. It is sent again in smaller pieces."""
-        if any(task.state is not TaskState.CLAIMED for task in self.tasks.values()):
+        if any(task.state is not RemoteTaskState.CLAIMED for task in self.tasks.values()):
             return
         for task in self.tasks.values():
             if len(task.items) > 1 and not task.asked_back and now_s - task.claimed_s > _SHARE_AFTER_S:
@@ -284,13 +284,13 @@ class TaskBook:
         """What was not begun comes back."""
         self._board.ask_stop()
         for task in list(self.tasks.values()):
-            if task.state is TaskState.SENT:
+            if task.state is RemoteTaskState.SENT:
                 self.close(task, "the run stops", by_force=False)
 
     def close_all(self) -> None:
         """What still runs is left to itself; nothing of it counts."""
         for task in list(self.tasks.values()):
-            if task.state is not TaskState.CLOSING:
+            if task.state is not RemoteTaskState.CLOSING:
                 self.close(task, "the run stops", by_force=False)
 
     def view(self) -> list[WorkerView]:
